@@ -1,0 +1,33 @@
+# Two commands on a fresh clone:
+#   make demo   install into .venv and run the embedded study (about 3 minutes after set-up)
+#   make test   linters, type checker and the whole test suite
+# Both reuse .venv; a second run installs nothing.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test clean
+
+demo: .venv/installed
+	$(BIN)/regmixup study digits
+
+test: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -n 2 --cov
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regmixup needs Python >= 3.11, $(PYTHON) is " + sys.version.split()[0])'
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --disable-pip-version-check --quiet --editable .
+	@touch $@
+
+.venv/installed-dev: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --disable-pip-version-check --quiet --editable '.[dev]'
+	@touch $@ .venv/installed
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,85 @@
+"""regmixup: train reliable image classifiers, and measure how reliable they are.
+
+    import regmixup as rm
+    loss = rm.RegMixup(alpha=20)(model, x, y).loss
+
+Names are imported when first used, so `import regmixup` costs almost nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from regmixup import data, methods, networks, posthoc, recipes
+    from regmixup.evaluation import metrics, scores
+    from regmixup.evaluation.evaluate import evaluate
+    from regmixup.mixing import Draw
+    from regmixup.objectives import Objective
+    from regmixup.objectives.alternate import Alternate
+    from regmixup.objectives.cutmix import CutMix
+    from regmixup.objectives.erm import ERM
+    from regmixup.objectives.label_smoothing import LabelSmoothing
+    from regmixup.objectives.mixup import Mixup
+    from regmixup.objectives.regcutmix import RegCutMix
+    from regmixup.objectives.regmixup import RegMixup
+    from regmixup.training.config import TrainConfig, configure
+    from regmixup.training.loop import train
+    from regmixup.training.run import Run
+    from regmixup.types import Batch, LossOutput, Predictions, Row
+
+_HOMES = {
+    "Alternate": "objectives.alternate",
+    "Batch": "types",
+    "CutMix": "objectives.cutmix",
+    "Draw": "mixing",
+    "ERM": "objectives.erm",
+    "LabelSmoothing": "objectives.label_smoothing",
+    "LossOutput": "types",
+    "Mixup": "objectives.mixup",
+    "Objective": "objectives",
+    "Predictions": "types",
+    "RegCutMix": "objectives.regcutmix",
+    "RegMixup": "objectives.regmixup",
+    "Row": "types",
+    "Run": "training.run",
+    "TrainConfig": "training.config",
+    "configure": "training.config",
+    "evaluate": "evaluation.evaluate",
+    "train": "training.loop",
+}
+_MODULES = {
+    "data": "data",
+    "methods": "methods",
+    "metrics": "evaluation.metrics",
+    "networks": "networks",
+    "posthoc": "posthoc",
+    "recipes": "recipes",
+    "scores": "evaluation.scores",
+}
+
+__all__ = [
+    "ERM", "Alternate", "Batch", "CutMix", "Draw", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions",
+    "RegCutMix", "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics",
+    "networks", "posthoc", "recipes", "scores", "train",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = import_module(f"regmixup.{_MODULES[name]}")
+    elif name in _HOMES:
+        value = getattr(import_module(f"regmixup.{_HOMES[name]}"), name)
+    else:
+        from regmixup.names import unknown
+
+        raise AttributeError(str(unknown("name in regmixup", name, __all__)))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

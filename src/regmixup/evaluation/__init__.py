@@ -1,0 +1,1 @@
+"""Predictions -> scores and metrics -> rows. Needs no model, and never imports one."""

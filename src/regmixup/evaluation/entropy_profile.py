@@ -1,0 +1,37 @@
+"""Entropy along interpolations between test images: the data of the paper's Figure 3."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regmixup.evaluation.scores import entropy
+from regmixup.types import Predictions
+
+
+@dataclass(frozen=True)
+class EntropyProfile:
+    """lam: (L,); counts: (L, B) pairs per entropy bin; edges: (B + 1,) from 0 to log K; mean: (L,) mean entropy."""
+
+    lam: Tensor
+    counts: Tensor
+    edges: Tensor
+    mean: Tensor
+
+
+def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyProfile:
+    """Histogram the entropy of a `path:` set's predictions for every lambda."""
+    try:
+        pairs, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
+    except KeyError:
+        raise ValueError(
+            f"entropy_profile needs predictions of a `path:` set, got those of {predictions.dataset!r}"
+        ) from None
+    values = entropy(predictions.logits).reshape(pairs, lambdas)
+    edges = torch.linspace(0, math.log(predictions.logits.shape[1]), num_bins + 1, dtype=values.dtype)
+    index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
+    counts = torch.nn.functional.one_hot(index, num_bins).sum(dim=0)
+    return EntropyProfile(torch.linspace(0, 1, lambdas, dtype=values.dtype), counts, edges, values.mean(dim=0))

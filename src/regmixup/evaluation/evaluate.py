@@ -1,0 +1,113 @@
+"""Predictions -> rows: every metric of one model, from what it said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll
+from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
+from regmixup.evaluation.scores import SCORES
+from regmixup.posthoc import FittedTemperature, TemperatureScaling
+from regmixup.types import Predictions, Row
+
+CLASSIFICATION = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
+DETECTION = {"auroc": auroc, "aupr": aupr, "fpr_at_tpr": fpr_at_tpr}
+MEAN = "mean"
+
+
+def evaluate(
+    test: Predictions,
+    *,
+    validation: Predictions | None = None,
+    shift: Sequence[Predictions] = (),
+    ood: Sequence[Predictions] = (),
+    row: Row | None = None,
+) -> list[Row]:
+    """Rows for one model.
+
+    test: in-distribution test predictions. validation: where the temperature is chosen, by ECE; without it there are
+    no temperature-scaled rows. shift: predictions for shifted versions of the test set, named
+    "<family>/<corruption>/<severity>"; each gets its own rows, and their plain mean over the subsets is added with
+    corruption "mean". ood: out-of-distribution sets, scored with unscaled logits by every score.
+    row: a template whose study, run, method, ... every row carries.
+    """
+    row = row if row is not None else Row()
+    for group in (shift, ood):
+        repeated = {p.dataset for p in group if sum(q.dataset == p.dataset for q in group) > 1}
+        if repeated:
+            raise ValueError(f"each dataset must be given once, got {', '.join(sorted(repeated))} more than once")
+    for other in (p for p in (validation, *shift, *ood) if p is not None):
+        if other.logits.shape[1] != test.logits.shape[1]:
+            raise ValueError(
+                f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
+                "they cannot come from one model"
+            )
+    scaling = TemperatureScaling().fit(validation.logits, validation.labels) if validation is not None else None
+    rows = _classification(test, replace(row, dataset=test.dataset), scaling)
+    if scaling is not None:
+        rows.append(
+            replace(row, dataset=test.dataset, posthoc="temperature", metric="temperature", value=scaling.temperature)
+        )
+    rows += _shift(shift, row, scaling)
+    id_scores = {name: score(test.logits) for name, score in SCORES.items()}
+    for other in ood:
+        rows += _detection(id_scores, other, row)
+    return rows
+
+
+def _classification(predictions: Predictions, row: Row, scaling: FittedTemperature | None) -> list[Row]:
+    """All classification metrics, without and with temperature."""
+    row = replace(row, n=len(predictions))
+    logits = predictions.logits.double()
+    versions = {"none": predictions.probs if predictions.probs is not None else logits.softmax(dim=1)}
+    if scaling is not None:
+        versions["temperature"] = scaling(logits).softmax(dim=1)
+    return [
+        replace(row, posthoc=posthoc, metric=name, value=metric(probs, predictions.labels))
+        for posthoc, probs in versions.items()
+        for name, metric in CLASSIFICATION.items()
+    ]
+
+
+def _shift(shift: Sequence[Predictions], row: Row, scaling: FittedTemperature | None) -> list[Row]:
+    """Rows per (corruption, severity), and the mean over the subsets: for ECE that is not the same as pooling."""
+    rows: list[Row] = []
+    for subset in shift:
+        family, corruption, severity = _shift_name(subset.dataset)
+        rows += _classification(subset, replace(row, dataset=family, corruption=corruption, severity=severity), scaling)
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for r in rows:
+        groups.setdefault((r.dataset, r.posthoc, r.metric), []).append(r)
+    means = [
+        replace(
+            group[0],
+            corruption=MEAN,
+            severity=None,
+            value=sum(r.value for r in group) / len(group),
+            n=sum(r.n or 0 for r in group),
+        )
+        for group in groups.values()
+    ]
+    return rows + means
+
+
+def _shift_name(dataset: str) -> tuple[str, str, int | None]:
+    """ "digits-c/contrast/3" -> its parts; any other name is one corruption without severity."""
+    parts = dataset.split("/")
+    if len(parts) == 3 and parts[2].isdigit():
+        return parts[0], parts[1], int(parts[2])
+    return dataset, dataset, None
+
+
+def _detection(id_scores: dict[str, Tensor], ood: Predictions, row: Row) -> list[Row]:
+    """Every detection metric for every score."""
+    rows = []
+    for name, scores in id_scores.items():
+        ood_scores = SCORES[name](ood.logits)
+        for metric, function in DETECTION.items():
+            value = function(scores, ood_scores)
+            rows.append(replace(row, dataset=ood.dataset, score=name, metric=metric, value=value, n=len(ood)))
+    return rows

@@ -1,0 +1,153 @@
+"""Drawing lambda, partners and boxes, and mixing with them: pure functions with an explicit generator.
+
+Every random number of the vicinal objectives is drawn here, on the generator's device (the CPU unless the caller
+hands over another), in float64, and collected in a `Draw`. Mixing with a given `Draw` is a pure tensor function: it
+compiles without graph breaks, replays in a CUDA graph and gives the same result on every device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+LamMode = Literal["batch", "sample"]
+Pairing = Literal["derangement", "permutation"]
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The randomness of one step. Fields an objective does not need are None.
+
+    lam: () or (N,) float64, the weight of the image itself. For boxes, the share of pixels it keeps.
+    partner: (N,) int64, the index of the image it is mixed with.
+    box: (4,) or (N, 4) int64, the pasted rectangle as top, bottom, left, right; half-open.
+    branch: which side an `Alternate` took, 0 or 1.
+    With `samples=m` > 1 the three tensors carry a leading dimension m.
+    """
+
+    lam: Tensor | None = None
+    partner: Tensor | None = None
+    box: Tensor | None = None
+    branch: int | None = None
+
+    def to(self, device: torch.device) -> Draw:
+        """The same draw on another device (small copies, no synchronisation)."""
+
+        def move(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value.to(device, non_blocking=True)
+
+        return Draw(lam=move(self.lam), partner=move(self.partner), box=move(self.box), branch=self.branch)
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    device = generator.device if generator is not None else torch.device("cpu")
+    return torch.rand(shape, dtype=torch.float64, generator=generator, device=device)
+
+
+def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    """lambda ~ Beta(alpha, alpha), float64, one uniform number each (Section 2 and Figure 1 of the paper).
+
+    The uniform is mapped through the inverse of the Beta distribution function, so a lambda costs exactly one number
+    of the stream whatever alpha is, and the same seed gives the same quantiles for every alpha.
+
+    >>> g = torch.Generator().manual_seed(0)
+    >>> sample_beta(20, (3,), g).round(decimals=3)
+    tensor([0.6460, 0.5430, 0.4920], dtype=torch.float64)
+    """
+    from scipy.special import betaincinv
+
+    uniform = _uniform(shape, generator)
+    values = betaincinv(float(alpha), float(alpha), uniform.cpu().numpy())
+    return torch.as_tensor(values, dtype=torch.float64).to(uniform.device)
+
+
+def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generator | None = None) -> Tensor:
+    """Who is mixed with whom: (N,) int64.
+
+    "derangement" sends every image to the next one on a random cycle through the batch, so that nobody is its own
+    partner (Algorithm 1 draws the partner from the batch without i); a batch of 1 pairs with itself.
+    "permutation" is a uniform permutation, as in the released code: on average one image a batch pairs with itself.
+
+    >>> partner = sample_partners(6, "derangement", torch.Generator().manual_seed(0))
+    >>> bool((partner != torch.arange(6)).all()), sorted(partner.tolist())
+    (True, [0, 1, 2, 3, 4, 5])
+    """
+    device = generator.device if generator is not None else torch.device("cpu")
+    order = torch.randperm(batch_size, generator=generator, device=device)
+    if pairing == "permutation":
+        return order
+    partner = torch.empty_like(order)
+    partner[order] = order.roll(-1)
+    return partner
+
+
+def sample_box(lam: Tensor, image_size: tuple[int, int], generator: torch.Generator | None = None) -> Tensor:
+    """CutMix's rectangle for each lambda: (..., 4) int64 as top, bottom, left, right.
+
+    The sides are int(side * sqrt(1 - lam)), the centre is uniform over the pixels, and the rectangle is clipped to
+    the image, so its area can be smaller than 1 - lam: recompute lambda with `box_lam`.
+
+    >>> sample_box(torch.tensor(0.75, dtype=torch.float64), (8, 8), torch.Generator().manual_seed(3))
+    tensor([0, 2, 0, 4])
+    """
+    height, width = image_size
+    side = (1 - lam).sqrt()
+    centre = _uniform((*lam.shape, 2), generator)
+    edges = []
+    for axis, length in enumerate((height, width)):
+        cut = (length * side).long()
+        middle = (length * centre[..., axis]).long()
+        low = middle - cut // 2
+        edges += [low.clamp(0, length), (low + 2 * (cut // 2)).clamp(0, length)]
+    return torch.stack(edges, dim=-1)
+
+
+def box_lam(box: Tensor, image_size: tuple[int, int]) -> Tensor:
+    """The share of pixels outside the box, float64: the lambda CutMix's labels use after clipping."""
+    top, bottom, left, right = box.unbind(-1)
+    return 1 - ((bottom - top) * (right - left)).double() / (image_size[0] * image_size[1])
+
+
+def to_float(x: Tensor) -> Tensor:
+    """uint8 pixels become float32 in [0, 1]; floating-point images pass unchanged."""
+    return x.float() / 255 if x.dtype == torch.uint8 else x
+
+
+def _per_image(value: Tensor, like: Tensor) -> Tensor:
+    """() or (N,) -> a tensor of `like`'s type that broadcasts against (N, C, H, W)."""
+    return value.to(like.dtype).reshape(-1, 1, 1, 1)
+
+
+def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
+    """lam * x_i + (1 - lam) * x_partner(i), Section 2 of the paper. x: floating point (N, C, H, W)."""
+    weight = _per_image(lam, x)
+    return weight * x + (1 - weight) * x[partner]
+
+
+def cutmix(x: Tensor, box: Tensor, partner: Tensor) -> Tensor:
+    """x with the partner's pixels inside the box. x: (N, C, H, W); box: (4,) or (N, 4)."""
+    top, bottom, left, right = (edge.reshape(-1, 1, 1, 1) for edge in box.unbind(-1))
+    row = torch.arange(x.shape[-2], device=x.device).reshape(1, 1, -1, 1)
+    column = torch.arange(x.shape[-1], device=x.device).reshape(1, 1, 1, -1)
+    inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)
+    return torch.where(inside, x[partner], x)
+
+
+def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy of each sample, (N,), in at least float32. y: (N,) class indices or (N, K) probabilities."""
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    target = y.to(logits.dtype) if y.ndim == 2 else y
+    return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
+
+
+def mixed_cross_entropy(logits: Tensor, y: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
+    """lam * CE(y_i) + (1 - lam) * CE(y_partner(i)) of each sample, (N,): cross-entropy is linear in the label."""
+    own = cross_entropy(logits, y)
+    other = cross_entropy(logits, y[partner])
+    weight = lam.to(own.dtype)
+    return weight * own + (1 - weight) * other

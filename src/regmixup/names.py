@@ -1,0 +1,26 @@
+"""Looking things up by name, with an error that helps: the nearest match and the whole list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def unknown(kind: str, name: object, options: Iterable[str]) -> ValueError:
+    """The error for a name that does not exist.
+
+    >>> print(unknown("method", "regmixpu", ["dnn", "mixup", "regmixup"]))
+    unknown method 'regmixpu': did you mean 'regmixup'? Available: dnn, mixup, regmixup
+    """
+    listed = sorted(options)
+    near = get_close_matches(str(name), listed, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return ValueError(f"unknown {kind} {name!r}: {hint}Available: {', '.join(listed) or 'none'}")
+
+
+def check_name(kind: str, name: str, options: Iterable[str]) -> str:
+    """Return `name` if it is one of `options`, else raise the error above."""
+    listed = list(options)
+    if name not in listed:
+        raise unknown(kind, name, listed)
+    return name

@@ -1,0 +1,38 @@
+"""Objectives: batch -> loss. One file per idea; the file name is the objective's name on the command line.
+
+Every module of this folder that defines an `Objective` of the module's own name joins the registry by being
+here; a leading underscore marks what they share.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from regmixup.names import check_name
+from regmixup.objectives._base import Objective
+
+
+def _discover() -> dict[str, type[Objective]]:
+    found: dict[str, type[Objective]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        if module.name.startswith("_"):
+            continue
+        for value in vars(import_module(f"{__name__}.{module.name}")).values():
+            if (
+                isinstance(value, type)
+                and issubclass(value, Objective)
+                and value.__name__.lower() == module.name.replace("_", "")
+            ):
+                found[module.name] = value
+    return found
+
+
+OBJECTIVES = _discover()
+
+__all__ = ["OBJECTIVES", "Objective", "build"]
+
+
+def build(name: str, **fields: object) -> Objective:
+    """An objective by its command-line name: build("regmixup", alpha=10)."""
+    return OBJECTIVES[check_name("objective", name, OBJECTIVES)](**fields)

@@ -1,0 +1,51 @@
+"""Alternate: at every step a coin decides which of two objectives is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.mixing import Draw
+from regmixup.objectives._base import Objective
+from regmixup.types import LossOutput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternate(Objective):
+    """`first` with the given probability, else `second`, one coin per step (appendix on other vicinal distributions).
+
+    The paper's three combinations:
+        Mixup + CutMix          Alternate(Mixup(), CutMix())
+        RegMixup + CutMix       Alternate(RegMixup(), CutMix())
+        RegMixup + RegCutMix    Alternate(RegMixup(), RegCutMix())
+
+    The branch is a plain integer in the draw, so a compiled step has one graph per branch and no break.
+    """
+
+    first: Objective = field(kw_only=False)
+    second: Objective = field(kw_only=False)
+    probability: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("first", "second"):
+            value = getattr(self, name)
+            if not isinstance(value, Objective) or isinstance(value, Alternate):
+                raise ValueError(f"{name} must be an objective other than Alternate, got {value!r}")
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"probability must lie in [0, 1], got {self.probability!r}")
+
+    def draw(
+        self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None
+    ) -> Draw:
+        device = generator.device if generator is not None else torch.device("cpu")
+        coin = torch.rand((), dtype=torch.float64, generator=generator, device=device)
+        branch = 0 if float(coin) < self.probability else 1
+        return replace((self.first, self.second)[branch].draw(batch_size, image_size, generator), branch=branch)
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        if draw.branch not in (0, 1):
+            raise ValueError(f"draw must name a branch, 0 or 1, got {draw}")
+        return (self.first, self.second)[draw.branch].loss(model, x, y, draw)

@@ -1,0 +1,102 @@
+"""Named training configurations: everything about a run but its objective and seed. Plain data, no torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from regmixup.config import check_choices, check_count, check_number
+from regmixup.names import check_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a network is trained: SGD with Nesterov momentum on cropped, flipped, shuffled batches."""
+
+    train_set: str
+    """Dataset to train on, for example digits/train."""
+    network: str
+    """Network, see `regmixup list networks`."""
+    epochs: int
+    """Passes over the train set. The last epoch is the model."""
+    batch_size: int = 128
+    """Clean images per step; the last, partial batch is kept."""
+    lr: float = 0.1
+    """Largest learning rate."""
+    schedule: Literal["cosine", "step"] = "cosine"
+    """cosine: to zero, per step. step: times `lr_decay` at each of the `milestones`."""
+    milestones: tuple[int, ...] = ()
+    """Epochs at which the step schedule lowers the learning rate."""
+    lr_decay: float = 0.1
+    """Factor of the step schedule."""
+    warmup_epochs: float = 0.0
+    """Linear warm-up from zero, in epochs."""
+    momentum: float = 0.9
+    """Momentum of SGD."""
+    nesterov: bool = True
+    """Nesterov momentum."""
+    weight_decay: float = 5e-4
+    """Coupled weight decay on all parameters, batch norm and biases included."""
+    crop_padding: int = 4
+    """Random crops from images padded by this many zero pixels; 0 for none."""
+    flip: bool = True
+    """Random left-right flips."""
+    mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
+    """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
+    std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)
+    """Per-channel standard deviation, likewise."""
+    dropout: float | None = None
+    """Dropout rate; None keeps the network's own."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """bfloat16 runs forward passes under autocast; auto means bfloat16 on CUDA and float32 elsewhere."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        for name in ("epochs", "batch_size"):
+            check_count(name, getattr(self, name))
+        check_count("crop_padding", self.crop_padding, least=0)
+        check_number("lr", self.lr, above=0)
+        for name in ("lr_decay", "warmup_epochs", "momentum", "weight_decay"):
+            check_number(name, getattr(self, name), least=0)
+        if len(self.mean) != len(self.std) or not all(s > 0 for s in self.std):
+            raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
+        if self.schedule == "step" and not self.milestones:
+            raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
+
+    def lr_at(self, progress: float) -> float:
+        """The learning rate after `progress` epochs (a fraction within an epoch)."""
+        warm = min(1.0, progress / self.warmup_epochs) if self.warmup_epochs else 1.0
+        if self.schedule == "step":
+            return warm * self.lr * self.lr_decay ** sum(progress >= milestone for milestone in self.milestones)
+        return warm * self.lr * (1 + math.cos(math.pi * min(1.0, progress / self.epochs))) / 2
+
+
+@dataclass(frozen=True)
+class NamedRecipe:
+    """A recipe with a line about it."""
+
+    recipe: Recipe
+    description: str
+
+
+RECIPES = {
+    "digits": NamedRecipe(
+        Recipe(
+            train_set="digits/train",
+            network="small",
+            epochs=40,
+            batch_size=64,
+            crop_padding=1,
+            flip=False,
+            mean=(0.305,),
+            std=(0.376,),
+        ),
+        "the small network on handwritten digits, seconds on a CPU",
+    ),
+}
+
+
+def get(name: str) -> Recipe:
+    """A recipe by name, or an error with the nearest one."""
+    return RECIPES[check_name("recipe", name, RECIPES)].recipe

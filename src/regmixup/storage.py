@@ -1,0 +1,108 @@
+"""Files that are either whole or absent, and folders that have one owner.
+
+Every write goes to a temporary name in the same folder, is flushed to the disk and then renamed, so a reader (or the
+next run after a kill) sees the old file or the new one and never half of one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from regmixup.types import Row
+
+_TEMPORARY = ".partial-"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; on success it becomes `path`, on failure it disappears."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{path.name}"
+    try:
+        yield temporary
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically, with newlines as given."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON atomically."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON, with an error that names the file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+
+
+def write_rows(path: Path, rows: list[Row]) -> None:
+    """Rows as CSV, atomically. Floats are written so that they read back bit for bit; None is empty."""
+    names = [f.name for f in fields(Row)]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(["" if (v := getattr(row, n)) is None else v for n in names] for row in rows)
+    write_text(path, text.getvalue())
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The inverse of `write_rows`; an error names the file and the line."""
+    kinds = {"seed": int, "severity": int, "n": int, "value": float, "low": float, "high": float}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            if reader.fieldnames != [f.name for f in fields(Row)]:
+                raise ValueError(f"expected the columns {', '.join(f.name for f in fields(Row))}")
+            return [
+                Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in line.items()})  # type: ignore[arg-type]
+                for line in reader
+            ]
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"cannot read rows from {path}: {error}") from error
+
+
+@contextmanager
+def owning(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; another live process that asks gets an error. A kill releases it.
+
+    Entering also clears temporary files that a killed owner left behind.
+    """
+    import filelock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    owner = folder / ".owner"
+    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout:
+        pid = owner.read_text() if owner.exists() else "unknown"
+        raise RuntimeError(
+            f"{folder} is in use by another process (pid {pid}); wait for it to end, or choose another --runs folder"
+        ) from None
+    try:
+        for leftover in folder.rglob(f"{_TEMPORARY}*"):
+            leftover.unlink(missing_ok=True)
+        owner.write_text(str(os.getpid()))
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()

@@ -1,0 +1,1 @@
+"""Configuration + data -> Run: the loop, its folder and its checkpoints."""

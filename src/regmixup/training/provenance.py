@@ -1,0 +1,32 @@
+"""Where a result came from: versions, device, data, time."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+import regmixup
+from regmixup.config import NUMERICS_VERSION, fingerprint
+from regmixup.data.images import ImageSet
+from regmixup.training.config import TrainConfig
+
+
+def provenance(config: TrainConfig, dataset: ImageSet, device: torch.device, seconds: float) -> dict[str, Any]:
+    """What a finished run records about itself."""
+    return {
+        "fingerprint": fingerprint(config),
+        "seed": config.seed,
+        "data": {dataset.name: dataset.fingerprint},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "threads": torch.get_num_threads(),
+        "seconds": round(seconds, 3),
+        "versions": {
+            "regmixup": regmixup.__version__,
+            "numerics": NUMERICS_VERSION,
+            "python": platform.python_version(),
+            **{package: version(package) for package in ("torch", "numpy", "scipy", "scikit-learn", "safetensors")},
+        },
+    }

@@ -1,0 +1,120 @@
+"""A run is a folder: what was asked, what happened, the weights, and what the model said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regmixup import data, networks, predictions
+from regmixup.config import decode, encode, fingerprint
+from regmixup.data.images import ImageSet
+from regmixup.networks.contract import Classifier
+from regmixup.storage import owning, read_json, write_json, write_text
+from regmixup.training.checkpoint import load_checkpoint
+from regmixup.training.config import TrainConfig, choose_device
+from regmixup.types import Predictions
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run and its folder:
+
+    config.json         the configuration          provenance.json  versions, device, seconds, data; written when done
+    history.jsonl       one line per epoch         checkpoint.safetensors  weights and optimizer after the last epoch
+    predictions/*.safetensors                      rows.csv  what evaluation measured
+    """
+
+    folder: Path
+    config: TrainConfig
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """An existing run folder."""
+        folder = Path(folder)
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"{folder} is not a run folder: it has no config.json")
+        return cls(folder, decode(TrainConfig, read_json(folder / "config.json"), str(folder / "config.json")))
+
+    @property
+    def fingerprint(self) -> str:
+        """Names what the configuration computes."""
+        return fingerprint(self.config)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def finished(self) -> bool:
+        """Whether training has ended; a finished run is never repeated."""
+        return (self.folder / "provenance.json").is_file()
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Hold the folder against other processes and make sure that it says what it is."""
+        with owning(self.folder):
+            if not (self.folder / "config.json").exists():
+                write_json(self.folder / "config.json", encode(self.config))
+            yield
+
+    def history(self) -> list[dict[str, Any]]:
+        """One record per finished epoch."""
+        path = self.folder / "history.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def write_history(self, records: list[dict[str, Any]]) -> None:
+        """Replace the history."""
+        write_text(self.folder / "history.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+
+    def build(self, dataset: ImageSet) -> Classifier:
+        """The run's network, freshly initialised, for the classes and channels of a dataset."""
+        return networks.build(
+            self.config.network,
+            num_classes=len(dataset.classes),
+            in_channels=dataset.images.shape[1],
+            normalize=(self.config.mean, self.config.std),
+            dropout=self.config.dropout,
+        )
+
+    def model(self, *, root: str | Path | None = None, device: str | torch.device | None = None) -> Classifier:
+        """The trained network, in evaluation mode."""
+        if not self.finished:
+            raise ValueError(f"{self.folder} is not finished: train it to the end before using its model")
+        model = self.build(data.load(self.config.train_set, root=root))
+        load_checkpoint(self.checkpoint, model, fingerprint=self.fingerprint)
+        return model.to(choose_device(device)).eval()
+
+    def predictions_path(self, dataset: str) -> Path:
+        """Where the predictions for a dataset are stored."""
+        return self.folder / "predictions" / (dataset.replace("/", "__").replace(":", "--") + ".safetensors")
+
+    def predict(
+        self, dataset: str, *, root: str | Path | None = None, device: str | torch.device | None = None
+    ) -> Predictions:
+        """What the model says about a dataset; made once and stored, then read back."""
+        return self.predict_all([dataset], root=root, device=device)[0]
+
+    def predict_all(
+        self, datasets: list[str], *, root: str | Path | None = None, device: str | torch.device | None = None
+    ) -> list[Predictions]:
+        """`predict` for several datasets with one load of the model, and none if all are stored."""
+        missing = [name for name in datasets if not self.predictions_path(name).exists()]
+        if missing:
+            model = self.model(root=root, device=device)
+            for name in missing:
+                source = data.load(name, root=root)
+                result = predictions.predict(
+                    model,
+                    source.images,
+                    source.labels,
+                    dataset=name,
+                    info={"run": self.fingerprint, "data": source.fingerprint, **source.info},
+                )
+                predictions.save(result, self.predictions_path(name))
+        return [predictions.load(self.predictions_path(name)) for name in datasets]

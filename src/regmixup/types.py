@@ -1,0 +1,103 @@
+"""The nouns that travel between rooms. Importing this file does not import torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images and their labels.
+
+    x: (N, C, H, W), uint8 in 0..255 or floating point in [0, 1].
+    y: (N,) class indices, or (N, K) class probabilities.
+    """
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """What an objective returns for one batch.
+
+    loss: scalar to call `.backward()` on.
+    logits: (N, K) of the clean images, for an honest train accuracy; None if the objective never forwards them.
+    parts: the named terms before weighting, detached, for logging: {"clean": ..., "mixed": ...}.
+    """
+
+    loss: Tensor
+    logits: Tensor | None = None
+    parts: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The seam: what a model said about a dataset. Everything right of it needs no model.
+
+    logits: (N, K) float; labels: (N,) int64.
+    features: (N, D) penultimate activations, where stored; head_weight (K, D) and head_bias (K,) the linear head.
+    probs: (N, K) where they are not the softmax of the logits (Monte-Carlo, mean of probabilities).
+    logit_variance: (N, K); member_logits: (M, N, K) of an ensemble.
+    dataset: the dataset's name; info: free text that travels with the file (fingerprints, layout of derived sets).
+    """
+
+    logits: Tensor
+    labels: Tensor
+    features: Tensor | None = None
+    probs: Tensor | None = None
+    logit_variance: Tensor | None = None
+    member_logits: Tensor | None = None
+    head_weight: Tensor | None = None
+    head_bias: Tensor | None = None
+    dataset: str = ""
+    info: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.logits.ndim != 2 or not self.logits.is_floating_point():
+            raise ValueError(f"logits must be a floating-point (N, K) tensor, got {_describe(self.logits)}")
+        if self.labels.ndim != 1 or self.labels.is_floating_point():
+            raise ValueError(f"labels must be an integer (N,) tensor, got {_describe(self.labels)}")
+        for name, dim in (("labels", 0), ("features", 0), ("probs", 0), ("logit_variance", 0), ("member_logits", 1)):
+            value = getattr(self, name)
+            if value is not None and value.shape[dim] != len(self.logits):
+                raise ValueError(f"{name} must have {len(self.logits)} rows like logits, got {_describe(value)}")
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+
+def _describe(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measured value, with everything needed to find it again. Fractions, never percent.
+
+    `dataset` is what was predicted; `corruption` and `severity` refine a shifted one. `posthoc` is what was done to
+    the predictions ("none", "temperature"); `score` the OOD score ("" for metrics that need none). `low` and `high`
+    bound `value` where an interval was computed. `n` is the number of samples behind the value.
+    """
+
+    study: str = ""
+    run: str = ""
+    method: str = ""
+    network: str = ""
+    train_set: str = ""
+    seed: int | None = None
+    dataset: str = ""
+    corruption: str = ""
+    severity: int | None = None
+    posthoc: str = "none"
+    score: str = ""
+    metric: str = ""
+    value: float = float("nan")
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
