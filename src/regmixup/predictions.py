@@ -76,6 +76,11 @@ def predict(
     )
 
 
+def file_name(dataset: str) -> str:
+    """The file that holds a dataset's predictions: "digits/test" -> "digits__test.safetensors"."""
+    return dataset.replace("/", "__").replace(":", "--") + ".safetensors"
+
+
 def save(predictions: Predictions, path: str | Path) -> None:
     """Write a safetensors file, atomically."""
     tensors = {name: value.contiguous() for name in TENSORS if (value := getattr(predictions, name)) is not None}

@@ -85,7 +85,7 @@ RECIPES = {
         Recipe(
             train_set="digits/train",
             network="small",
-            epochs=40,
+            epochs=60,
             batch_size=64,
             crop_padding=1,
             flip=False,

@@ -92,7 +92,7 @@ class Run:
 
     def predictions_path(self, dataset: str) -> Path:
         """Where the predictions for a dataset are stored."""
-        return self.folder / "predictions" / (dataset.replace("/", "__").replace(":", "--") + ".safetensors")
+        return self.folder / "predictions" / predictions.file_name(dataset)
 
     def predict(
         self, dataset: str, *, root: str | Path | None = None, device: str | torch.device | None = None

@@ -1,0 +1,27 @@
+"""From a study's folder to what people read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.table import Table as RichTable
+
+from regmixup.report.page import write_page
+from regmixup.report.results import Results
+from regmixup.report.tables import main_columns, tabulate
+from regmixup.report.terminal import render
+
+
+def main_table(results: Results) -> RichTable:
+    """A study's first table, for the terminal."""
+    table = tabulate(results.rows, main_columns(results.rows, results.test, results.ood))
+    seeds = len(results.study["seeds"])
+    validation = results.study["evaluate"]["validation"]
+    caption = f"percent, mean ± std over n = {seeds} seeds, best in bold; T fitted on {validation}"
+    return render(table, title=results.study["title"], caption=caption)
+
+
+def report(folder: str | Path) -> tuple[RichTable, Path]:
+    """The terminal table, and the path of the page just written."""
+    results = Results.open(folder)
+    return main_table(results), write_page(results)

@@ -1,0 +1,97 @@
+"""A study file as a value, and the runs it asks for."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regmixup import methods, recipes
+from regmixup.config import decode
+from regmixup.data import FAMILIES, check_dataset
+from regmixup.names import unknown
+
+if TYPE_CHECKING:
+    from regmixup.training.config import TrainConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Which datasets a study evaluates on. A family's name (digits-c) stands for all of its sets."""
+
+    validation: str
+    test: str
+    shift: tuple[str, ...] = ()
+    ood: tuple[str, ...] = ()
+    profile: str = ""
+
+    def __post_init__(self) -> None:
+        for name in self.datasets():
+            check_dataset(name)
+
+    def shift_sets(self) -> list[str]:
+        return [name for entry in self.shift for name in (FAMILIES[entry].names if entry in FAMILIES else [entry])]
+
+    def datasets(self) -> list[str]:
+        """Every dataset to predict."""
+        profile = [self.profile] if self.profile else []
+        return [self.validation, self.test, *self.shift_sets(), *self.ood, *profile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Methods x seeds under one recipe.
+
+    train: changes to the recipe's fields. about: what the study can and cannot show, printed in the report.
+    """
+
+    name: str
+    title: str
+    recipe: str
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    evaluate: Evaluation
+    train: dict[str, Any] = field(default_factory=dict)
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        recipes.get(self.recipe)
+        for name in self.methods:
+            methods.get(name)
+        for what in ("methods", "seeds"):
+            values = getattr(self, what)
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"{what} of study {self.name!r} must be a list without repetition, got {values}")
+
+    def runs(self) -> Iterator[tuple[str, TrainConfig]]:
+        """Every (method, configuration), seed by seed, so that an interrupted study has whole seeds to compare."""
+        from regmixup.training.config import configure
+
+        for seed in self.seeds:
+            for method in self.methods:
+                changes = {k: tuple(v) if isinstance(v, list) else v for k, v in self.train.items()}
+                yield method, configure(self.recipe, method, seed=seed, **changes)
+
+
+def studies() -> dict[str, Path]:
+    """The studies that come with the package, by name."""
+    folder = Path(str(resources.files("regmixup") / "studies"))
+    return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def load_study(name_or_file: str) -> Study:
+    """A study by name, or from a TOML file."""
+    known = studies()
+    path = known.get(name_or_file, Path(name_or_file))
+    if not path.is_file():
+        if path.suffix == ".toml":
+            raise ValueError(f"study file {name_or_file} does not exist")
+        raise unknown("study", name_or_file, known)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read study {path}: {error}") from error
+    return decode(Study, {"name": path.stem, **values}, str(path))

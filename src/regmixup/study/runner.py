@@ -1,0 +1,97 @@
+"""Carrying a study out: every run trained, predicted and evaluated; what is done already is not done again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from regmixup.config import encode
+from regmixup.evaluation.evaluate import evaluate
+from regmixup.progress import describe
+from regmixup.storage import owning, write_json, write_rows
+from regmixup.study.plan import Study
+from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.training.loop import EpochRecord, train
+from regmixup.training.run import Run
+from regmixup.types import Row
+
+
+class Progress(Protocol):
+    """What a display is told while a study runs."""
+
+    def begin(self, label: str, epochs: int) -> None: ...
+    def epoch(self, record: EpochRecord) -> None: ...
+    def end(self, label: str, note: str) -> None: ...
+
+
+def study_folder(study: Study, runs: str | Path) -> Path:
+    """Where a study keeps its rows and report; the runs lie beside it and can serve several studies."""
+    return Path(runs) / f"study-{study.name}"
+
+
+def run_study(
+    study: Study,
+    runs: str | Path = "runs",
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Run a study to its end and return its folder, with study.json and rows.csv in it."""
+    folder = study_folder(study, runs)
+    device = choose_device(device)
+    with owning(folder):
+        rows: list[Row] = []
+        entries = []
+        for method, config in study.runs():
+            config = resolve(config, device)
+            run = _train(method, config, runs, root, device, progress)
+            rows += _evaluate(study, method, run, root, device)
+            entries.append({"method": method, "seed": config.seed, "folder": run.folder.name})
+        write_rows(folder / "rows.csv", rows)
+        write_json(folder / "study.json", {**encode(study), "runs": entries})
+    return folder
+
+
+def _train(
+    method: str,
+    config: TrainConfig,
+    runs: str | Path,
+    root: str | Path | None,
+    device: torch.device,
+    progress: Progress | None,
+) -> Run:
+    label = f"{method} seed {config.seed}"
+    if progress is not None:
+        progress.begin(label, config.epochs)
+    run = train(config, runs, root=root, device=device, on_epoch=progress.epoch if progress is not None else None)
+    if progress is not None:
+        last = run.history()[-1]
+        progress.end(label, describe(last))
+    return run
+
+
+def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, device: torch.device) -> list[Row]:
+    """Predict what is not predicted yet, and write the run's own rows.csv."""
+    sets = study.evaluate
+    names = sets.datasets()
+    found = dict(zip(names, run.predict_all(names, root=root, device=device), strict=True))
+    row = Row(
+        run=run.fingerprint[:12],
+        method=method,
+        network=run.config.network,
+        train_set=run.config.train_set,
+        seed=run.config.seed,
+    )
+    rows = evaluate(
+        found[sets.test],
+        validation=found[sets.validation],
+        shift=[found[name] for name in sets.shift_sets()],
+        ood=[found[name] for name in sets.ood],
+        row=row,
+    )
+    write_rows(run.folder / "rows.csv", rows)
+    return [replace(r, study=study.name) for r in rows]
