@@ -30,9 +30,9 @@ _STYLE: Any = {
 }
 
 
-def _panels(rows: int, columns: int, *, width: float, height: float, sharey: bool = True) -> tuple[Figure, list[Axes]]:
+def _panels(rows: int, columns: int, *, width: float, height: float, share: bool = True) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, sharex=True, sharey=sharey, squeeze=False)
+    axes = figure.subplots(rows, columns, sharex=share, sharey=share, squeeze=False)
     return figure, list(axes.flat)
 
 
@@ -46,15 +46,21 @@ def _svg(figure: Figure) -> str:
 def entropy_heatmaps(profiles: Mapping[str, EntropyProfile]) -> str:
     """Counts over (lambda, entropy), a panel per method: the paper's Figure 3."""
     with rc_context(_STYLE):
-        figure, axes = _panels(1, len(profiles), width=3.0, height=2.7)
+        figure, axes = _panels(1, len(profiles), width=3.2, height=2.7)
         top = max(float(p.counts.max()) for p in profiles.values())
         for axis, (method, profile) in zip(axes, profiles.items(), strict=True):
             step = float(profile.lam[1] - profile.lam[0])
             lam_edges = np.linspace(-step / 2, 1 + step / 2, len(profile.lam) + 1)
             mesh = axis.pcolormesh(
-                lam_edges, profile.edges, profile.counts.T, vmin=0, vmax=top, cmap="magma_r", rasterized=True
+                lam_edges,
+                profile.edges.numpy(),
+                profile.counts.T.numpy(),
+                vmin=0,
+                vmax=top,
+                cmap="magma_r",
+                rasterized=True,
             )
-            axis.plot(profile.lam, profile.mean, color="#1b7f9e", linewidth=1.6, label="mean")
+            axis.plot(profile.lam.numpy(), profile.mean.numpy(), color="#1b7f9e", linewidth=1.6, label="mean")
             axis.set(title=method, xlabel="λ", xlim=(-step / 2, 1 + step / 2))
         axes[0].set_ylabel("entropy (nats)")
         axes[0].legend(frameon=False, loc="upper left")
@@ -65,19 +71,20 @@ def entropy_heatmaps(profiles: Mapping[str, EntropyProfile]) -> str:
 def reliability_diagrams(diagrams: Mapping[str, Mapping[str, Reliability]]) -> str:
     """Accuracy against confidence in 15 bins, a panel per method, without and with temperature."""
     with rc_context(_STYLE):
-        figure, axes = _panels(1, len(diagrams), width=3.0, height=2.9)
+        figure, axes = _panels(1, len(diagrams), width=3.2, height=2.9)
         for axis, (method, versions) in zip(axes, diagrams.items(), strict=True):
             axis.plot([0, 1], [0, 1], color="#8a929c", linewidth=1, linestyle=":")
             styles = {"none": (COLOURS[0], "o", "as trained"), "temperature": (COLOURS[1], "s", "with T")}
             for posthoc, diagram in versions.items():
                 colour, marker, label = styles[posthoc]
                 filled = diagram.count > 0
-                share = diagram.count[filled] / diagram.total
-                axis.plot(diagram.confidence[filled], diagram.accuracy[filled], color=colour, linewidth=1.2)
+                confidence, accuracy = diagram.confidence[filled].numpy(), diagram.accuracy[filled].numpy()
+                share = diagram.count[filled].numpy() / diagram.total
+                axis.plot(confidence, accuracy, color=colour, linewidth=1.2)
                 axis.scatter(
-                    diagram.confidence[filled],
-                    diagram.accuracy[filled],
-                    s=8 + 150 * share.sqrt(),
+                    confidence,
+                    accuracy,
+                    s=8 + 150 * np.sqrt(share),
                     color=colour,
                     marker=marker,
                     alpha=0.75,
@@ -85,7 +92,7 @@ def reliability_diagrams(diagrams: Mapping[str, Mapping[str, Reliability]]) -> s
                     label=f"{label}, ECE {100 * diagram.error:.2f} %",
                 )
             axis.set(title=method, xlabel="confidence", xlim=(0, 1.03), ylim=(0, 1.05))
-            legend = axis.legend(frameon=False, loc="upper left", fontsize=8)
+            legend = axis.legend(frameon=False, loc="lower right", fontsize=8)
             for handle in legend.legend_handles:
                 handle.set_sizes([25])  # type: ignore[union-attr]
         axes[0].set_ylabel("accuracy")
@@ -98,7 +105,7 @@ def score_histograms(scores: Mapping[str, Mapping[str, np.ndarray]], names: Mapp
     scores[method][dataset]: (N,) values. names[method]: the score shown. The first dataset is in-distribution.
     """
     with rc_context(_STYLE):
-        figure, axes = _panels(1, len(scores), width=3.0, height=2.7, sharey=False)
+        figure, axes = _panels(1, len(scores), width=3.2, height=2.7, share=False)
         for axis, (method, sets) in zip(axes, scores.items(), strict=True):
             bins = np.linspace(0, max(float(values.max()) for values in sets.values()), 41)
             for index, (dataset, values) in enumerate(sets.items()):
@@ -118,7 +125,7 @@ def beta_densities(alphas: Mapping[str, float]) -> str:
     from scipy.stats import beta
 
     with rc_context(_STYLE):
-        figure, axes = _panels(1, len(alphas), width=3.0, height=2.2, sharey=False)
+        figure, axes = _panels(1, len(alphas), width=3.2, height=2.2, share=False)
         grid = np.linspace(0.002, 0.998, 600)
         for index, (axis, (method, alpha)) in enumerate(zip(axes, alphas.items(), strict=True)):
             density = beta.pdf(grid, alpha, alpha)

@@ -55,7 +55,7 @@ def render(results: Results) -> str:
 
 def _table(table: Table, label: str = "method") -> str:
     """An HTML table; scrolls sideways on narrow screens."""
-    arrows = {True: " ↑", False: " ↓", None: ""}
+    arrows = {True: "&nbsp;↑", False: "&nbsp;↓", None: ""}
     head = "".join(f'<th scope="col">{escape(c.title)}{arrows[c.higher_is_better]}</th>' for c in table.columns)
     body = []
     for method, cells in table.lines.items():

@@ -53,6 +53,8 @@ def train(
         dataset = data.load(config.train_set, root=root)
         torch.manual_seed(seed_for(config.seed, "init"))
         model = run.build(dataset).to(device)
+        if device.type == "cuda":
+            model = model.to(memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(
             model.parameters(),
             lr=config.lr,

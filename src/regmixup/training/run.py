@@ -52,8 +52,8 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether training has ended; a finished run is never repeated."""
-        return (self.folder / "provenance.json").is_file()
+        """Whether training has ended; a finished run is never repeated. Without its checkpoint it is not finished."""
+        return (self.folder / "provenance.json").is_file() and self.checkpoint.is_file()
 
     @contextmanager
     def owned(self) -> Iterator[None]:

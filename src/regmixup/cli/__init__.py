@@ -1,0 +1,57 @@
+"""The command line: `regmixup VERB`. One file of `verbs` each, named after it and imported only when called.
+
+So `regmixup --help` and `regmixup list` answer without importing torch. Every flag is a dataclass field; only this
+folder knows the CLI library.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+
+from regmixup import __version__
+from regmixup.names import check_name
+
+VERBS = {
+    "study": "run a study: methods x seeds, trained, evaluated, reported",
+    "train": "train one model",
+    "predict": "store what a trained model says about datasets",
+    "evaluate": "score logits from any model",
+    "report": "rewrite a study's report from stored results",
+    "data": "list and look at datasets",
+    "list": "list methods, recipes, networks, datasets, studies",
+}
+
+HELP = f"""usage: regmixup VERB [options]      regmixup VERB --help explains a verb
+
+Train image classifiers with RegMixup and its relatives, and measure how reliable they are.
+
+{"".join(f"  {name:10} {summary}{chr(10)}" for name, summary in VERBS.items())}
+examples:
+  regmixup study digits                                   the embedded study, about 2 minutes on a CPU
+  regmixup train --method regmixup --alpha 10 --seed 1    one model
+  regmixup evaluate --predictions mine.npz --ood svhn.npz any model's logits"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a verb. Exit status 0; 2 for a wrong command or input; 130 when interrupted."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help"):
+        print(HELP)
+        return 0
+    if args[0] == "--version":
+        print(f"regmixup {__version__}")
+        return 0
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    try:
+        check_name("verb", args[0], VERBS)
+        import_module(f"{__name__}.verbs.{args[0]}").main(args[1:])
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    return 0

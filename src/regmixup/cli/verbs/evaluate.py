@@ -1,0 +1,78 @@
+"""`regmixup evaluate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from regmixup import predictions
+from regmixup.cli.parsing import parse
+from regmixup.evaluation.evaluate import evaluate
+from regmixup.storage import write_rows
+from regmixup.types import Predictions, Row
+
+
+@dataclass(frozen=True)
+class EvaluateVerb:
+    """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection.
+
+    Files: .safetensors, .npz (keys logits, labels), .npy (logits), .csv (header label,name,...; then label, logits).
+    Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
+    """
+
+    predictions: Path
+    """In-distribution test predictions with labels."""
+    ood: tuple[Path, ...] = ()
+    """Predictions for out-of-distribution sets; labels are not needed."""
+    shift: tuple[Path, ...] = ()
+    """Predictions for shifted versions of the test set, with labels."""
+    val: Path | None = None
+    """Validation predictions; the temperature is fitted on these, by ECE."""
+    out: Path | None = None
+    """Also write all rows to this CSV file."""
+
+
+def main(args: Sequence[str]) -> None:
+    """Evaluate, print every row, and write them where asked."""
+    verb = parse(EvaluateVerb, "evaluate", args)
+    rows = evaluate(
+        _labelled(verb.predictions),
+        validation=_labelled(verb.val) if verb.val is not None else None,
+        shift=[_labelled(path) for path in verb.shift],
+        ood=[predictions.load(path) for path in verb.ood],
+    )
+    Console().print(_table(rows))
+    if verb.out is not None:
+        write_rows(verb.out, rows)
+        print(f"rows  {verb.out}")
+
+
+def _labelled(path: Path) -> Predictions:
+    found = predictions.load(path)
+    if int(found.labels.min()) < 0:
+        raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
+    return found
+
+
+def _table(rows: list[Row]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("dataset", "corruption", "severity", "posthoc", "score", "metric"):
+        table.add_column(title)
+    table.add_column("value", justify="right")
+    for row in rows:
+        percent = row.metric not in ("nll", "brier", "temperature")
+        table.add_row(
+            row.dataset,
+            row.corruption,
+            "" if row.severity is None else str(row.severity),
+            "" if row.score else row.posthoc,
+            row.score,
+            row.metric,
+            f"{100 * row.value:.2f} %" if percent else f"{row.value:.4f}",
+        )
+    return table

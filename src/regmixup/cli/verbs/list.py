@@ -1,0 +1,55 @@
+"""`regmixup list`: reads no torch code."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tyro.conf import Positional
+
+import regmixup
+from regmixup.cli.parsing import parse
+from regmixup.data import FAMILIES
+from regmixup.methods import METHODS
+from regmixup.networks import NETWORKS
+from regmixup.recipes import RECIPES
+from regmixup.study.plan import studies
+
+
+@dataclass(frozen=True)
+class ListVerb:
+    """List what there is, by name.
+
+    Example: regmixup list methods
+    """
+
+    what: Positional[Literal["all", "methods", "recipes", "networks", "datasets", "studies", "objectives"]] = "all"
+    """Which list to print."""
+
+
+def main(args: Sequence[str]) -> None:
+    """Print one list or all."""
+    verb = parse(ListVerb, "list", args)
+    lists = {
+        "methods": {name: f"{m.description} ({m.citation})" for name, m in METHODS.items()},
+        "recipes": {name: named.description for name, named in RECIPES.items()},
+        "networks": {name: network.description for name, network in NETWORKS.items()},
+        "datasets": {name: f"{f.description} [{len(f.names)}]" for name, f in FAMILIES.items()},
+        "studies": {name: tomllib.loads(path.read_text(encoding="utf-8"))["title"] for name, path in studies().items()},
+        "objectives": _objectives(),
+    }
+    for title in lists if verb.what == "all" else [verb.what]:
+        print(f"{title}:")
+        for name, description in lists[title].items():
+            print(f"  {name:20} {description}")
+
+
+def _objectives() -> dict[str, str]:
+    """The files of the objectives' folder with the first line of their docstrings, read as text."""
+    files = sorted((Path(regmixup.__file__).parent / "objectives").glob("[!_]*.py"))
+    documents = {path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files}
+    return {name: document.partition("\n")[0] for name, document in documents.items()}

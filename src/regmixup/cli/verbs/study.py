@@ -1,0 +1,57 @@
+"""`regmixup study`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from regmixup.cli.parsing import Switch, parse
+from regmixup.progress import LiveProgress
+from regmixup.report.build import report
+from regmixup.study.plan import load_study
+from regmixup.study.runner import run_study
+from regmixup.training.config import choose_device, resolve
+from regmixup.training.run import Run
+
+
+@dataclass(frozen=True)
+class StudyVerb:
+    """Train and evaluate every method and seed of a study, then print its table and write its report.
+
+    Work that is done already is not done again, so the same command resumes an interrupted study.
+    Example: regmixup study digits
+    """
+
+    study: Positional[str]
+    """A study's name (regmixup list studies) or a TOML file."""
+    runs: Path = Path("runs")
+    """Folder for run folders, and for the study's rows and report."""
+    root: Path | None = None
+    """Folder with the datasets' official files; embedded datasets need none."""
+    device: str | None = None
+    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    dry_run: Switch = False
+    """Print the runs and whether they are done, and do nothing."""
+
+
+def main(args: Sequence[str]) -> None:
+    """Run a study, or say what it would do."""
+    verb = parse(StudyVerb, "study", args)
+    study = load_study(verb.study)
+    plan = list(study.runs())
+    if verb.dry_run:
+        device = choose_device(verb.device)
+        for method, config in plan:
+            run = Run(verb.runs / resolve(config, device).name, config)
+            print(f"{'done' if run.finished else 'to do':6} {method:12} {run.folder}")
+        return
+    console = Console()
+    with LiveProgress(console, total=len(plan)) as progress:
+        folder = run_study(study, verb.runs, root=verb.root, device=verb.device, progress=progress)
+    table, page = report(folder)
+    console.print(table)
+    print(f"rows    {folder / 'rows.csv'}\nreport  {page}")

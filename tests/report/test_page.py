@@ -1,0 +1,97 @@
+"""The page: complete, self-contained, and made of what was measured."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from regmixup.report.build import report
+from regmixup.report.page import render
+from regmixup.report.results import Results
+
+
+@pytest.fixture(scope="module")
+def results(finished_study):
+    return Results.open(finished_study.folder)
+
+
+class Tags(HTMLParser):
+    """Collects tags with their attributes, and checks that they nest."""
+
+    VOID = ("meta", "link", "img", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.found, self.stack = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+
+def test_the_page_is_well_formed_and_fetches_nothing(results):
+    page = render(results)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.stack == []
+    assert not [tag for tag, _ in tags.found if tag == "script"]
+    for _, attributes in tags.found:
+        for name in ("src", "href"):
+            if name in attributes:
+                assert attributes[name].startswith("data:")
+    assert "http" not in re.sub(r"base64,[^\"]+", "", page)
+
+
+def test_every_figure_is_there_with_a_description(results):
+    tags = Tags()
+    tags.feed(render(results))
+    images = [attributes for tag, attributes in tags.found if tag == "img"]
+    assert len(images) == 5
+    assert all(image["alt"] for image in images)
+    headings = re.findall(r"<h3>(.*?)</h3>", render(results))
+    for wanted in ("Entropy between classes", "Reliability", "Out-of-distribution scores", "Accuracy under corruption"):
+        assert wanted in headings
+
+
+def test_the_numbers_in_the_page_are_the_means_of_the_rows(results):
+    values = [
+        row.value
+        for row in results.rows
+        if (row.method, row.dataset, row.metric, row.posthoc) == ("regmixup", "digits/test", "accuracy", "none")
+    ]
+    assert len(values) == 2
+    assert f"{100 * sum(values) / 2:.2f}" in render(results)
+
+
+def test_rendering_twice_gives_the_same_page(results):
+    assert render(results) == render(results)
+
+
+def test_text_from_a_study_cannot_inject_markup(results):
+    hostile = {**results.study, "title": "<script>alert(1)</script>", "about": "<b>x</b>"}
+    page = render(Results(results.folder, hostile, results.rows))
+    assert "<script>" not in page
+    assert "&lt;b&gt;x&lt;/b&gt;" in page
+
+
+def test_report_writes_the_page_beside_the_rows(results):
+    _, path = report(results.folder)
+    assert path == results.folder / "report.html"
+    assert path.read_text() == render(results)
+
+
+def test_pooled_reliability_counts_every_seed(results):
+    diagram = results.reliability()["dnn"]["none"]
+    assert diagram.total == 2 * 899
+    assert int(diagram.count.sum()) == diagram.total
+
+
+def test_a_damaged_rows_file_is_named(results, tmp_path):
+    (tmp_path / "study.json").write_text((results.folder / "study.json").read_text())
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"rows\.csv"):
+        Results.open(tmp_path)

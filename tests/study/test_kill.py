@@ -1,0 +1,65 @@
+"""Kill -9 at random moments: the next run completes and its rows are those of an undisturbed one, byte for byte."""
+
+import multiprocessing
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from regmixup.study.plan import load_study
+from regmixup.study.runner import run_study
+from tests.study.mini import MINI, write_mini
+
+KILLS = 20
+
+
+def carry_out(study_file: str, runs: str) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    run_study(load_study(study_file), runs, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def processes():
+    """Children forked from a server that has imported everything, so that a kill hits work and not imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["regmixup.study.runner", "regmixup.data.photographs", "torch._dynamo", "sklearn.datasets", "scipy.special"]
+    )
+    return context
+
+
+def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes):
+    short = MINI.replace('profile = "path:digits/test"', "").replace("seeds = [0, 1]", "seeds = [0]")
+    study = write_mini(tmp_path, short.replace("epochs = 5", "epochs = 3"))
+
+    def start(runs: Path) -> multiprocessing.Process:
+        child = processes.Process(target=carry_out, args=(str(study), str(runs)))
+        child.start()
+        return child
+
+    def complete(runs: Path) -> bytes:
+        child = start(runs)
+        child.join()
+        assert child.exitcode == 0
+        return (runs / "study-mini" / "rows.csv").read_bytes()
+
+    complete(tmp_path / "warm-up")
+    started = time.monotonic()
+    expected = complete(tmp_path / "undisturbed")
+    duration = time.monotonic() - started
+    chance = random.Random(0)
+    interrupted, attempt = 0, 0
+    while interrupted < KILLS:
+        attempt += 1
+        assert attempt <= 3 * KILLS, "the study ends before it can be killed"
+        runs = tmp_path / f"killed-{attempt}"
+        child = start(runs)
+        child.join(chance.uniform(0, 0.95) * duration)
+        interrupted += child.is_alive()
+        child.kill()
+        child.join()
+        assert complete(runs) == expected
+        assert not list(runs.rglob(".partial-*"))

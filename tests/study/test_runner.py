@@ -1,0 +1,47 @@
+"""Carrying out a study."""
+
+import pytest
+
+from regmixup.report.results import Results
+from regmixup.storage import read_rows
+from regmixup.study.runner import run_study
+from tests.holding import held_by_another_process
+
+
+def test_rows_cover_every_method_seed_and_question(finished_study):
+    _, _, folder = finished_study
+    rows = read_rows(folder / "rows.csv")
+    assert {(r.method, r.seed) for r in rows} == {(m, s) for m in ("dnn", "regmixup") for s in (0, 1)}
+    assert {r.study for r in rows} == {"mini"}
+    one = [r for r in rows if r.method == "dnn" and r.seed == 0]
+    assert len({(r.dataset, r.corruption, r.severity, r.posthoc, r.score, r.metric) for r in one}) == len(one)
+    assert {"accuracy", "ece", "adaptive_ece", "nll", "brier", "auroc", "aupr", "fpr_at_tpr", "temperature"} == {
+        r.metric for r in one
+    }
+    assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
+
+
+def test_each_run_folder_holds_its_own_rows_and_predictions(finished_study):
+    _, runs, folder = finished_study
+    for entry in Results.open(folder).study["runs"]:
+        own = runs / entry["folder"]
+        assert {row.method for row in read_rows(own / "rows.csv")} == {entry["method"]}
+        assert (own / "predictions" / "digits-c__contrast__5.safetensors").is_file()
+
+
+def test_a_second_run_repeats_no_training_and_no_prediction_and_gives_the_same_rows(finished_study):
+    study, runs, folder = finished_study
+    before = {p: p.stat().st_mtime_ns for p in runs.rglob("*.safetensors")}
+    rows = (folder / "rows.csv").read_bytes()
+    (folder / "rows.csv").unlink()
+    assert run_study(study, runs, device="cpu") == folder
+    assert (folder / "rows.csv").read_bytes() == rows
+    assert {p: p.stat().st_mtime_ns for p in runs.rglob("*.safetensors")} == before
+
+
+def test_two_processes_cannot_hold_one_study_at_once(finished_study):
+    study, runs, folder = finished_study
+    rows = (folder / "rows.csv").read_bytes()
+    with held_by_another_process(folder), pytest.raises(RuntimeError, match="in use by another process"):
+        run_study(study, runs, device="cpu")
+    assert (folder / "rows.csv").read_bytes() == rows

@@ -1,0 +1,212 @@
+"""Every verb, as a user types it; and what happens when they mistype."""
+
+import json
+
+import numpy as np
+import pytest
+
+from regmixup.cli import VERBS, main
+from regmixup.cli.verbs import list as list_verb
+from regmixup.storage import read_rows
+from tests.study.mini import MINI, write_mini
+
+
+def run(*words: object) -> int:
+    """Exit status of a command line. The CLI library itself leaves by SystemExit for --help and wrong flags."""
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+
+
+@pytest.fixture(autouse=True)
+def _keep_warnings_as_they_are(monkeypatch):
+    """main() prints warnings plainly; put the hook back afterwards."""
+    import warnings
+
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run folder, made by the train verb."""
+    runs = tmp_path_factory.mktemp("runs")
+    assert run("train", "--method", "mixup", "--epochs", 2, "--seed", 7, "--device", "cpu", "--runs", runs) == 0
+    (folder,) = runs.iterdir()
+    return folder
+
+
+def logits_file(path, count=60, classes=4, seed=0, **extra):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=count)
+    logits = rng.normal(size=(count, classes)) + 3 * np.eye(classes)[labels]
+    np.savez(path, logits=logits, labels=labels, **extra)
+    return path
+
+
+def test_help_names_every_verb_and_every_verb_has_help(capsys):
+    assert run("--help") == 0
+    overview = capsys.readouterr().out
+    for verb in VERBS:
+        assert f"\n  {verb} " in overview
+        assert run(verb, "--help") == 0
+        text = capsys.readouterr().out
+        assert f"regmixup {verb}" in text
+        assert "Example" in text, f"{verb} --help shows no example"
+
+
+def test_list_prints_methods_with_citations(capsys):
+    assert run("list", "methods") == 0
+    assert "regmixup" in (text := capsys.readouterr().out)
+    assert "Pinto et al., 2022" in text
+
+
+def test_train_dry_run_prints_the_resolved_configuration_and_writes_nothing(capsys, tmp_path):
+    words = ("--alpha", 7, "--eta", 0.5, "--lr", 0.02, "--seed", 3, "--device", "cpu", "--runs", tmp_path, "--dry-run")
+    assert run("train", "--method", "regmixup", *words) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["objective"]["alpha"] == 7
+    assert shown["objective"]["eta"] == 0.5
+    assert (shown["lr"], shown["seed"], shown["precision"]) == (0.02, 3, "float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_method_decides_which_flags_exist(capsys):
+    assert run("train", "--method", "dnn", "--alpha", 1) == 2
+    assert "--alpha" in capsys.readouterr().err
+    assert run("train", "--method=regmixup+cutmix", "--first.alpha", 5, "--dry-run", "--device", "cpu") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["objective"]["first"]["alpha"] == 5
+    assert shown["objective"]["second"]["kind"] == "CutMix"
+
+
+def test_train_then_predict_then_evaluate(trained, capsys, tmp_path):
+    assert run("predict", trained, "digits/test", "digits/val", "photographs/test", "--device", "cpu") == 0
+    stored = trained / "predictions"
+    assert "899 x 10" in capsys.readouterr().out
+    out = tmp_path / "rows.csv"
+    words = (
+        "--ood",
+        stored / "photographs__test.safetensors",
+        "--val",
+        stored / "digits__val.safetensors",
+        "--out",
+        out,
+    )
+    assert run("evaluate", "--predictions", stored / "digits__test.safetensors", *words) == 0
+    assert "auroc" in capsys.readouterr().out
+    rows = read_rows(out)
+    assert {row.dataset for row in rows} == {"digits/test", "photographs/test"}
+    assert {row.posthoc for row in rows} == {"none", "temperature"}
+
+
+def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
+    mine, other = logits_file(tmp_path / "mine.npz"), tmp_path / "other.npy"
+    np.save(other, np.zeros((30, 4)))
+    assert run("evaluate", "--predictions", mine, "--ood", other, "--shift", logits_file(tmp_path / "dark.npz")) == 0
+    text = capsys.readouterr().out
+    assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
+    assert "dark" in text
+
+
+def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
+    study = write_mini(tmp_path, MINI.replace("seeds = [0, 1]", "seeds = [0]"))
+    words = ("study", study, "--runs", tmp_path / "runs", "--device", "cpu")
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.count("to do") == 2
+    assert not (tmp_path / "runs").exists()
+    assert run(*words) == 0
+    text = capsys.readouterr().out
+    assert "[2/2] regmixup seed 0" in text
+    assert "AUROC photographs" in text
+    assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.count("done") == 2
+    (tmp_path / "runs" / "study-mini" / "report.html").unlink()
+    assert run("report", tmp_path / "runs" / "study-mini") == 0
+    assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
+
+
+def test_data_lists_and_shows(capsys, tmp_path):
+    assert run("data", "list") == 0
+    assert "digits/train" in capsys.readouterr().out
+    assert run("data", "show", "digits/test", "--out", tmp_path / "sheet.png") == 0
+    assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stduy"], "did you mean 'study'"),
+        (["study", "digit"], "did you mean 'digits'"),
+        (["train", "--method", "regmixpu"], "did you mean 'regmixup'"),
+        (["train", "--recipe", "digit"], "did you mean 'digits'"),
+        (["train", "--alpah", "3"], "--alpha"),
+        (["train", "--alpha", "-1"], "alpha must be a finite number > 0, got -1"),
+        (["train", "--eta", "-0.5"], "eta must be a finite number >= 0, got -0.5"),
+        (["train", "--network", "smal"], "did you mean 'small'"),
+        (["train", "--epochs", "many"], "epochs"),
+        (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
+        (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
+        (["evaluate", "--predictions", "what.txt"], "what.txt"),
+        (["report", "nowhere"], "nowhere is not the folder of a finished study"),
+        (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
+    ],
+)
+def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": np.array([[np.nan, 0.0]] * 3), "labels": np.zeros(3, int)}, "finite"),
+        ({"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 2])}, "labels must lie in [0, 2)"),
+        ({"logits": np.zeros((3, 2)), "labels": np.zeros(4, int)}, "3 rows"),
+        ({"logits": np.zeros((0, 2)), "labels": np.zeros(0, int)}, "empty"),
+        ({"logit": np.zeros((3, 2)), "labels": np.zeros(3, int)}, "did you mean 'logits'"),
+        ({"logits": np.zeros((3, 2))}, "label for every sample"),
+    ],
+)
+def test_evaluate_refuses_bad_predictions_and_names_the_file(change, message, capsys, tmp_path):
+    np.savez(tmp_path / "bad.npz", **change)
+    assert run("evaluate", "--predictions", tmp_path / "bad.npz", "--out", tmp_path / "rows.csv") == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "bad.npz" in error
+    assert not (tmp_path / "rows.csv").exists()
+
+
+def test_predicting_with_a_truncated_checkpoint_is_an_error_and_writes_no_predictions(trained, capsys, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(trained, tmp_path / "copy")
+    shutil.rmtree(folder / "predictions", ignore_errors=True)
+    checkpoint = folder / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    assert run("predict", folder, "digits/test") == 2
+    assert "cannot use checkpoint" in capsys.readouterr().err
+    assert not (folder / "predictions").exists()
+
+
+def test_an_edited_run_configuration_is_refused(trained, capsys, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(trained, tmp_path / "copy")
+    shutil.rmtree(folder / "predictions", ignore_errors=True)
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"alpha": 0.3', '"alpha": 0.4'))
+    assert run("predict", folder, "digits/test") == 2
+    assert "belongs to configuration" in capsys.readouterr().err
+
+
+def test_interruption_is_answered_with_how_to_go_on(capsys, monkeypatch):
+    def interrupt(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(list_verb, "main", interrupt)
+    assert run("list") == 130
+    assert "goes on from here" in capsys.readouterr().err

@@ -1,0 +1,64 @@
+"""Every Python block of the documents and every example is run, and every shell line is parsed."""
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+
+from regmixup.cli import VERBS, main
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+BLOCKS = [
+    pytest.param(block, id=f"{path.name}-{index}")
+    for path in DOCUMENTS
+    for index, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL))
+]
+COMMANDS = [
+    (path.name, line.split("#")[0].strip())
+    for path in DOCUMENTS
+    for block in re.findall(r"```sh\n(.*?)```", path.read_text(), flags=re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("regmixup ")
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.filterwarnings("ignore:the best temperature")
+def test_a_python_block_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "document", "exec"), {})
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_runs_and_is_short(path, tmp_path, monkeypatch, capsys):
+    assert len(path.read_text().splitlines()) < 60
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
+
+
+def test_the_documents_have_blocks_and_commands():
+    assert len(BLOCKS) >= 3
+    assert len(COMMANDS) >= 4
+
+
+@pytest.mark.parametrize(("document", "command"), COMMANDS)
+def test_a_command_names_a_verb_and_its_flags_exist(document, command, capsys):
+    words = shlex.split(command)
+    assert words[1] in VERBS, f"{document}: {command}"
+    with pytest.raises(SystemExit) as leaving:
+        main([*(word for word in words[1:] if word != "--dry-run"), "--help"])
+    assert leaving.value.code == 0
+    text = capsys.readouterr().out
+    for flag in (word for word in words[2:] if word.startswith("--")):
+        assert flag in text, f"{document}: {command} uses {flag}, which {words[1]} does not have"
+
+
+def test_links_between_documents_exist():
+    for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
