@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import inspect
 import json
 import math
+import numbers
+import operator
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from regmixup.names import check_name, unknown
@@ -19,23 +22,42 @@ NUMERICS_VERSION = 1
 T = TypeVar("T")
 
 
-def check_number(name: str, value: object, *, above: float | None = None, least: float | None = None) -> None:
-    """Raise unless `value` is a finite number greater than `above` or at least `least`.
+def check_number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Raise unless `value` is a finite number within the bounds: > above, >= least, < below, <= most.
 
     >>> check_number("alpha", -1, above=0)
     Traceback (most recent call last):
     ValueError: alpha must be a finite number > 0, got -1
     """
-    bound = f" > {above:g}" if above is not None else f" >= {least:g}" if least is not None else ""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if number and (above is None or value > above) and (least is None or value >= least):  # type: ignore[operator]
+    limits = {
+        ">": (above, operator.gt),
+        ">=": (least, operator.ge),
+        "<": (below, operator.lt),
+        "<=": (most, operator.le),
+    }
+    bounds = [(sign, bound, holds) for sign, (bound, holds) in limits.items() if bound is not None]
+    if _is_number(value) and abs(value) < math.inf and all(holds(value, bound) for _, bound, holds in bounds):  # type: ignore[arg-type]
         return
-    raise ValueError(f"{name} must be a finite number{bound}, got {value!r}")
+    contract = " and".join(f" {sign} {bound:g}" for sign, bound, _ in bounds)
+    raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    """Python's and NumPy's numbers, but not True and False."""
+    return value is not True and value is not False and isinstance(value, numbers.Real)
 
 
 def check_count(name: str, value: object, *, least: int = 1) -> None:
     """Raise unless `value` is an integer of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+    if not (_is_number(value) and isinstance(value, numbers.Integral) and int(value) >= least):
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
@@ -61,8 +83,9 @@ def _encode(value: Any, hint: Any) -> Any:
     if isinstance(value, tuple):
         inner = get_args(hint)[0] if get_args(hint) else Any
         return [_encode(v, inner) for v in value]
-    if isinstance(value, int) and not isinstance(value, bool) and (hint is float or float in get_args(hint)):
-        return float(value)
+    if _is_number(value):
+        whole = isinstance(value, numbers.Integral) and not (hint is float or float in get_args(hint))
+        return int(value) if whole else float(value)
     return value
 
 
@@ -71,7 +94,7 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     if not isinstance(values, dict):
         raise ValueError(f"{where} must be a table of {base.__name__} fields, got {values!r}")
     values = dict(values)
-    classes = {cls.__name__: cls for cls in _family(base)}
+    classes = {cls.__name__: cls for cls in _family(base) if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
     hints = get_type_hints(cls)
     names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]

@@ -8,14 +8,20 @@ compiles without graph breaks, replays in a CUDA graph and gives the same result
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from regmixup.config import check_number
+from regmixup.names import check_name
+
 LamMode = Literal["batch", "sample"]
 Pairing = Literal["derangement", "permutation"]
+
+_HALF = (torch.float16, torch.bfloat16)
+_NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default for "ignore"
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator
     """
     from scipy.special import betaincinv
 
+    check_number("alpha", alpha, above=0)
     uniform = _uniform(shape, generator)
     values = betaincinv(float(alpha), float(alpha), uniform.cpu().numpy())
     return torch.as_tensor(values, dtype=torch.float64).to(uniform.device)
@@ -76,6 +83,7 @@ def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generato
     >>> bool((partner != torch.arange(6)).all()), sorted(partner.tolist())
     (True, [0, 1, 2, 3, 4, 5])
     """
+    check_name("pairing", pairing, get_args(Pairing))
     device = generator.device if generator is not None else torch.device("cpu")
     order = torch.randperm(batch_size, generator=generator, device=device)
     if pairing == "permutation":
@@ -117,15 +125,14 @@ def to_float(x: Tensor) -> Tensor:
     return x.float() / 255 if x.dtype == torch.uint8 else x
 
 
-def _per_image(value: Tensor, like: Tensor) -> Tensor:
-    """() or (N,) -> a tensor of `like`'s type that broadcasts against (N, C, H, W)."""
-    return value.to(like.dtype).reshape(-1, 1, 1, 1)
-
-
 def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
-    """lam * x_i + (1 - lam) * x_partner(i), Section 2 of the paper. x: floating point (N, C, H, W)."""
-    weight = _per_image(lam, x)
-    return weight * x + (1 - weight) * x[partner]
+    """lam * x_i + (1 - lam) * x_partner(i), Section 2 of the paper. x: floating point (N, C, H, W).
+
+    Images in half precision are mixed in float32, so that pixels and labels use the same lambda.
+    """
+    exact = x.float() if x.dtype in _HALF else x
+    weight = lam.to(exact.dtype).reshape(-1, 1, 1, 1)
+    return (weight * exact + (1 - weight) * exact[partner]).to(x.dtype)
 
 
 def cutmix(x: Tensor, box: Tensor, partner: Tensor) -> Tensor:
@@ -139,10 +146,10 @@ def cutmix(x: Tensor, box: Tensor, partner: Tensor) -> Tensor:
 
 def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of each sample, (N,), in at least float32. y: (N,) class indices or (N, K) probabilities."""
-    if logits.dtype in (torch.float16, torch.bfloat16):
+    if logits.dtype in _HALF:
         logits = logits.float()
     target = y.to(logits.dtype) if y.ndim == 2 else y
-    return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
+    return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing, ignore_index=_NO_LABEL)
 
 
 def mixed_cross_entropy(logits: Tensor, y: Tensor, lam: Tensor, partner: Tensor) -> Tensor:

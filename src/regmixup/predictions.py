@@ -6,6 +6,8 @@ Files are safetensors (memory-mapped, nothing is executed on loading). For model
 
 from __future__ import annotations
 
+import tokenize
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -19,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from regmixup.mixing import to_float
 from regmixup.names import unknown
 from regmixup.storage import replacing
 from regmixup.types import Predictions
@@ -28,14 +31,14 @@ TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset",
 
 @runtime_checkable
 class HasFeatures(Protocol):
-    """The networks' contract, as far as prediction uses it."""
+    """The networks' contract, by which prediction knows that what reaches `head` is features."""
 
     head: nn.Module
 
     def features(self, x: Tensor) -> Tensor: ...
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def predict(
     model: nn.Module,
     images: Tensor,
@@ -50,27 +53,35 @@ def predict(
     Features are kept where the model has `features` and `head`; the head's weight and bias where it is linear.
     """
     device = next(model.parameters()).device
-    was_training = model.training
+    modes = {module: module.training for module in model.modules()}
     model.eval()
+    logits: list[Tensor] = []
+    features: list[Tensor] = []
+    # What reaches the head, whatever `forward` does before it; one pass gives both.
+    hook = (
+        model.head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0].float().cpu()))
+        if isinstance(model, HasFeatures)
+        else None
+    )
     try:
-        logits, features = [], []
         for x in images.split(batch_size):
-            x = x.to(device, non_blocking=True)
-            if isinstance(model, HasFeatures):
-                features.append(model.features(x))
-                logits.append(model.head(features[-1]).float())
-            else:
-                logits.append(model(x).float())
+            x = to_float(x.to(device, non_blocking=True))
+            logits.append(model(x).float())
     finally:
-        model.train(was_training)
+        if hook is not None:
+            hook.remove()
+        for module, training in modes.items():
+            module.training = training
     head = getattr(model, "head", None)
     linear = head if features and isinstance(head, nn.Linear) else None
     return Predictions(
         logits=torch.cat(logits).cpu(),
         labels=labels,
-        features=torch.cat(features).float().cpu() if features else None,
-        head_weight=linear.weight.detach().float().cpu() if linear is not None else None,
-        head_bias=linear.bias.detach().float().cpu() if linear is not None and linear.bias is not None else None,
+        features=torch.cat(features) if features else None,
+        head_weight=linear.weight.detach().float().cpu().clone() if linear is not None else None,
+        head_bias=linear.bias.detach().float().cpu().clone()
+        if linear is not None and linear.bias is not None
+        else None,
         dataset=dataset,
         info=info or {},
     )
@@ -83,7 +94,13 @@ def file_name(dataset: str) -> str:
 
 def save(predictions: Predictions, path: str | Path) -> None:
     """Write a safetensors file, atomically."""
-    tensors = {name: value.contiguous() for name in TENSORS if (value := getattr(predictions, name)) is not None}
+    tensors: dict[str, Tensor] = {}
+    for name in TENSORS:
+        value = getattr(predictions, name)
+        if value is not None:
+            # safetensors refuses tensors that share memory, as an ensemble of one shares its member with its logits.
+            shared = any(value.data_ptr() == other.data_ptr() for other in tensors.values())
+            tensors[name] = value.clone() if shared else value.contiguous()
     with replacing(Path(path)) as temporary:
         save_file(tensors, temporary, metadata={"dataset": predictions.dataset, **predictions.info})
 
@@ -99,7 +116,7 @@ def load(path: str | Path) -> Predictions:
         raise unknown(f"predictions format of {path}", path.suffix, readers)
     try:
         tensors, metadata = readers[path.suffix](path)
-    except (OSError, ValueError, KeyError, EOFError, SafetensorError, zipfile.BadZipFile, zlib.error) as error:
+    except _UNREADABLE as error:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
     return _assemble(path, tensors, metadata)
 
@@ -110,11 +127,12 @@ def _assemble(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) 
             raise unknown(f"key in {path}", name, TENSORS)
     if "logits" not in tensors:
         raise ValueError(f"{path} must hold logits, found {', '.join(tensors) or 'nothing'}")
-    if len(tensors["logits"]) == 0:
+    if tensors["logits"].ndim and len(tensors["logits"]) == 0:
         raise ValueError(f"{path} is empty: logits have shape {tuple(tensors['logits'].shape)}")
-    tensors.setdefault("labels", torch.full((len(tensors["logits"]),), -1))
-    if tensors["labels"].is_floating_point() and bool((tensors["labels"] == tensors["labels"].round()).all()):
-        tensors["labels"] = tensors["labels"].long()
+    tensors.setdefault("labels", torch.full(tensors["logits"].shape[:1], -1))
+    labels = tensors["labels"]
+    if not labels.is_complex() and not (labels.is_floating_point() and bool((labels != labels.round()).any())):
+        tensors["labels"] = labels.long()
     dataset = metadata.pop("dataset", path.stem)
     try:
         predictions = Predictions(**tensors, dataset=dataset, info=metadata)
@@ -122,13 +140,19 @@ def _assemble(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) 
         raise ValueError(f"{path}: {error}") from error
     if not torch.isfinite(predictions.logits).all():
         raise ValueError(f"{path}: logits must be finite, found NaN or infinite values")
-    if int(predictions.labels.max()) >= predictions.logits.shape[1] or int(predictions.labels.min()) < -1:
-        low, high = int(predictions.labels.min()), int(predictions.labels.max())
+    low, high = int(predictions.labels.min()), int(predictions.labels.max())
+    if high >= predictions.logits.shape[1] or low < -1:
         raise ValueError(
             f"{path}: labels must lie in [0, {predictions.logits.shape[1]}) (-1: unknown), got {low} to {high}"
         )
     return predictions
 
+
+# What numpy, zipfile and safetensors raise for files that are damaged, or are not what their name says.
+_UNREADABLE = (
+    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, SafetensorError, SyntaxError, tokenize.TokenError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 _Read = tuple[dict[str, Tensor], dict[str, str]]
 
@@ -139,12 +163,13 @@ def _from_safetensors(path: Path) -> _Read:
 
 
 def _from_npz(path: Path) -> _Read:
-    with np.load(path, allow_pickle=False) as file:
-        return {name: torch.as_tensor(file[name]) for name in file.files}, {}
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        return {name: torch.as_tensor(archive[name]) for name in archive.files}, {}
 
 
 def _from_npy(path: Path) -> _Read:
-    return {"logits": torch.as_tensor(np.load(path, allow_pickle=False))}, {}
+    with path.open("rb") as file:
+        return {"logits": torch.as_tensor(np.load(file, allow_pickle=False))}, {}
 
 
 def _from_csv(path: Path) -> _Read:
@@ -152,5 +177,11 @@ def _from_csv(path: Path) -> _Read:
         header = file.readline().strip().split(",")
     if header[0] != "label":
         raise ValueError(f"the first line must be 'label' and then a name per class, got {','.join(header)!r}")
-    table = torch.as_tensor(np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "loadtxt: input contained no data")
+        table = torch.as_tensor(np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2))
+    if len(table) == 0:
+        raise ValueError("it is empty: there is no line after the first")
+    if table.shape[1] != len(header):
+        raise ValueError(f"the first line names {len(header)} columns, the lines below have {table.shape[1]}")
     return {"labels": table[:, 0], "logits": table[:, 1:]}, {}

@@ -66,25 +66,30 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 
 def read_rows(path: Path) -> list[Row]:
     """The inverse of `write_rows`; an error names the file and the line."""
+    names = [f.name for f in fields(Row)]
     kinds = {"seed": int, "severity": int, "n": int, "value": float, "low": float, "high": float}
+    rows, line = [], 1
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames != [f.name for f in fields(Row)]:
-                raise ValueError(f"expected the columns {', '.join(f.name for f in fields(Row))}")
-            return [
-                Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in line.items()})  # type: ignore[arg-type]
-                for line in reader
-            ]
-    except (OSError, ValueError, TypeError) as error:
-        raise ValueError(f"cannot read rows from {path}: {error}") from error
+            reader = csv.reader(file)
+            if next(reader, None) != names:
+                raise ValueError(f"expected the columns {', '.join(names)}")
+            for values in reader:
+                line = reader.line_num
+                if len(values) != len(names):
+                    raise ValueError(f"expected {len(names)} values, got {len(values)}")
+                pairs = zip(names, values, strict=True)
+                rows.append(Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in pairs}))  # type: ignore[arg-type]
+    except (OSError, ValueError, csv.Error) as error:
+        raise ValueError(f"cannot read rows from {path}, line {line}: {error}") from error
+    return rows
 
 
 @contextmanager
 def owning(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; another live process that asks gets an error. A kill releases it.
 
-    Entering also clears temporary files that a killed owner left behind.
+    Entering also clears temporary files that a killed owner left behind, here and one folder down.
     """
     import filelock
 
@@ -99,8 +104,9 @@ def owning(folder: Path) -> Iterator[None]:
             f"{folder} is in use by another process (pid {pid}); wait for it to end, or choose another --runs folder"
         ) from None
     try:
-        for leftover in folder.rglob(f"{_TEMPORARY}*"):
-            leftover.unlink(missing_ok=True)
+        for pattern in (f"{_TEMPORARY}*", f"*/{_TEMPORARY}*"):
+            for leftover in folder.glob(pattern):
+                leftover.unlink(missing_ok=True)
         owner.write_text(str(os.getpid()))
         yield
     finally:

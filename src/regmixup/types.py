@@ -63,10 +63,22 @@ class Predictions:
             raise ValueError(f"logits must be a floating-point (N, K) tensor, got {_describe(self.logits)}")
         if self.labels.ndim != 1 or self.labels.is_floating_point():
             raise ValueError(f"labels must be an integer (N,) tensor, got {_describe(self.labels)}")
-        for name, dim in (("labels", 0), ("features", 0), ("probs", 0), ("logit_variance", 0), ("member_logits", 1)):
+        rows, classes = self.logits.shape
+        shapes = {
+            "labels": (rows,),
+            "features": (rows, None),
+            "probs": (rows, classes),
+            "logit_variance": (rows, classes),
+            "member_logits": (None, rows, classes),
+        }
+        for name, shape in shapes.items():
             value = getattr(self, name)
-            if value is not None and value.shape[dim] != len(self.logits):
-                raise ValueError(f"{name} must have {len(self.logits)} rows like logits, got {_describe(value)}")
+            if value is None:
+                continue
+            if value.ndim != len(shape) or value.shape[shape.index(rows)] != rows:
+                raise ValueError(f"{name} must have {rows} rows like logits, got {_describe(value)}")
+            if shape[-1] == classes and value.shape[-1] != classes:
+                raise ValueError(f"{name} must have {classes} classes like logits, got {_describe(value)}")
 
     def __len__(self) -> int:
         return len(self.logits)

@@ -91,7 +91,7 @@ def reliability(
     correct = (predicted == labels).to(confidence.dtype)
     total = len(confidence)
     if binning == "width":
-        edges = torch.linspace(0, 1, num_bins + 1, dtype=confidence.dtype, device=confidence.device)
+        edges = torch.arange(num_bins + 1, dtype=confidence.dtype, device=confidence.device) / num_bins
         index = torch.bucketize(confidence, edges).sub_(1).clamp_(0, num_bins - 1)
     elif binning == "interp":
         edges = _equal_mass_edges(confidence, num_bins)

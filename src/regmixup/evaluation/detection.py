@@ -53,9 +53,9 @@ def aupr(id_scores: Tensor, ood_scores: Tensor, *, positive: Literal["ood", "id"
     levels = torch.cat([wanted, other]).unique()
     found = len(wanted) - torch.searchsorted(wanted.sort().values, levels)
     false = len(other) - torch.searchsorted(other.sort().values, levels)
-    precision = found / (found + false)
+    precision = found.to(wanted.dtype) / (found + false)
     gained = found - torch.cat([found[1:], found.new_zeros(1)])
-    return float((precision.to(wanted.dtype) * gained).sum() / len(wanted))
+    return float((precision * gained).sum() / len(wanted))
 
 
 def fpr_at_tpr(

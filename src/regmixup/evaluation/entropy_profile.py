@@ -30,6 +30,8 @@ def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyP
         raise ValueError(
             f"entropy_profile needs predictions of a `path:` set, got those of {predictions.dataset!r}"
         ) from None
+    if pairs * lambdas != len(predictions):
+        raise ValueError(f"{predictions.dataset} says {pairs} x {lambdas} samples, got {len(predictions)}")
     values = entropy(predictions.logits).reshape(pairs, lambdas)
     edges = torch.linspace(0, math.log(predictions.logits.shape[1]), num_bins + 1, dtype=values.dtype)
     index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)

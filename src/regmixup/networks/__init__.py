@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from regmixup.config import check_count
+from regmixup.config import check_count, check_number
 from regmixup.names import check_name
 
 if TYPE_CHECKING:
@@ -59,11 +59,9 @@ def build(
     check_name("head", head, HEADS)
     if constraint is not None:
         raise ValueError(f"constraint must be None: no weight constraint is available yet, got {constraint!r}")
-    if normalize is not None and not all(len(values) == in_channels for values in normalize):
-        raise ValueError(f"normalize must give mean and std for {in_channels} channels, got {normalize!r}")
+    _check_normalize(normalize, in_channels)
     rate = architecture.dropout if dropout is None else dropout
-    if not 0 <= rate < 1:
-        raise ValueError(f"dropout must lie in [0, 1), got {dropout!r}")
+    check_number("dropout", rate, least=0, below=1)
 
     from torch import nn
 
@@ -73,3 +71,16 @@ def build(
     make = getattr(import_module(f"{__name__}.{module}"), function)
     backbone, dim = make(in_channels=in_channels, dropout=rate)
     return Classifier(backbone, nn.Linear(dim, num_classes), feature_dim=dim, normalize=normalize)
+
+
+def _check_normalize(normalize: Any, in_channels: int) -> None:
+    """None, or a pair of sequences with one number per channel, the second positive."""
+    if normalize is None:
+        return
+    try:
+        mean, std = normalize
+        fits = len(mean) == len(std) == in_channels and all(float(s) > 0 for s in std)
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(f"normalize must be (mean, std) for {in_channels} channels with std > 0, got {normalize!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective:
+class Objective(ABC):
     """Base of all objectives. A subclass declares its fields and implements `loss`, and `draw` if it is random.
 
     Calling one is the algorithm; with `draw=` given it is a deterministic, pure tensor function. `generator=None`
@@ -39,7 +40,9 @@ class Objective:
         check_batch(x, y)
         if draw is None:
             draw = self.draw(len(x), (x.shape[-2], x.shape[-1]), generator)
-        return self.loss(model, to_float(x), y, draw.to(x.device))
+        if not isinstance(draw, Draw):
+            raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
+        return self.loss(model, to_float(x), y if y.ndim == 2 else y.long(), draw.to(x.device))
 
     def draw(
         self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None
@@ -47,35 +50,42 @@ class Objective:
         """All the randomness of one step; nothing for an objective that needs none."""
         return Draw()
 
+    @abstractmethod
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         """The algorithm, given float images and the draw."""
-        raise NotImplementedError
 
 
 def check_batch(x: Tensor, y: Tensor) -> None:
     """Shapes and types always; values only where looking is free (eager mode, on the CPU)."""
+    for name, value in (("x", x), ("y", y)):
+        if not isinstance(value, Tensor):
+            raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}")
     if x.ndim != 4 or not (x.is_floating_point() or x.dtype == torch.uint8):
         raise ValueError(f"x must be uint8 or floating-point images (N, C, H, W), got {x.dtype} {tuple(x.shape)}")
     if len(x) == 0:
         raise ValueError(f"x must hold at least one image, got shape {tuple(x.shape)}")
+    whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
+    if not ((y.ndim == 1 and whole) or (y.ndim == 2 and y.is_floating_point())):
+        raise ValueError(f"y must be class indices (N,) or class probabilities (N, K), got {y.dtype} {tuple(y.shape)}")
     if len(y) != len(x):
         raise ValueError(f"y must hold one label per image, got {len(y)} labels for {len(x)} images")
-    if not ((y.ndim == 1 and not y.is_floating_point()) or (y.ndim == 2 and y.is_floating_point())):
-        raise ValueError(f"y must be class indices (N,) or class probabilities (N, K), got {y.dtype} {tuple(y.shape)}")
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return
-    if x.is_floating_point() and not torch.isfinite(x).all():
+    if can_look(x) and x.is_floating_point() and not torch.isfinite(x).all():
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
 
 
 def check_labels(y: Tensor, num_classes: int) -> None:
-    """Class indices must lie in [0, num_classes), probabilities must have num_classes columns. Eager CPU only."""
+    """Class indices must lie in [0, num_classes); probabilities need num_classes columns, rows that sum to 1."""
     if y.ndim == 2:
         if y.shape[1] != num_classes:
             raise ValueError(f"y must have one probability per class, {num_classes}, got shape {tuple(y.shape)}")
-        return
-    if y.device.type != "cpu" or torch.compiler.is_compiling():
-        return
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= num_classes:
-        raise ValueError(f"labels must lie in [0, {num_classes}), got values from {low} to {high}")
+        if can_look(y) and not (bool((y >= 0).all()) and bool(((y.double().sum(dim=1) - 1).abs() < 0.02).all())):
+            raise ValueError("y must hold probabilities: no value below 0 and rows that sum to 1")
+    elif can_look(y):
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= num_classes:
+            raise ValueError(f"y must hold labels in [0, {num_classes}), got values from {low} to {high}")
+
+
+def can_look(values: Tensor) -> bool:
+    """Whether reading values costs nothing: not while compiling, and not where it would wait for a device."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()

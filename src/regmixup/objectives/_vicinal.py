@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number
 from regmixup.mixing import Draw, LamMode, Pairing, mixed_cross_entropy, sample_beta, sample_partners
-from regmixup.objectives._base import Objective, check_labels
+from regmixup.objectives._base import Objective, can_look, check_labels
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 
@@ -34,9 +35,9 @@ class Vicinal(Objective):
         check_number("alpha", self.alpha, above=0)
         check_count("samples", self.samples)
 
+    @abstractmethod
     def mix(self, x: Tensor, draw: Draw) -> Tensor:
         """The mixed images of one draw."""
-        raise NotImplementedError
 
     def draw(
         self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None
@@ -66,11 +67,19 @@ class Vicinal(Objective):
         return torch.cat(losses).mean()
 
     def split(self, draw: Draw, batch_size: int) -> list[Draw]:
-        """One `Draw` per vicinal sample, checked against the batch."""
-        if draw.lam is None or draw.partner is None or draw.partner.shape[-1] != batch_size:
-            raise ValueError(f"draw must hold lam and partner for a batch of {batch_size}, got {draw}")
+        """One `Draw` per vicinal sample, checked against the batch and this objective's fields."""
+        leading = () if self.samples == 1 else (self.samples,)
+        lam_shape = leading if self.lam == "batch" else (*leading, batch_size)
+        for name, shape in (("lam", lam_shape), ("partner", (*leading, batch_size))):
+            value = getattr(draw, name)
+            if value is None or value.shape != shape:
+                raise ValueError(f"draw.{name} must have shape {shape} for {self} and this batch, got {value}")
+        assert draw.partner is not None
+        if can_look(draw.partner) and not 0 <= int(draw.partner.min()) <= int(draw.partner.max()) < batch_size:
+            raise ValueError(f"draw.partner must hold indices in [0, {batch_size}), got {draw.partner}")
         if self.samples == 1:
             return [draw]
+        assert draw.lam is not None
         box = draw.box if draw.box is not None else [None] * self.samples
         return [Draw(lam=draw.lam[i], partner=draw.partner[i], box=box[i]) for i in range(self.samples)]
 

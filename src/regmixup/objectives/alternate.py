@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
+from regmixup.config import check_number
 from regmixup.mixing import Draw
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
@@ -34,8 +35,7 @@ class Alternate(Objective):
             value = getattr(self, name)
             if not isinstance(value, Objective) or isinstance(value, Alternate):
                 raise ValueError(f"{name} must be an objective other than Alternate, got {value!r}")
-        if not 0 <= self.probability <= 1:
-            raise ValueError(f"probability must lie in [0, 1], got {self.probability!r}")
+        check_number("probability", self.probability, least=0, most=1)
 
     def draw(
         self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regmixup.mixing import Draw, box_lam, cutmix, sample_box
+from regmixup.objectives._base import can_look
 from regmixup.objectives._vicinal import Vicinal
 
 
@@ -28,6 +29,11 @@ class CutMix(Vicinal):
         return replace(draw, lam=box_lam(box, image_size), box=box)
 
     def mix(self, x: Tensor, draw: Draw) -> Tensor:
-        if draw.box is None or draw.partner is None:
-            raise ValueError(f"draw must hold a box, got {draw}")
+        assert draw.lam is not None
+        assert draw.partner is not None
+        if draw.box is None or draw.box.shape != (*draw.lam.shape, 4):
+            raise ValueError(f"draw.box must have shape {(*draw.lam.shape, 4)}, got {draw.box}")
+        size = (x.shape[-2], x.shape[-1])
+        if can_look(draw.box) and not torch.equal(box_lam(draw.box, size), draw.lam):
+            raise ValueError(f"draw must have been made for images of {size}: its lam is not its box's share of them")
         return cutmix(x, draw.box, draw.partner)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from regmixup.config import check_number
 from regmixup.mixing import Draw
 from regmixup.objectives._base import Objective
 from regmixup.objectives.erm import clean_loss
@@ -23,8 +24,7 @@ class LabelSmoothing(Objective):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing must lie in [0, 1), got {self.smoothing!r}")
+        check_number("smoothing", self.smoothing, least=0, below=1)
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         return clean_loss(model(x), y, self.smoothing)

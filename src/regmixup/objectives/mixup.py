@@ -20,6 +20,8 @@ class Mixup(Vicinal):
     alpha: float = 0.3
 
     def mix(self, x: Tensor, draw: Draw) -> Tensor:
+        if draw.box is not None:
+            raise ValueError(f"draw must not hold a box, which only CutMix uses, got {draw}")
         assert draw.lam is not None
         assert draw.partner is not None
         return mixup(x, draw.lam, draw.partner)

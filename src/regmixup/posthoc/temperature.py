@@ -45,7 +45,10 @@ class TemperatureScaling:
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,)."""
-        logits, labels = torch.as_tensor(logits).double(), torch.as_tensor(labels).long()
+        logits, labels = torch.as_tensor(logits).double(), torch.as_tensor(labels)
+        if labels.is_floating_point():
+            raise ValueError(f"labels must be integers, got {labels.dtype}")
+        labels = labels.long()
         if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(logits) == 0:
             raise ValueError(
                 f"logits and labels must be (N, K) and (N,), N >= 1, got {tuple(logits.shape)}, {tuple(labels.shape)}"
@@ -78,7 +81,7 @@ class TemperatureScaling:
             return (log_norm - own).mean(dim=1)
         confidence = (-log_norm).exp()
         correct = (logits.argmax(dim=1) == labels).double()
-        edges = torch.linspace(0, 1, self.num_bins + 1, dtype=torch.float64, device=logits.device)
+        edges = torch.arange(self.num_bins + 1, dtype=torch.float64, device=logits.device) / self.num_bins
         index = torch.bucketize(confidence, edges).sub_(1).clamp_(0, self.num_bins - 1)
         gap = torch.zeros(len(temperatures), self.num_bins, dtype=torch.float64, device=logits.device)
         gap.scatter_add_(1, index, confidence - correct)

@@ -1,0 +1,211 @@
+"""From predictions of a made-up model to rows: which exist, what they carry, where the temperature comes from."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll
+from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
+from regmixup.evaluation.evaluate import evaluate
+from regmixup.evaluation.scores import SCORES
+from regmixup.types import Predictions, Row
+
+CLASSIFICATION = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
+DETECTION = {"auroc": auroc, "aupr": aupr, "fpr_at_tpr": fpr_at_tpr}
+CLASSES = 4
+
+
+def made_up(dataset, seed, count=120, overconfidence=2.0):
+    """Labels drawn from softmax(s), logits overconfidence * s: the right temperature is `overconfidence`."""
+    generator = torch.Generator().manual_seed(seed)
+    calm = torch.randn(count, CLASSES, generator=generator)
+    labels = torch.multinomial(calm.softmax(dim=1), 1, generator=generator).squeeze(1)
+    return Predictions(overconfidence * calm, labels, dataset=dataset)
+
+
+TEST = made_up("toy/test", 0)
+VALIDATION = made_up("toy/val", 1, count=400)
+SHIFT = [
+    made_up("toy-c/blur/1", 2, overconfidence=2.0),
+    made_up("toy-c/blur/2", 3, overconfidence=5.0),
+    made_up("toy-c/fog/1", 4, count=60, overconfidence=1.0),
+]
+OOD = [made_up("near/test", 5), made_up("far/test", 6, count=70, overconfidence=0.5)]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    template = Row(study="s", run="r", method="m", network="net", train_set="toy/train", seed=7)
+    return evaluate(TEST, validation=VALIDATION, shift=SHIFT, ood=OOD, row=template)
+
+
+def value(rows, **wanted):
+    """The value of the one row that has these fields."""
+    found = [row for row in rows if all(getattr(row, name) == v for name, v in wanted.items())]
+    assert len(found) == 1, f"{len(found)} rows match {wanted}"
+    return found[0].value
+
+
+def test_test_metrics_are_those_of_the_softmax(rows):
+    probs = TEST.logits.double().softmax(dim=1)
+    for name, metric in CLASSIFICATION.items():
+        assert value(rows, dataset="toy/test", posthoc="none", metric=name) == metric(probs, TEST.labels)
+
+
+def test_temperature_rows_divide_the_logits_by_the_reported_temperature(rows):
+    temperature = value(rows, dataset="toy/test", metric="temperature")
+    assert 1.3 < temperature < 3.0  # planted: 2
+    probs = (TEST.logits.double() / temperature).softmax(dim=1)
+    for name, metric in CLASSIFICATION.items():
+        expected = metric(probs, TEST.labels)
+        assert value(rows, dataset="toy/test", posthoc="temperature", metric=name) == expected
+    shifted = (SHIFT[1].logits.double() / temperature).softmax(dim=1)
+    found = value(rows, corruption="blur", severity=2, posthoc="temperature", metric="ece")
+    assert found == ece(shifted, SHIFT[1].labels)
+
+
+def test_temperature_changes_calibration_and_not_accuracy(rows):
+    accuracies = {
+        posthoc: value(rows, dataset="toy/test", posthoc=posthoc, metric="accuracy")
+        for posthoc in ("none", "temperature")
+    }
+    assert accuracies["none"] == accuracies["temperature"]
+    likelihood = {
+        posthoc: value(rows, dataset="toy/test", posthoc=posthoc, metric="nll") for posthoc in ("none", "temperature")
+    }
+    assert likelihood["temperature"] < likelihood["none"]
+
+
+def test_without_validation_there_are_no_temperature_rows():
+    rows = evaluate(TEST, shift=SHIFT, ood=OOD)
+    assert {row.posthoc for row in rows} == {"none"}
+    assert "temperature" not in {row.metric for row in rows}
+
+
+def test_temperature_comes_from_validation_alone(rows):
+    other_labels = replace(TEST, labels=TEST.labels.roll(1))
+    again = evaluate(other_labels, validation=VALIDATION)
+    assert value(again, metric="temperature") == value(rows, metric="temperature")
+    assert value(again, posthoc="none", metric="accuracy") != value(
+        rows, dataset="toy/test", metric="accuracy", posthoc="none"
+    )
+    calm = replace(VALIDATION, logits=VALIDATION.logits / 2)
+    halved = value(evaluate(TEST, validation=calm), metric="temperature")
+    assert halved == pytest.approx(value(rows, metric="temperature") / 2, abs=2e-3)
+
+
+def test_every_shifted_subset_has_its_own_rows(rows):
+    for subset in SHIFT:
+        family, corruption, severity = subset.dataset.split("/")
+        probs = subset.logits.double().softmax(dim=1)
+        for name, metric in CLASSIFICATION.items():
+            found = value(
+                rows, dataset=family, corruption=corruption, severity=int(severity), posthoc="none", metric=name
+            )
+            assert found == metric(probs, subset.labels)
+
+
+@pytest.mark.parametrize("metric", CLASSIFICATION)
+@pytest.mark.parametrize("posthoc", ["none", "temperature"])
+def test_shift_mean_is_the_plain_mean_over_subsets(rows, metric, posthoc):
+    each = [
+        row.value
+        for row in rows
+        if row.dataset == "toy-c" and row.severity is not None and (row.metric, row.posthoc) == (metric, posthoc)
+    ]
+    assert len(each) == 3
+    mean = value(rows, dataset="toy-c", corruption="mean", metric=metric, posthoc=posthoc)
+    assert mean == pytest.approx(sum(each) / 3, abs=1e-15)
+
+
+def test_for_ece_the_mean_over_subsets_is_not_pooling():
+    """Confidence 0.8 everywhere; all of one subset is right, 6 of 10 of the other: errors 0.2 and 0.2, pooled 0."""
+    logits = torch.tensor([[0.8, 0.1, 0.06, 0.04]]).log().repeat(10, 1)
+    right, wrong = torch.zeros(10, dtype=torch.int64), torch.tensor([0] * 6 + [1] * 4)
+    shift = [Predictions(logits, right, dataset="toy-c/a/1"), Predictions(logits, wrong, dataset="toy-c/b/1")]
+    rows = evaluate(TEST, shift=shift)
+    pooled = torch.cat([logits, logits]).double().softmax(dim=1), torch.cat([right, wrong])
+    assert value(rows, corruption="mean", metric="accuracy") == accuracy(*pooled) == 0.8
+    assert ece(*pooled) == pytest.approx(0.0, abs=1e-6)
+    assert value(rows, corruption="mean", metric="ece") == pytest.approx(0.2, abs=1e-6)
+
+
+def test_families_of_shift_are_averaged_apart():
+    rows = evaluate(TEST, shift=[made_up("a-c/x/1", 0), made_up("a-c/x/2", 1), made_up("b-c/x/1", 2)])
+    for family in ("a-c", "b-c"):
+        each = [r.value for r in rows if (r.dataset, r.metric) == (family, "nll") and r.corruption == "x"]
+        assert value(rows, dataset=family, corruption="mean", metric="nll") == pytest.approx(sum(each) / len(each))
+
+
+def test_a_shifted_set_with_another_kind_of_name_is_one_corruption_without_severity():
+    rows = evaluate(TEST, shift=[made_up("cifar10.1/test", 3)])
+    assert value(rows, dataset="cifar10.1/test", corruption="cifar10.1/test", severity=None, metric="ece") > 0
+
+
+@pytest.mark.parametrize("ood", OOD, ids=lambda p: p.dataset)
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("metric", DETECTION)
+def test_every_score_and_metric_is_present_for_every_ood_set(rows, ood, score, metric):
+    expected = DETECTION[metric](SCORES[score](TEST.logits), SCORES[score](ood.logits))
+    assert value(rows, dataset=ood.dataset, score=score, metric=metric) == expected
+
+
+def test_there_are_no_other_rows(rows):
+    classification = 2 * len(CLASSIFICATION)
+    shift = classification * (len(SHIFT) + 1)
+    detection = len(OOD) * len(SCORES) * len(DETECTION)
+    assert len(rows) == classification + 1 + shift + detection
+    assert {row.posthoc for row in rows if row.score} == {"none"}
+
+
+def test_every_row_carries_the_template(rows):
+    carried = {(row.study, row.run, row.method, row.network, row.train_set, row.seed) for row in rows}
+    assert carried == {("s", "r", "m", "net", "toy/train", 7)}
+
+
+def test_rows_count_the_samples_behind_them(rows):
+    counts = {(row.dataset, row.corruption, row.severity): row.n for row in rows if row.metric != "temperature"}
+    assert counts == {
+        ("toy/test", "", None): 120,
+        ("toy-c", "blur", 1): 120,
+        ("toy-c", "blur", 2): 120,
+        ("toy-c", "fog", 1): 60,
+        ("toy-c", "mean", None): 300,
+        ("near/test", "", None): 120,
+        ("far/test", "", None): 70,
+    }
+
+
+def test_stored_probabilities_are_used_where_they_are_not_the_softmax():
+    probs = torch.full((120, CLASSES), 1 / CLASSES)
+    rows = evaluate(replace(TEST, probs=probs))
+    assert value(rows, metric="nll") == pytest.approx(torch.tensor(CLASSES).log().item(), abs=1e-6)
+
+
+def test_ood_labels_are_not_needed():
+    unlabelled = replace(OOD[0], labels=torch.full((120,), -1))
+    rows = evaluate(TEST, ood=[unlabelled])
+    expected = auroc(SCORES["entropy"](TEST.logits), SCORES["entropy"](OOD[0].logits))
+    assert value(rows, score="entropy", metric="auroc") == expected
+
+
+@pytest.mark.parametrize("group", ["shift", "ood"])
+def test_a_repeated_dataset_is_an_error(group):
+    twice = [made_up("same/set/1", 0), made_up("other/set/1", 1), made_up("same/set/1", 2)]
+    with pytest.raises(ValueError, match="each dataset must be given once, got same/set/1 more than once"):
+        evaluate(TEST, **{group: twice})
+
+
+@pytest.mark.parametrize("group", ["validation", "shift", "ood"])
+def test_another_number_of_classes_is_an_error(group):
+    other = Predictions(torch.zeros(3, 7), torch.zeros(3, dtype=torch.int64), dataset="other")
+    with pytest.raises(ValueError, match="other has 7 classes, toy/test has 4"):
+        evaluate(TEST, **{group: other if group == "validation" else [other]})
+
+
+def test_predictions_are_not_changed():
+    before = TEST.logits.clone(), VALIDATION.logits.clone(), OOD[0].logits.clone()
+    evaluate(TEST, validation=VALIDATION, ood=OOD)
+    for left, right in zip(before, (TEST, VALIDATION, OOD[0]), strict=True):
+        assert torch.equal(left, right.logits)

@@ -1,0 +1,268 @@
+"""What every network of the registry promises, whatever its layers."""
+
+import copy
+import functools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from regmixup.networks import HEADS, NETWORKS, build
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
+PARAMETERS = {
+    ("small", 10): 24_346,
+    ("small", 100): 30_196,
+    ("resnet18", 10): 11_173_962,
+    ("resnet18", 100): 11_220_132,
+    ("resnet50", 10): 23_520_842,
+    ("resnet50", 100): 23_705_252,
+    ("wrn28-10", 10): 36_479_194,
+    ("wrn28-10", 100): 36_536_884,
+}
+each_network = pytest.mark.parametrize("name", NETWORKS)
+
+
+@functools.cache
+def _built(name):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return build(name, num_classes=10, normalize=(MEAN, STD)).eval()
+
+
+@pytest.fixture
+def network(name):
+    """A network in eval mode with normalisation inside, shared by the tests: they must leave it as it is."""
+    return _built(name)
+
+
+@pytest.fixture
+def own_network(name):
+    """A copy that a test may change."""
+    return copy.deepcopy(_built(name))
+
+
+def images(size=8, channels=3, batch_size=2):
+    generator = torch.Generator().manual_seed(1)
+    return torch.rand(batch_size, channels, size, size, generator=generator)
+
+
+def dropouts(model):
+    return [module for module in model.modules() if isinstance(module, nn.Dropout)]
+
+
+# ------------------------------------------------------------------------------------------------ the contract
+
+
+@each_network
+def test_forward_is_head_of_features(network):
+    x = images()
+    features = network.features(x)
+    assert features.shape == (2, network.feature_dim)
+    logits = network(x)
+    assert logits.shape == (2, 10)
+    assert torch.equal(logits, network.head(features))
+    assert network.head.weight.shape == (10, network.feature_dim)
+
+
+@pytest.mark.parametrize(("name", "dim"), [("small", 64), ("resnet18", 512), ("resnet50", 2048), ("wrn28-10", 640)])
+def test_feature_dimension_is_the_documented_one(name, dim):
+    assert _built(name).feature_dim == dim
+    assert f"{dim}-d features" in NETWORKS[name].description
+
+
+@each_network
+def test_different_images_give_different_logits(network):
+    logits = network(images())
+    assert not torch.allclose(logits[0], logits[1])
+
+
+@pytest.mark.parametrize(("name", "num_classes"), PARAMETERS)
+def test_parameter_count(name, num_classes):
+    """On the meta device, where a network has shapes but no values."""
+    with torch.device("meta"):
+        model = build(name, num_classes=num_classes)
+    assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name, num_classes]
+
+
+@each_network
+def test_every_parameter_gets_a_gradient(own_network):
+    own_network.train()
+    nn.functional.cross_entropy(own_network(images(16)), torch.tensor([3, 7])).backward()
+    for parameter_name, parameter in own_network.named_parameters():
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
+
+
+@each_network
+def test_state_dict_restores_the_logits(name, network):
+    other = build(name, num_classes=10, normalize=(MEAN, STD)).eval()
+    x = images()
+    assert not torch.allclose(other(x), network(x))
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(other(x), network(x))
+
+
+@each_network
+def test_normalisation_is_configuration_and_not_part_of_the_state(name, network):
+    with torch.device("meta"):
+        keys = build(name, num_classes=10).state_dict().keys()
+    assert network.state_dict().keys() == keys
+
+
+# ------------------------------------------------------------------------------------------------------ inputs
+
+
+@each_network
+def test_a_batch_of_one_equals_its_row_in_a_larger_batch(network):
+    x = images()
+    torch.testing.assert_close(network(x[:1]), network(x)[:1], rtol=1e-4, atol=1e-5)
+
+
+@each_network
+@pytest.mark.parametrize("size", [5, 9])
+def test_odd_image_sizes_work(network, size):
+    logits = network(images(size))
+    assert logits.shape == (2, 10)
+    assert torch.isfinite(logits).all()
+
+
+@each_network
+def test_uint8_images_equal_floats_divided_by_255(network):
+    pixels = (255 * images()).round().to(torch.uint8)
+    assert torch.equal(network(pixels), network(pixels.float() / 255))
+
+
+@each_network
+def test_uint8_images_are_scaled_without_normalisation_too(own_network):
+    own_network.normalize = None
+    pixels = (255 * images()).round().to(torch.uint8)
+    assert torch.equal(own_network(pixels), own_network(pixels.float() / 255))
+
+
+@each_network
+def test_normalising_inside_equals_normalising_outside(own_network):
+    x = images()
+    outside = (x - torch.tensor(MEAN).reshape(1, 3, 1, 1)) / torch.tensor(STD).reshape(1, 3, 1, 1)
+    inside = own_network(x)
+    own_network.normalize = None
+    torch.testing.assert_close(own_network(outside), inside)
+    assert not torch.allclose(own_network(x), inside)
+
+
+@each_network
+def test_inputs_are_not_changed(own_network):
+    x = images()
+    before = x.clone()
+    own_network.train()
+    own_network(x)
+    own_network.normalize = None
+    own_network(x)
+    assert torch.equal(x, before)
+
+
+@each_network
+def test_float64_works_and_agrees_with_float32(own_network):
+    x = images()
+    single = own_network(x)
+    double = own_network.double()(x.double())
+    assert double.dtype == torch.float64
+    torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-4)
+
+
+@each_network
+def test_channels_last_gives_the_same_logits(own_network):
+    x = images()
+    expected = own_network(x)
+    last = own_network.to(memory_format=torch.channels_last)(x.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(last, expected, rtol=1e-4, atol=1e-5)
+
+
+@each_network
+def test_one_channel_images(name):
+    with torch.device("meta"):
+        model = build(name, num_classes=4, in_channels=1, normalize=((0.5,), (0.25,)))
+    assert model(images(channels=1).to("meta")).shape == (2, 4)
+    assert next(model.backbone.parameters()).shape[1] == 1
+
+
+# ----------------------------------------------------------------------------------------------------- dropout
+
+
+@each_network
+def test_the_networks_own_dropout_rate_is_the_default(name):
+    rates = {module.p for module in dropouts(_built(name))}
+    assert rates == {NETWORKS[name].dropout}
+    assert NETWORKS[name].dropout == (0.1 if name == "wrn28-10" else 0.0)
+
+
+@each_network
+@pytest.mark.parametrize("rate", [0, 0.3])
+def test_a_given_dropout_rate_replaces_it(name, rate):
+    with torch.device("meta"):
+        model = build(name, num_classes=10, dropout=rate)
+    assert {module.p for module in dropouts(model)} == {rate}
+
+
+@each_network
+def test_dropout_acts_in_training_only(own_network):
+    x = images()
+    for module in dropouts(own_network):
+        module.p = 0.5
+    assert torch.equal(own_network(x), own_network(x))
+    own_network.train()
+    assert not torch.allclose(own_network(x), own_network(x))
+    for module in dropouts(own_network):
+        module.p = 0.0
+    assert torch.equal(own_network(x), own_network(x))
+
+
+# ------------------------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [("wrn28_10", "wrn28-10"), ("resnet51", "resnet50"), ("smal", "small"), ("ResNet18", "resnet18")],
+)
+def test_an_unknown_name_is_corrected_and_all_names_are_listed(name, nearest):
+    with pytest.raises(
+        ValueError, match=rf"^unknown network '{name}': did you mean '{nearest}'\? Available: "
+    ) as error:
+        build(name, num_classes=10)
+    assert all(known in str(error.value) for known in NETWORKS)
+
+
+@pytest.mark.parametrize("field", ["num_classes", "in_channels"])
+@pytest.mark.parametrize("value", [0, -1, 2.0, "10", None, True])
+def test_counts_must_be_positive_integers(field, value):
+    with pytest.raises(ValueError, match=rf"^{field} must be an integer >= 1, got {value!r}$"):
+        build("small", **{"num_classes": 10, field: value})
+
+
+@pytest.mark.parametrize("value", [-0.1, 1, 1.5, math.nan])
+def test_dropout_must_lie_in_the_half_open_unit_interval(value):
+    with pytest.raises(ValueError, match=rf"^dropout must be a finite number >= 0 and < 1, got {value!r}$"):
+        build("small", num_classes=10, dropout=value)
+
+
+@pytest.mark.parametrize(
+    "normalize", [((0.5,), (0.5,)), (MEAN, STD[:2]), (MEAN[:2], STD), (MEAN,), (0.5, 0.5), (MEAN, (1, 1, 0))]
+)
+def test_normalize_must_have_one_mean_and_std_per_channel(normalize):
+    with pytest.raises(
+        ValueError, match=r"^normalize must be \(mean, std\) for 3 channels with std > 0, got "
+    ) as error:
+        build("small", num_classes=10, normalize=normalize)
+    assert repr(normalize) in str(error.value)
+
+
+def test_an_unknown_head_is_corrected():
+    assert "linear" in HEADS
+    with pytest.raises(ValueError, match=r"^unknown head 'liner': did you mean 'linear'\? Available: .*linear"):
+        build("small", num_classes=10, head="liner")
+
+
+def test_arguments_after_the_name_are_given_by_name():
+    with pytest.raises(TypeError, match="positional argument"):
+        build("small", 10)

@@ -1,0 +1,79 @@
+"""The objectives, models and batches that the tests of this folder share."""
+
+import dataclasses
+
+import torch
+from torch import nn
+
+from regmixup.objectives import OBJECTIVES
+from regmixup.objectives.alternate import Alternate
+from regmixup.objectives.cutmix import CutMix
+from regmixup.objectives.erm import ERM
+from regmixup.objectives.label_smoothing import LabelSmoothing
+from regmixup.objectives.mixup import Mixup
+from regmixup.objectives.regcutmix import RegCutMix
+from regmixup.objectives.regmixup import RegMixup
+
+CLASSES = 5
+
+
+def _has_defaults(cls):
+    missing = dataclasses.MISSING
+    return all(f.default is not missing or f.default_factory is not missing for f in dataclasses.fields(cls))
+
+
+DEFAULTS = {name: cls() for name, cls in OBJECTIVES.items() if _has_defaults(cls)}
+VARIANTS = {
+    "mixup/sample": Mixup(lam="sample"),
+    "mixup/samples=2": Mixup(samples=2),
+    "mixup/permutation": Mixup(pairing="permutation"),
+    "cutmix/sample": CutMix(lam="sample"),
+    "cutmix/samples=2": CutMix(samples=2),
+    "regmixup/eta=0": RegMixup(eta=0.0),
+    "regmixup/sample": RegMixup(lam="sample"),
+    "regmixup/samples=2": RegMixup(samples=2),
+    "regmixup/separate": RegMixup(passes="separate"),
+    "regmixup/sum": RegMixup(scale="sum", eta=2.0),
+    "regmixup/permutation": RegMixup(pairing="permutation"),
+    "regcutmix/all": RegCutMix(
+        alpha=0.3, eta=0.1, scale="sum", passes="separate", lam="sample", pairing="permutation", samples=2
+    ),
+    "label_smoothing/0.3": LabelSmoothing(smoothing=0.3),
+    "alternate/mixup-cutmix": Alternate(Mixup(), CutMix()),
+    "alternate/regmixup-cutmix": Alternate(RegMixup(), CutMix()),
+    "alternate/regmixup-regcutmix": Alternate(RegMixup(), RegCutMix(), probability=0.3),
+    "alternate/erm-regmixup": Alternate(ERM(), RegMixup(lam="sample")),
+}
+OBJECTIVE_CASES = DEFAULTS | VARIANTS
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def conv_net(*, batch_norm=True, dtype=torch.float32, seed=0):
+    """A convolution, a batch norm where wanted, a linear head: 3-channel images of any size to 5 logits."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        norm = nn.BatchNorm2d(6) if batch_norm else nn.Identity()
+        layers = [nn.Conv2d(3, 6, 3, padding=1, bias=False), norm, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(24, CLASSES)).to(dtype)
+
+
+def batch(batch_size=7, *, dtype=torch.float32, seed=0, size=(6, 8)):
+    """Random images (not square) and labels."""
+    generator = seeded(100 + seed)
+    x = torch.rand(batch_size, 3, *size, dtype=torch.float64, generator=generator).to(dtype)
+    return x, torch.randint(CLASSES, (batch_size,), generator=generator)
+
+
+def gradients(model, loss):
+    """The gradient of `loss` for every parameter, as fresh tensors."""
+    return torch.autograd.grad(loss, list(model.parameters()))
+
+
+def forwarded(model):
+    """A list that collects the images of every later forward pass of `model`."""
+    calls = []
+    model.register_forward_pre_hook(lambda _, inputs: calls.append(inputs[0].detach()))
+    return calls

@@ -1,0 +1,431 @@
+"""What every objective of the registry promises, whatever it computes."""
+
+import copy
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+
+from regmixup import objectives
+from regmixup.config import decode, encode, fingerprint
+from regmixup.mixing import Draw
+from regmixup.objectives import OBJECTIVES, Objective
+from regmixup.objectives.alternate import Alternate
+from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, conv_net, forwarded, gradients, seeded
+
+SIZE = (6, 8)
+# A compiled graph does not depend on the pairing or on numbers, and an `Alternate` compiles the graphs of its sides.
+SAME_GRAPH = {
+    "mixup/permutation",
+    "regmixup/permutation",
+    "label_smoothing/0.3",
+    "alternate/mixup-cutmix",
+    "alternate/regmixup-regcutmix",
+    "alternate/erm-regmixup",
+}
+
+
+def is_random(objective):
+    return objective.draw(7, SIZE, seeded()) != Draw()
+
+
+def over(cases):
+    return pytest.mark.parametrize("objective", cases.values(), ids=cases.keys())
+
+
+each_objective = over(OBJECTIVE_CASES)
+each_random_objective = over({name: one for name, one in OBJECTIVE_CASES.items() if is_random(one)})
+each_fixed_objective = over({name: one for name, one in OBJECTIVE_CASES.items() if not is_random(one)})
+each_graph = over({name: one for name, one in OBJECTIVE_CASES.items() if name not in SAME_GRAPH})
+
+
+def draws_of(objective, batch_size=7, seed=0):
+    """One draw; for `Alternate` one of each branch."""
+    if not isinstance(objective, Alternate):
+        return [objective.draw(batch_size, SIZE, seeded(seed))]
+    sides = (dataclasses.replace(objective, probability=p) for p in (1.0, 0.0))
+    return [side.draw(batch_size, SIZE, seeded(seed)) for side in sides]
+
+
+def with_field(name):
+    """The objectives, one per class, that have a field of this name."""
+    return over({key: one for key, one in DEFAULTS.items() if name in {f.name for f in dataclasses.fields(one)}})
+
+
+def test_every_registered_objective_has_a_case():
+    assert {type(objective) for objective in OBJECTIVE_CASES.values()} == set(OBJECTIVES.values())
+
+
+def test_the_registry_lists_the_files_by_name():
+    assert {"erm", "mixup", "cutmix", "regmixup", "regcutmix", "alternate", "label_smoothing"} <= set(OBJECTIVES)
+    assert all(name.replace("_", "") == cls.__name__.lower() for name, cls in OBJECTIVES.items())
+
+
+def test_an_objective_is_built_by_name_and_a_typing_error_is_corrected():
+    assert objectives.build("regmixup", alpha=10) == OBJECTIVES["regmixup"](alpha=10)
+    with pytest.raises(ValueError, match="unknown objective 'regmixpu': did you mean 'regmixup'"):
+        objectives.build("regmixpu")
+
+
+# ------------------------------------------------------------------------------------------ loss and gradient
+
+
+@each_objective
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 7])
+def test_loss_is_a_finite_positive_scalar_for_any_batch_size(objective, batch_size):
+    x, y = batch(batch_size)
+    out = objective(conv_net(), x, y, seeded())
+    assert out.loss.shape == ()
+    assert 0 < out.loss.item() < math.inf
+    assert out.logits is None or out.logits.shape == (batch_size, CLASSES)
+
+
+@each_objective
+def test_every_trainable_parameter_gets_a_gradient(objective):
+    model = conv_net()
+    model[5].bias.requires_grad_(False)
+    objective(model, *batch(), seeded()).loss.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            assert torch.isfinite(parameter.grad).all(), name
+            assert parameter.grad.abs().max() > 1e-6, name
+        else:
+            assert parameter.grad is None, name
+
+
+@each_objective
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
+def test_lower_precision_gives_nearly_the_float64_loss(objective, dtype, rtol):
+    for draw in draws_of(objective):
+        exact = objective(conv_net(dtype=torch.float64), *batch(dtype=torch.float64), draw=draw)
+        out = objective(conv_net(dtype=dtype), *batch(dtype=dtype), draw=draw)
+        assert exact.loss.dtype == torch.float64
+        assert out.loss.dtype == torch.float32
+        assert out.logits is None or out.logits.dtype == dtype
+        assert out.loss.item() == pytest.approx(exact.loss.item(), rel=rtol)
+
+
+@each_objective
+def test_autocast_gives_nearly_the_float32_loss_in_float32(objective):
+    for draw in draws_of(objective):
+        model, (x, y) = conv_net(), batch()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = objective(model, x, y, draw=draw)
+        assert out.loss.dtype == torch.float32
+        assert out.loss.item() == pytest.approx(objective(conv_net(), x, y, draw=draw).loss.item(), rel=0.03)
+        assert all(g.dtype == torch.float32 and g.abs().max() > 0 for g in gradients(model, out.loss))
+
+
+@each_objective
+def test_parts_are_detached_scalars_that_bound_the_loss(objective):
+    """A weighted mean of the parts lies between them; "sum" is that mean times 1 + eta."""
+    for draw in draws_of(objective):
+        out = objective(conv_net(), *batch(), draw=draw)
+        chosen = (objective.first, objective.second)[draw.branch] if isinstance(objective, Alternate) else objective
+        factor = 1 + chosen.eta if getattr(chosen, "scale", "mean") == "sum" else 1
+        values = [part.item() for part in out.parts.values()]
+        assert min(values) * factor - 1e-5 <= out.loss.item() <= max(values) * factor + 1e-5
+        assert not any(part.requires_grad for part in out.parts.values())
+        assert out.loss.requires_grad
+
+
+# ------------------------------------------------------------------------------------------------- randomness
+
+
+@each_objective
+def test_the_same_seed_gives_the_same_bits(objective):
+    first, second = conv_net(), conv_net()
+    loss_1 = objective(first, *batch(), seeded(3)).loss
+    loss_2 = objective(second, *batch(), seeded(3)).loss
+    assert torch.equal(loss_1, loss_2)
+    assert all(map(torch.equal, gradients(first, loss_1), gradients(second, loss_2)))
+
+
+@each_objective
+def test_other_seeds_change_the_loss_exactly_where_the_objective_is_random(objective):
+    losses = {objective(conv_net(), *batch(), seeded(seed)).loss.item() for seed in range(8)}
+    assert (len(losses) > 1) == is_random(objective)
+
+
+@each_objective
+def test_calling_with_a_draw_equals_calling_with_the_generator_that_makes_it(objective):
+    x, y = batch()
+    draw = objective.draw(len(x), SIZE, seeded(5))
+    with_draw = objective(conv_net(), x, y, draw=draw).loss
+    assert torch.equal(with_draw, objective(conv_net(), x, y, seeded(5)).loss)
+    assert torch.equal(with_draw, objective(conv_net(), x, y, draw=draw).loss)
+
+
+@each_objective
+def test_a_given_draw_leaves_all_generators_untouched(objective):
+    generator = seeded(1)
+    draw = objective.draw(7, SIZE, seeded())
+    before, global_before = generator.get_state(), torch.get_rng_state()
+    objective(conv_net(), *batch(), generator, draw)
+    assert torch.equal(generator.get_state(), before)
+    assert torch.equal(torch.get_rng_state(), global_before)
+
+
+@each_objective
+def test_a_given_generator_leaves_the_global_one_untouched(objective):
+    before = torch.get_rng_state()
+    objective(conv_net(), *batch(), seeded())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@each_objective
+def test_the_global_seed_alone_makes_a_step_reproducible(objective):
+    torch.manual_seed(11)
+    loss = objective(conv_net(), *batch()).loss
+    after = torch.get_rng_state()
+    torch.manual_seed(11)
+    assert torch.equal(loss, objective(conv_net(), *batch()).loss)
+    assert torch.equal(loss, objective(conv_net(), *batch(), seeded(11)).loss)
+    torch.manual_seed(11)
+    assert torch.equal(after, torch.get_rng_state()) != is_random(objective)
+
+
+@each_objective
+def test_a_draw_has_the_documented_shapes(objective):
+    for draw in draws_of(objective):
+        chosen = objective
+        if isinstance(objective, Alternate):
+            chosen = (objective.first, objective.second)[draw.branch]
+        leading = (chosen.samples,) if getattr(chosen, "samples", 1) > 1 else ()
+        each = (7,) if getattr(chosen, "lam", "batch") == "sample" else ()
+        if draw.lam is not None:
+            assert (draw.lam.shape, draw.lam.dtype) == (leading + each, torch.float64)
+            assert (draw.partner.shape, draw.partner.dtype) == ((*leading, 7), torch.int64)
+        if draw.box is not None:
+            assert (draw.box.shape, draw.box.dtype) == ((*leading, *each, 4), torch.int64)
+        assert (draw.branch is None) != isinstance(objective, Alternate)
+
+
+@each_objective
+def test_one_number_means_a_square_image(objective):
+    square, number = objective.draw(4, (9, 9), seeded()), objective.draw(4, 9, seeded())
+    assert str(square) == str(number)
+
+
+# ------------------------------------------------------------------------------------------------------ inputs
+
+
+@each_objective
+def test_inputs_are_not_changed(objective):
+    for draw in draws_of(objective):
+        x, y = batch()
+        draw_copy, x_copy, y_copy = copy.deepcopy(draw), x.clone(), y.clone()
+        objective(conv_net(), x, y, draw=draw)
+        assert torch.equal(x, x_copy)
+        assert torch.equal(y, y_copy)
+        assert str(draw) == str(draw_copy)
+
+
+@each_objective
+def test_one_hot_labels_equal_class_indices(objective):
+    for draw in draws_of(objective):
+        x, y = batch(dtype=torch.float64)
+        one_hot = torch.nn.functional.one_hot(y, CLASSES).double()
+        hard = objective(conv_net(dtype=torch.float64), x, y, draw=draw).loss
+        soft = objective(conv_net(dtype=torch.float64), x, one_hot, draw=draw).loss
+        torch.testing.assert_close(soft, hard, rtol=1e-12, atol=0)
+
+
+@each_objective
+def test_uint8_images_equal_floats_divided_by_255(objective):
+    x, y = batch()
+    pixels = (255 * x).round().to(torch.uint8)
+    for draw in draws_of(objective):
+        model = conv_net()
+        calls = forwarded(model)
+        loss = objective(model, pixels, y, draw=draw).loss
+        assert torch.equal(loss, objective(conv_net(), pixels.float() / 255, y, draw=draw).loss)
+        assert all(call.dtype == torch.float32 and call.max() <= 1 for call in calls)
+
+
+@each_objective
+def test_channels_last_images_reach_the_model_channels_last(objective):
+    x, y = batch()
+    for draw in draws_of(objective):
+        model = conv_net()
+        calls = forwarded(model)
+        loss = objective(model, x.to(memory_format=torch.channels_last), y, draw=draw).loss
+        torch.testing.assert_close(loss, objective(conv_net(), x, y, draw=draw).loss)
+        assert all(call.is_contiguous(memory_format=torch.channels_last) for call in calls)
+
+
+@each_graph
+def test_a_compiled_step_has_one_graph_and_equals_the_eager_one(objective):
+    x, y = batch()
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, CLASSES))
+    for draw in draws_of(objective):
+        torch.compiler.reset()
+        step = torch.compile(lambda m, d: objective(m, x, y, draw=d), fullgraph=True, backend="aot_eager")
+        compiled, eager = step(model, draw), objective(model, x, y, draw=draw)
+        torch.testing.assert_close(compiled.loss, eager.loss)
+        torch.testing.assert_close(gradients(model, compiled.loss), gradients(model, eager.loss))
+
+
+# --------------------------------------------------------------------------------------- an objective is a value
+
+
+@each_objective
+def test_an_objective_is_a_hashable_value_and_its_text_rebuilds_it(objective):
+    rebuilt = eval(repr(objective), {cls.__name__: cls for cls in OBJECTIVES.values()})
+    assert rebuilt == objective
+    assert hash(rebuilt) == hash(objective)
+
+
+def test_different_objectives_are_different_values():
+    assert len(set(OBJECTIVE_CASES.values())) == len(OBJECTIVE_CASES)
+    assert len({fingerprint(objective) for objective in OBJECTIVE_CASES.values()}) == len(OBJECTIVE_CASES)
+
+
+@each_objective
+def test_an_objective_is_frozen(objective):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        objective.alpha = 3.0
+
+
+@each_objective
+def test_an_objective_survives_json(objective):
+    text = json.dumps(encode(objective))
+    assert decode(Objective, json.loads(text)) == objective
+
+
+@with_field("alpha")
+def test_integer_alpha_equals_the_float(objective):
+    as_int, as_float = (dataclasses.replace(objective, alpha=alpha) for alpha in (2, 2.0))
+    assert as_int == as_float
+    assert hash(as_int) == hash(as_float)
+    assert json.dumps(encode(as_int)) == json.dumps(encode(as_float))
+    assert fingerprint(as_int) == fingerprint(as_float)
+    losses = [one(conv_net(), *batch(), seeded()).loss for one in (as_int, as_float)]
+    assert torch.equal(*losses)
+
+
+# ------------------------------------------------------------------------------------- errors: hyper-parameters
+
+
+@with_field("alpha")
+@pytest.mark.parametrize("value", [0, -1.5, math.nan, math.inf, "1", None, True])
+def test_alpha_must_be_a_positive_finite_number(objective, value):
+    with pytest.raises(ValueError, match=rf"^alpha must be a finite number > 0, got {value!r}$"):
+        dataclasses.replace(objective, alpha=value)
+
+
+@with_field("eta")
+@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, "1", None])
+def test_eta_must_be_a_finite_number_of_at_least_zero(objective, value):
+    with pytest.raises(ValueError, match=rf"^eta must be a finite number >= 0, got {value!r}$"):
+        dataclasses.replace(objective, eta=value)
+
+
+@with_field("samples")
+@pytest.mark.parametrize("value", [0, -1, 1.0, "2", True])
+def test_samples_must_be_a_positive_integer(objective, value):
+    with pytest.raises(ValueError, match=rf"^samples must be an integer >= 1, got {value!r}$"):
+        dataclasses.replace(objective, samples=value)
+
+
+def check_misspelt(objective, field, value, nearest):
+    with pytest.raises(ValueError, match=rf"^unknown {field} '{value}': did you mean '{nearest}'\? Available: "):
+        dataclasses.replace(objective, **{field: value})
+
+
+@with_field("scale")
+def test_a_misspelt_scale_is_corrected(objective):
+    check_misspelt(objective, "scale", "meen", "mean")
+
+
+@with_field("passes")
+def test_misspelt_passes_are_corrected(objective):
+    check_misspelt(objective, "passes", "seperate", "separate")
+
+
+@with_field("lam")
+def test_a_misspelt_lam_is_corrected(objective):
+    check_misspelt(objective, "lam", "samples", "sample")
+
+
+@with_field("pairing")
+def test_a_misspelt_pairing_is_corrected(objective):
+    check_misspelt(objective, "pairing", "permuation", "permutation")
+
+
+@pytest.mark.parametrize("cls", OBJECTIVES.values(), ids=OBJECTIVES.keys())
+def test_hyper_parameters_are_given_by_name(cls):
+    with pytest.raises(TypeError, match="positional argument"):
+        cls(*[OBJECTIVES["erm"]()] * 2, 0.5)
+
+
+# ------------------------------------------------------------------------------------------------ errors: batch
+
+
+@each_objective
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, CLASSES], r"y must hold labels in \[0, 5\), got values from 0 to 5"),
+        ([0, -1, 1], r"y must hold labels in \[0, 5\), got values from -1 to 1"),
+        ([-100, 0, 1], r"y must hold labels in \[0, 5\), got values from -100 to 1"),
+        ([0, 1], "y must hold one label per image, got 2 labels for 3 images"),
+        ([0, 1, 2, 3], "y must hold one label per image, got 4 labels for 3 images"),
+        ([0.0, 1.0, 2.0], r"y must be class indices .* got torch.float32 \(3,\)"),
+        ([[1, 0, 0, 0, 0]] * 3, r"y must be class indices .* got torch.int64 \(3, 5\)"),
+        ([[0.5, 0.5]] * 3, r"y must have one probability per class, 5, got shape \(3, 2\)"),
+    ],
+    ids=["above", "negative", "ignore-index", "short", "long", "float-indices", "integer-probabilities", "columns"],
+)
+def test_wrong_labels_are_refused(objective, labels, message):
+    x, _ = batch(3)
+    with pytest.raises(ValueError, match=message):
+        objective(conv_net(), x, torch.tensor(labels), seeded())
+
+
+@each_objective
+@pytest.mark.parametrize("pixel", [math.nan, math.inf, -math.inf])
+def test_images_with_a_pixel_that_is_not_finite_are_refused(objective, pixel):
+    x, y = batch(3)
+    x[1, 2, 3, 4] = pixel
+    with pytest.raises(ValueError, match="x must be finite"):
+        objective(conv_net(), x, y, seeded())
+
+
+@each_objective
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(0, 3, 6, 8), r"x must hold at least one image, got shape \(0, 3, 6, 8\)"),
+        (torch.zeros(3, 6, 8), r"x must be .* \(N, C, H, W\), got torch.float32 \(3, 6, 8\)"),
+        (torch.zeros(3, 144), r"x must be .* \(N, C, H, W\), got torch.float32 \(3, 144\)"),
+        (torch.zeros(3, 3, 6, 8, dtype=torch.int64), r"x must be uint8 or .* got torch.int64 \(3, 3, 6, 8\)"),
+    ],
+    ids=["empty", "one-image", "flat", "int64"],
+)
+def test_wrong_images_are_refused(objective, x, message):
+    with pytest.raises(ValueError, match=message):
+        objective(conv_net(), x, torch.zeros(len(x), dtype=torch.int64), seeded())
+
+
+@each_random_objective
+def test_a_draw_for_another_batch_size_is_refused(objective):
+    drawn = [draw for draw in draws_of(objective, batch_size=3) if draw.partner is not None]
+    assert drawn
+    for draw in drawn:
+        with pytest.raises(ValueError, match=r"draw\.(lam|partner) must have shape \(.*7,?\) for .*, got tensor"):
+            objective(conv_net(), *batch(7), draw=draw)
+
+
+@each_random_objective
+def test_an_empty_draw_is_refused_by_random_objectives(objective):
+    with pytest.raises(ValueError, match=r"draw\.lam must have shape .*, got None|draw must name a branch"):
+        objective(conv_net(), *batch(), draw=Draw())
+
+
+@each_fixed_objective
+def test_an_empty_draw_is_all_that_other_objectives_need(objective):
+    expected = objective(conv_net(), *batch(), seeded()).loss
+    assert torch.equal(objective(conv_net(), *batch(), draw=Draw()).loss, expected)

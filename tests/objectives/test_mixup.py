@@ -1,0 +1,117 @@
+"""Mixup by hand, and against torchvision and timm for the same lambda and partners."""
+
+import numpy as np
+import pytest
+import torch
+from timm.data.mixup import mixup_target
+from torch.nn import functional as F
+from torchvision.transforms import v2
+
+from regmixup.mixing import Draw
+from regmixup.objectives.mixup import Mixup
+from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, seeded
+from tests.references import mixing as slow
+
+
+@pytest.mark.parametrize("lam", ["batch", "sample"])
+@pytest.mark.parametrize("pairing", ["derangement", "permutation"])
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_loss_is_the_cross_entropy_of_mixed_images_with_mixed_labels(lam, pairing, batch_size):
+    objective = Mixup(alpha=1.0, lam=lam, pairing=pairing)
+    model, (x, y) = conv_net(dtype=torch.float64), batch(batch_size, dtype=torch.float64)
+    draw = objective.draw(batch_size, (6, 8), seeded(2))
+    weights, partner = draw.lam.expand(batch_size).tolist(), draw.partner.tolist()
+
+    mixed = torch.from_numpy(slow.mixup(x.numpy(), weights, partner))
+    targets = slow.mixed_targets(slow.one_hot(y, CLASSES), weights, partner)
+    by_hand = slow.soft_cross_entropy(model(mixed).tolist(), targets).mean()
+    torch.testing.assert_close(objective(model, x, y, draw=draw).loss.item(), by_hand, rtol=1e-12, atol=0)
+
+
+def test_soft_labels_are_mixed_like_the_images():
+    model, (x, _) = conv_net(dtype=torch.float64), batch(3, dtype=torch.float64)
+    y = torch.tensor([[0.5, 0.5, 0, 0, 0], [0, 0, 1, 0, 0], [0.2, 0.2, 0.2, 0.2, 0.2]], dtype=torch.float64)
+    draw = Draw(lam=torch.tensor(0.3, dtype=torch.float64), partner=torch.tensor([1, 2, 0]))
+    mixed, targets = 0.3 * x + 0.7 * x[[1, 2, 0]], 0.3 * y + 0.7 * y[[1, 2, 0]]
+    expected = F.cross_entropy(model(mixed), targets)
+    torch.testing.assert_close(Mixup()(model, x, y, draw=draw).loss, expected)
+
+
+def test_lambda_of_one_is_plain_cross_entropy_and_lambda_of_zero_that_of_the_partners():
+    model, (x, y) = conv_net(dtype=torch.float64), batch(3, dtype=torch.float64)
+    partner = torch.tensor([1, 2, 0])
+    own, other = (Mixup()(model, x, y, draw=Draw(torch.tensor(lam), partner)).loss for lam in (1.0, 0.0))
+    torch.testing.assert_close(own, F.cross_entropy(model(x), y))
+    torch.testing.assert_close(other, F.cross_entropy(model(x[partner]), y[partner]))
+
+
+def test_only_the_mixed_images_are_forwarded():
+    model, (x, y) = conv_net(), batch(4)
+    calls = forwarded(model)
+    objective = Mixup(alpha=5)
+    draw = objective.draw(4, (6, 8), seeded())
+    out = objective(model, x, y, draw=draw)
+    assert out.logits is None
+    assert list(out.parts) == ["mixed"]
+    assert torch.equal(out.parts["mixed"], out.loss)
+    torch.testing.assert_close(calls, [draw.lam.float() * x + (1 - draw.lam.float()) * x[draw.partner]])
+
+
+def test_several_samples_average_the_losses_of_the_single_draws():
+    objective = Mixup(alpha=1.0, samples=3)
+    model, (x, y) = conv_net(batch_norm=False, dtype=torch.float64), batch(4, dtype=torch.float64)
+    draw = objective.draw(4, (6, 8), seeded())
+    singles = [Mixup()(model, x, y, draw=Draw(draw.lam[i], draw.partner[i])).loss.item() for i in range(3)]
+    assert len(set(singles)) == 3
+    torch.testing.assert_close(objective(model, x, y, draw=draw).loss.item(), np.mean(singles), rtol=1e-12, atol=0)
+
+
+def test_several_samples_are_drawn_one_after_the_other():
+    generator = seeded(9)
+    singles = [Mixup().draw(4, (6, 8), generator) for _ in range(3)]
+    stacked = Mixup(samples=3).draw(4, (6, 8), seeded(9))
+    assert torch.equal(stacked.lam, torch.stack([draw.lam for draw in singles]))
+    assert torch.equal(stacked.partner, torch.stack([draw.partner for draw in singles]))
+
+
+def test_lambda_per_sample_differs_between_the_images_of_a_batch():
+    assert Mixup(lam="sample").draw(8, 8, seeded()).lam.unique().numel() == 8
+
+
+def test_images_meet_themselves_in_permutations_but_never_in_derangements():
+    fixed = {}
+    for pairing in ("permutation", "derangement"):
+        generator = seeded()
+        partners = [Mixup(pairing=pairing).draw(4, 8, generator).partner for _ in range(50)]
+        fixed[pairing] = sum(int((partner == torch.arange(4)).sum()) for partner in partners)
+    assert fixed["derangement"] == 0
+    assert 20 < fixed["permutation"] < 80
+
+
+def test_the_default_alpha_of_the_paper_mixes_weakly():
+    """E[min(lam, 1 - lam)] is 0.134 for alpha = 0.3."""
+    lam = Mixup(lam="sample").draw(5000, 8, seeded()).lam
+    assert torch.minimum(lam, 1 - lam).mean().item() == pytest.approx(0.134, abs=0.01)
+
+
+def test_torchvision_gives_the_same_images_labels_and_loss(monkeypatch):
+    """torchvision mixes image i with image i - 1."""
+    transform = v2.MixUp(alpha=1.0, num_classes=CLASSES)
+    monkeypatch.setattr(transform, "make_params", lambda inputs: {"lam": 0.3})
+    model, (x, y) = conv_net(), batch(5)
+    calls = forwarded(model)
+    draw = Draw(lam=torch.tensor(0.3, dtype=torch.float64), partner=torch.arange(5).roll(1))
+    loss = Mixup()(model, x, y, draw=draw).loss
+
+    their_x, their_y = transform(x, y)
+    torch.testing.assert_close(calls, [their_x])
+    torch.testing.assert_close(loss, F.cross_entropy(model(their_x), their_y))
+
+
+def test_timm_gives_the_same_loss():
+    """timm mixes image i with image N - 1 - i."""
+    model, (x, y) = conv_net(), batch(4)
+    draw = Draw(lam=torch.tensor(0.3, dtype=torch.float64), partner=torch.tensor([3, 2, 1, 0]))
+    loss = Mixup()(model, x, y, draw=draw).loss
+    expected = F.cross_entropy(model(0.3 * x + 0.7 * x.flip(0)), mixup_target(y, CLASSES, lam=0.3))
+    torch.testing.assert_close(loss, expected)

@@ -1,0 +1,76 @@
+"""RegCutMix by hand: RegMixup with CutMix's vicinal distribution."""
+
+import pytest
+import torch
+
+from regmixup.objectives.cutmix import CutMix
+from regmixup.objectives.erm import ERM
+from regmixup.objectives.regcutmix import RegCutMix
+from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
+from tests.references import mixing as slow
+
+SIZE = (6, 8)
+
+
+def exact():
+    """A model without batch norm and a batch, in float64."""
+    return conv_net(batch_norm=False, dtype=torch.float64), *batch(5, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("lam", ["batch", "sample"])
+@pytest.mark.parametrize("passes", ["joint", "separate"])
+@pytest.mark.parametrize(("eta", "scale"), [(1, "mean"), (3, "mean"), (3, "sum")])
+def test_loss_is_clean_plus_eta_times_cutmix(lam, passes, eta, scale):
+    model, x, y = exact()
+    objective = RegCutMix(lam=lam, passes=passes, eta=eta, scale=scale)
+    draw = objective.draw(5, SIZE, seeded(1))
+    boxes, partner = draw.box.expand(5, 4).tolist(), draw.partner.tolist()
+    kept = [slow.kept_share(box, *SIZE) for box in boxes]
+    assert min(kept) < 1
+
+    targets = slow.one_hot(y, CLASSES)
+    pasted = torch.from_numpy(slow.cutmix(x.numpy(), boxes, partner))
+    clean = slow.soft_cross_entropy(model(x).tolist(), targets).mean()
+    mixed = slow.soft_cross_entropy(model(pasted).tolist(), slow.mixed_targets(targets, kept, partner)).mean()
+    expected = (clean + eta * mixed) / (1 if scale == "sum" else 1 + eta)
+    out = objective(model, x, y, draw=draw)
+    torch.testing.assert_close(out.loss.item(), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(out.parts["clean"].item(), clean, rtol=1e-12, atol=0)
+    torch.testing.assert_close(out.parts["mixed"].item(), mixed, rtol=1e-12, atol=0)
+    torch.testing.assert_close(out.logits, model(x))
+
+
+def test_the_mixed_term_is_the_loss_of_cutmix():
+    model, x, y = exact()
+    draw = RegCutMix().draw(5, SIZE, seeded(1))
+    cutmix = CutMix()(model, x, y, draw=draw).loss
+    torch.testing.assert_close(RegCutMix()(model, x, y, draw=draw).parts["mixed"], cutmix.detach())
+
+
+def test_the_draw_is_that_of_cutmix():
+    ours, theirs = (cls(alpha=0.3, samples=2).draw(5, SIZE, seeded(2)) for cls in (RegCutMix, CutMix))
+    assert torch.equal(ours.lam, theirs.lam)
+    assert torch.equal(ours.partner, theirs.partner)
+    assert torch.equal(ours.box, theirs.box)
+
+
+def test_eta_zero_is_erm_bit_for_bit_without_a_draw():
+    x, y = batch()
+    generator = seeded()
+    before = generator.get_state()
+    plain, regularised = conv_net(), conv_net()
+    calls = forwarded(regularised)
+    expected, loss = ERM()(plain, x, y).loss, RegCutMix(eta=0)(regularised, x, y, generator).loss
+    assert torch.equal(loss, expected)
+    assert all(map(torch.equal, gradients(plain, expected), gradients(regularised, loss)))
+    assert torch.equal(generator.get_state(), before)
+    assert [len(call) for call in calls] == [len(x)]
+
+
+def test_joint_is_one_forward_with_the_clean_images_first():
+    model, (x, y) = conv_net(), batch(5)
+    calls = forwarded(model)
+    RegCutMix()(model, x, y, seeded(1))
+    assert [len(call) for call in calls] == [10]
+    assert torch.equal(calls[0][:5], x)
+    assert not torch.equal(calls[0][5:], x)

@@ -1,0 +1,271 @@
+"""RegMixup by hand: the loss, its two scales, its two kinds of passes, and what eta = 0 means."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from regmixup.mixing import Draw
+from regmixup.objectives.cutmix import CutMix
+from regmixup.objectives.erm import ERM
+from regmixup.objectives.mixup import Mixup
+from regmixup.objectives.regmixup import RegMixup
+from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
+from tests.references import mixing as slow
+
+SIZE = (6, 8)
+
+
+def plain_net():
+    """Without batch norm an image's logits do not depend on its neighbours."""
+    return conv_net(batch_norm=False, dtype=torch.float64)
+
+
+def exact_batch(batch_size=5):
+    return batch(batch_size, dtype=torch.float64)
+
+
+def by_hand(model, x, y, draw):
+    """(CE, CE_mix) from the slow twins."""
+    lam, partner = draw.lam.expand(len(x)).tolist(), draw.partner.tolist()
+    targets = slow.one_hot(y, CLASSES)
+    mixed_x = torch.from_numpy(slow.mixup(x.numpy(), lam, partner))
+    clean = slow.soft_cross_entropy(model(x).tolist(), targets).mean()
+    mixed = slow.soft_cross_entropy(model(mixed_x).tolist(), slow.mixed_targets(targets, lam, partner)).mean()
+    return clean, mixed
+
+
+def close(value, expected):
+    torch.testing.assert_close(value.item(), float(expected), rtol=1e-12, atol=0)
+
+
+# -------------------------------------------------------------------------------------------------- the loss
+
+
+@pytest.mark.parametrize("lam", ["batch", "sample"])
+@pytest.mark.parametrize("passes", ["joint", "separate"])
+def test_the_default_scale_halves_the_sum_of_both_terms(lam, passes):
+    objective = RegMixup(alpha=20, lam=lam, passes=passes)
+    model, (x, y) = plain_net(), exact_batch()
+    draw = objective.draw(5, SIZE, seeded())
+    clean, mixed = by_hand(model, x, y, draw)
+    assert abs(clean - mixed) > 1e-3
+    close(objective(model, x, y, draw=draw).loss, (clean + mixed) / 2)
+
+
+@pytest.mark.parametrize("eta", [0.1, 1, 2.0, 3])
+def test_both_scales_follow_equation_3(eta):
+    model, (x, y) = plain_net(), exact_batch()
+    draw = RegMixup().draw(5, SIZE, seeded())
+    clean, mixed = by_hand(model, x, y, draw)
+    total = RegMixup(eta=eta, scale="sum")(model, x, y, draw=draw).loss
+    mean = RegMixup(eta=eta, scale="mean")(model, x, y, draw=draw).loss
+    close(total, clean + eta * mixed)
+    close(mean, (clean + eta * mixed) / (1 + eta))
+
+
+@pytest.mark.parametrize("eta", [0.1, 1, 2.0, 3])
+def test_the_sum_is_one_plus_eta_times_the_mean_with_its_gradient(eta):
+    (x, y), draw = exact_batch(), RegMixup().draw(5, SIZE, seeded())
+    model = conv_net(dtype=torch.float64)
+    total = RegMixup(eta=eta, scale="sum")(model, x, y, draw=draw).loss
+    mean = RegMixup(eta=eta)(model, x, y, draw=draw).loss
+    torch.testing.assert_close(total, (1 + eta) * mean)
+    scaled = tuple((1 + eta) * gradient for gradient in gradients(model, mean))
+    torch.testing.assert_close(gradients(model, total), scaled)
+
+
+def test_the_default_equals_the_released_code():
+    """One forward of clean and mixed images together, mean soft cross-entropy over all 2N rows, batch norm included."""
+    model, (x, y) = conv_net(dtype=torch.float64), exact_batch()
+    objective = RegMixup(pairing="permutation")
+    draw = objective.draw(5, SIZE, seeded(4))
+    lam, partner = draw.lam, draw.partner
+    one_hot = F.one_hot(y, CLASSES).double()
+    images = torch.cat([x, lam * x + (1 - lam) * x[partner]])
+    targets = torch.cat([one_hot, lam * one_hot + (1 - lam) * one_hot[partner]])
+    expected = F.cross_entropy(model(images), targets)
+    loss = objective(model, x, y, draw=draw).loss
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(gradients(model, loss), gradients(model, expected))
+
+
+def test_the_mixed_term_is_the_loss_of_mixup():
+    model, (x, y) = plain_net(), exact_batch()
+    draw = RegMixup().draw(5, SIZE, seeded())
+    mixup = Mixup()(model, x, y, draw=draw).loss
+    torch.testing.assert_close(RegMixup()(model, x, y, draw=draw).parts["mixed"], mixup.detach())
+
+
+def test_the_draw_is_that_of_mixup_with_the_same_alpha():
+    ours, theirs = RegMixup(alpha=3).draw(5, SIZE, seeded()), Mixup(alpha=3).draw(5, SIZE, seeded())
+    assert torch.equal(ours.lam, theirs.lam)
+    assert torch.equal(ours.partner, theirs.partner)
+
+
+def test_the_default_alpha_mixes_strongly():
+    """The central 80 % of Beta(20, 20) is [0.40, 0.60]."""
+    lam = RegMixup(lam="sample").draw(5000, 8, seeded()).lam
+    assert float(((lam > 0.4) & (lam < 0.6)).double().mean()) == pytest.approx(0.8, abs=0.02)
+
+
+@pytest.mark.parametrize("passes", ["joint", "separate"])
+def test_several_samples_average_the_mixed_term_over_the_draws(passes):
+    objective = RegMixup(alpha=1, samples=3, passes=passes)
+    model, (x, y) = plain_net(), exact_batch()
+    draw = objective.draw(5, SIZE, seeded())
+    terms = [by_hand(model, x, y, Draw(draw.lam[i], draw.partner[i])) for i in range(3)]
+    mixed = np.mean([term[1] for term in terms])
+    close(objective(model, x, y, draw=draw).loss, (terms[0][0] + mixed) / 2)
+
+
+# ------------------------------------------------------------------------------------------- logits and parts
+
+
+@pytest.mark.parametrize("passes", ["joint", "separate"])
+@pytest.mark.parametrize("samples", [1, 2])
+def test_logits_are_those_of_the_clean_images(passes, samples):
+    model, (x, y) = plain_net(), exact_batch()
+    out = RegMixup(passes=passes, samples=samples)(model, x, y, seeded())
+    torch.testing.assert_close(out.logits, model(x))
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+def test_parts_are_the_two_terms_before_weighting(scale):
+    model, (x, y) = plain_net(), exact_batch()
+    draw = RegMixup().draw(5, SIZE, seeded())
+    clean, mixed = by_hand(model, x, y, draw)
+    parts = RegMixup(eta=2, scale=scale)(model, x, y, draw=draw).parts
+    assert list(parts) == ["clean", "mixed"]
+    close(parts["clean"], clean)
+    close(parts["mixed"], mixed)
+    assert not parts["clean"].requires_grad
+    assert not parts["mixed"].requires_grad
+
+
+# ------------------------------------------------------------------------------------------------- the passes
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_joint_is_one_forward_and_separate_is_two(samples):
+    x, y = batch(5)
+    sizes = {}
+    for passes in ("joint", "separate"):
+        model = conv_net()
+        calls = forwarded(model)
+        RegMixup(passes=passes, samples=samples)(model, x, y, seeded())
+        sizes[passes] = [len(call) for call in calls]
+        assert torch.equal(calls[0][:5], x)
+    assert sizes == {"joint": [5 + 5 * samples], "separate": [5, 5 * samples]}
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_joint_equals_separate_without_batch_norm(samples):
+    model, (x, y) = plain_net(), exact_batch()
+    joint = RegMixup(passes="joint", samples=samples)(model, x, y, seeded()).loss
+    separate = RegMixup(passes="separate", samples=samples)(model, x, y, seeded()).loss
+    torch.testing.assert_close(joint, separate, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradients(model, joint), gradients(model, separate))
+
+
+def test_joint_differs_from_separate_with_batch_norm():
+    x, y = exact_batch()
+    joint_model, separate_model = conv_net(dtype=torch.float64), conv_net(dtype=torch.float64)
+    joint = RegMixup(passes="joint")(joint_model, x, y, seeded()).loss
+    separate = RegMixup(passes="separate")(separate_model, x, y, seeded())
+    assert abs(joint.item() - separate.loss.item()) > 1e-4
+    assert (joint_model[1].num_batches_tracked, separate_model[1].num_batches_tracked) == (1, 2)
+    torch.testing.assert_close(separate.logits, conv_net(dtype=torch.float64)(x))
+
+
+# ---------------------------------------------------------------------------------------------------- eta = 0
+
+
+@pytest.mark.parametrize("eta", [0, 0.0])
+@pytest.mark.parametrize("fields", [{}, {"scale": "sum"}, {"passes": "separate"}, {"samples": 2}])
+def test_eta_zero_is_erm_bit_for_bit(eta, fields):
+    x, y = batch()
+    plain, regularised = conv_net(), conv_net()
+    expected, out = ERM()(plain, x, y), RegMixup(eta=eta, **fields)(regularised, x, y)
+    assert torch.equal(out.loss, expected.loss)
+    assert torch.equal(out.logits, expected.logits)
+    assert list(out.parts) == ["clean"]
+    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(regularised, out.loss)))
+    assert torch.equal(plain[1].running_mean, regularised[1].running_mean)
+
+
+def test_eta_zero_draws_nothing():
+    generator, global_before = seeded(), torch.get_rng_state()
+    before = generator.get_state()
+    assert RegMixup(eta=0).draw(4, 8, generator) == Draw()
+    RegMixup(eta=0)(conv_net(), *batch(), generator)
+    RegMixup(eta=0)(conv_net(), *batch())
+    assert torch.equal(generator.get_state(), before)
+    assert torch.equal(torch.get_rng_state(), global_before)
+
+
+def test_eta_zero_forwards_the_clean_images_exactly_once():
+    model, (x, y) = conv_net(), batch()
+    calls = forwarded(model)
+    RegMixup(eta=0)(model, x, y)
+    assert len(calls) == 1
+    assert torch.equal(calls[0], x)
+
+
+def test_eta_zero_ignores_a_given_draw():
+    x, y = batch()
+    draw = RegMixup().draw(7, SIZE, seeded())
+    assert torch.equal(RegMixup(eta=0)(conv_net(), x, y, draw=draw).loss, ERM()(conv_net(), x, y).loss)
+
+
+@pytest.mark.parametrize(
+    ("objective", "drawn_by", "message"),
+    [
+        (RegMixup(samples=2), RegMixup(samples=3), r"draw\.lam must have shape \(2,\)"),
+        (RegMixup(samples=2), RegMixup(), r"draw\.lam must have shape \(2,\)"),
+        (RegMixup(), RegMixup(samples=2), r"draw\.lam must have shape \(\)"),
+        (RegMixup(lam="sample"), RegMixup(), r"draw\.lam must have shape \(4,\)"),
+        (RegMixup(), CutMix(), "must not hold a box"),
+    ],
+)
+def test_a_draw_made_for_other_fields_is_refused(objective, drawn_by, message):
+    model, x, y = torch.nn.Flatten(), torch.rand(4, 1, 2, 2), torch.arange(4)
+    with pytest.raises(ValueError, match=message):
+        objective(model, x, y, draw=drawn_by.draw(4, 2))
+
+
+def test_a_box_drawn_for_another_image_size_is_refused():
+    with pytest.raises(ValueError, match=r"made for images of \(2, 2\)"):
+        CutMix()(torch.nn.Flatten(), torch.rand(4, 1, 2, 2), torch.arange(4), draw=CutMix().draw(4, 32))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_labels_of_any_integer_type_are_class_indices(dtype):
+    model, x, y = torch.nn.Flatten(), torch.rand(4, 1, 2, 2), torch.arange(4)
+    draw = RegMixup().draw(4, 2)
+    assert torch.equal(RegMixup()(model, x, y.to(dtype), draw=draw).loss, RegMixup()(model, x, y, draw=draw).loss)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (torch.full((4, 4), float("nan")), "y must hold probabilities"),
+        (torch.full((4, 4), -1.0), "y must hold probabilities"),
+        (torch.ones(4, 4), "y must hold probabilities"),
+        (torch.tensor(1), "y must be class indices"),
+        (torch.ones(4, dtype=torch.bool), "y must be class indices"),
+        ([0, 1, 2, 3], "y must be a torch tensor, got list"),
+        (torch.tensor([-100, 1, 2, 3]), "y must hold labels in"),
+    ],
+)
+def test_labels_that_mean_nothing_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        RegMixup()(torch.nn.Flatten(), torch.rand(4, 1, 2, 2), y)
+
+
+def test_a_label_of_minus_100_is_not_silently_ignored_in_a_compiled_step():
+    """torch skips such labels by default; where values are not looked at, they must still not vanish."""
+    from regmixup.mixing import cross_entropy
+
+    with pytest.raises(IndexError):
+        cross_entropy(torch.zeros(2, 3), torch.tensor([-100, 1]))

@@ -1,0 +1,171 @@
+"""Temperature scaling against trying every temperature in a loop."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regmixup.evaluation.calibration import ece, nll
+from regmixup.posthoc import FittedTemperature, TemperatureScaling
+from tests.references import metrics as reference
+
+
+def planted(temperature, count, classes=5, seed=0):
+    """Logits T s with labels drawn from softmax(s): dividing by T calibrates them."""
+    generator = torch.Generator().manual_seed(seed)
+    calm = 2 * torch.randn(count, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(calm.softmax(dim=1), 1, generator=generator).squeeze(1)
+    return temperature * calm, labels
+
+
+@pytest.mark.filterwarnings("ignore:the best temperature")
+@pytest.mark.parametrize("criterion", ["ece", "nll"])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), count=st.integers(1, 40), classes=st.integers(2, 6), scale=st.floats(0.3, 4))
+def test_the_search_equals_a_loop_over_the_grid(criterion, seed, count, classes, scale):
+    logits, labels = planted(scale, count, classes, seed)
+    fitted = TemperatureScaling(criterion=criterion, low=0.25, high=5.0, step=0.25).fit(logits, labels)
+    grid = [j / 4 for j in range(1, 21)]
+    twin = {"ece": reference.ece, "nll": reference.nll}[criterion]
+    _, best_value = reference.best_temperature(logits.numpy(), labels.numpy(), grid, twin)
+    assert fitted.temperature in grid
+    assert fitted.objective == pytest.approx(best_value, abs=1e-10)
+    found = twin(reference.softmax(logits.numpy() / fitted.temperature), labels.numpy())
+    assert found == pytest.approx(best_value, abs=1e-10)
+
+
+@pytest.mark.parametrize(("criterion", "metric"), [("ece", ece), ("nll", nll)])
+def test_the_objective_is_the_metric_at_the_chosen_temperature(criterion, metric):
+    logits, labels = planted(2.0, 300)
+    fitted = TemperatureScaling(criterion=criterion, step=0.05).fit(logits, labels)
+    assert fitted.objective == pytest.approx(metric((logits / fitted.temperature).softmax(dim=1), labels), abs=1e-12)
+    assert fitted.objective < metric(logits.softmax(dim=1), labels)
+
+
+def test_many_temperatures_give_the_same_result_as_the_loop():
+    """The default grid of 9,901 values is searched in pieces; the pieces must join without a seam."""
+    logits, labels = planted(1.5, 60)
+    fitted = TemperatureScaling(criterion="nll").fit(logits, labels)
+    grid = np.round(np.arange(100, 10_001) / 1000, 3)
+    near = [t for t in grid if abs(t - fitted.temperature) < 0.02]
+    best, best_value = reference.best_temperature(logits.numpy(), labels.numpy(), near, reference.nll)
+    assert fitted.temperature == pytest.approx(best, abs=1.5e-3)
+    assert fitted.objective == pytest.approx(best_value, abs=1e-12)
+    assert fitted.temperature == round(fitted.temperature, 3)
+
+
+@pytest.mark.parametrize("criterion", ["ece", "nll"])
+def test_a_search_in_pieces_equals_a_search_at_once(criterion):
+    logits, labels = planted(1.7, 2000, classes=10)  # 20,000 numbers: about 200 temperatures at a time
+    whole = TemperatureScaling(criterion=criterion, low=0.5, high=3.0, step=0.005).fit(logits, labels)
+    values = [
+        TemperatureScaling(criterion=criterion, low=t, high=t).fit(logits, labels).objective
+        for t in np.round(np.arange(100, 601) * 0.005, 9)
+    ]
+    assert whole.objective == pytest.approx(min(values), abs=1e-12)
+    assert whole.temperature == pytest.approx(0.5 + 0.005 * int(np.argmin(values)), abs=1e-9)
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 2.5])
+def test_a_planted_temperature_is_recovered_by_likelihood(temperature):
+    logits, labels = planted(temperature, 5000)
+    fitted = TemperatureScaling(criterion="nll", low=0.2, high=5.0, step=0.02).fit(logits, labels)
+    assert fitted.temperature == pytest.approx(temperature, abs=0.1)
+
+
+def test_a_planted_temperature_is_recovered_by_ece_on_average():
+    """ECE is flat and noisy near its minimum, so one fit may be off by some tenths; five together are not."""
+    fits = [
+        TemperatureScaling(low=0.5, high=5.0, step=0.05).fit(*planted(2.0, 5000, seed=seed)).temperature
+        for seed in range(5)
+    ]
+    assert sum(fits) / 5 == pytest.approx(2.0, abs=0.1)
+    assert max(abs(t - 2.0) for t in fits) < 0.3
+
+
+def test_the_first_of_equal_minima_wins():
+    """Equal logits do not change with T, so every temperature ties: the smallest is taken, on the edge of the range."""
+    scaling = TemperatureScaling(low=0.5, high=4.0, step=0.5)
+    with pytest.warns(UserWarning, match="edge"):
+        fitted = scaling.fit(torch.zeros(6, 2), torch.tensor([0, 0, 0, 1, 1, 1]))
+    assert fitted == FittedTemperature(0.5, 0.0)
+
+
+@pytest.mark.parametrize(("planted_at", "edge"), [(0.2, "1"), (9.0, "3")])
+def test_a_minimum_on_the_edge_of_the_range_warns(planted_at, edge):
+    logits, labels = planted(planted_at, 2000)
+    with pytest.warns(UserWarning, match=rf"best temperature, {edge}, lies on the edge of \[1, 3\]"):
+        TemperatureScaling(criterion="nll", low=1.0, high=3.0, step=0.1).fit(logits, labels)
+
+
+def test_a_single_temperature_is_no_edge():
+    logits, labels = planted(2.0, 100)
+    assert TemperatureScaling(low=1.5, high=1.5).fit(logits, labels).temperature == 1.5
+
+
+@settings(max_examples=50, deadline=None)
+@given(temperature=st.floats(0.1, 10), seed=st.integers(0, 10**6))
+def test_scaling_divides_and_keeps_the_predicted_class(temperature, seed):
+    logits = torch.randn(20, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    scaled = FittedTemperature(temperature, 0.0)(logits)
+    assert torch.equal(scaled, logits / temperature)
+    assert torch.equal(scaled.argmax(dim=1), logits.argmax(dim=1))
+
+
+def test_half_precision_logits_are_fitted_in_float64():
+    logits, labels = planted(2.0, 200)
+    scaling = TemperatureScaling(criterion="nll", step=0.1)
+    rounded = logits.half()
+    assert scaling.fit(rounded, labels) == scaling.fit(rounded.double(), labels)
+
+
+@pytest.mark.parametrize("criterion", ["ece", "nll"])
+def test_huge_logits_do_not_overflow(criterion):
+    logits, labels = planted(2.0, 200)
+    fitted = TemperatureScaling(criterion=criterion, low=100, high=1e4, step=100).fit(1000 * logits, labels)
+    assert math.isfinite(fitted.objective)
+    assert 1000 <= fitted.temperature <= 3000
+
+
+def test_fitting_leaves_its_input_alone():
+    logits, labels = planted(2.0, 50)
+    before = logits.clone()
+    TemperatureScaling(step=0.1).fit(logits, labels)
+    assert torch.equal(logits, before)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (torch.zeros(3), torch.zeros(3, dtype=torch.int64), r"\(N, K\) and \(N,\), N >= 1, got \(3,\), \(3,\)"),
+        (torch.zeros(3, 2), torch.zeros(2, dtype=torch.int64), r"got \(3, 2\), \(2,\)"),
+        (torch.zeros(0, 2), torch.zeros(0, dtype=torch.int64), r"N >= 1, got \(0, 2\), \(0,\)"),
+        (torch.full((1, 2), math.nan), torch.tensor([0]), "logits must be finite"),
+        (torch.tensor([[math.inf, 0.0]]), torch.tensor([0]), "logits must be finite"),
+        (torch.zeros(2, 2), torch.tensor([0, 2]), r"labels must lie in \[0, 2\), got values from 0 to 2"),
+        (torch.zeros(2, 2), torch.tensor([-1, 1]), r"labels must lie in \[0, 2\), got values from -1 to 1"),
+        (torch.zeros(2, 2), torch.tensor([0.7, 0.2]), "labels must be integers"),
+    ],
+)
+def test_data_that_cannot_be_fitted_is_refused(logits, labels, message):
+    with pytest.raises(ValueError, match=message):
+        TemperatureScaling(step=0.1).fit(logits, labels)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"criterion": "ecee"}, "unknown criterion 'ecee': did you mean 'ece'"),
+        ({"low": 0}, "low must be a finite number > 0, got 0"),
+        ({"low": 2.0, "high": 1.0}, "high must be a finite number >= 2, got 1.0"),
+        ({"step": 0.0}, "step must be a finite number > 0, got 0.0"),
+        ({"step": math.nan}, "step must be a finite number > 0, got nan"),
+        ({"num_bins": 0}, "num_bins must be an integer >= 1, got 0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        TemperatureScaling(**fields)

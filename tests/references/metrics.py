@@ -1,0 +1,166 @@
+"""Slow, obvious twins of the metrics and scores: loops over samples, bins, thresholds and pairs, one idea per function.
+
+Nothing here is shared with the package. Probabilities are (N, K), labels (N,), scores (N,), all anything numpy reads.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, localcontext
+from itertools import pairwise
+
+import numpy as np
+
+
+def top(probs):
+    """(confidence, predicted class) of every sample; the first class wins a tie."""
+    return [(float(max(row)), list(row).index(max(row))) for row in np.asarray(probs, dtype=np.float64)]
+
+
+def accuracy(probs, labels):
+    return sum(predicted == label for (_, predicted), label in zip(top(probs), labels, strict=True)) / len(labels)
+
+
+def nll(probs, labels):
+    chosen = [row[label] for row, label in zip(np.asarray(probs, dtype=np.float64), labels, strict=True)]
+    return sum(math.inf if p == 0 else -math.log(p) for p in chosen) / len(chosen)
+
+
+def brier(probs, labels):
+    total = 0.0
+    for row, label in zip(np.asarray(probs, dtype=np.float64), labels, strict=True):
+        total += sum((p - (k == label)) ** 2 for k, p in enumerate(row))
+    return total / len(labels)
+
+
+def _weighted_gap(members, count):
+    """n_b / N |mean confidence - mean accuracy| of one bin's (confidence, correct) pairs; nothing if it is empty."""
+    if not members:
+        return 0.0
+    confidence = sum(c for c, _ in members) / len(members)
+    correct = sum(a for _, a in members) / len(members)
+    return len(members) / count * abs(confidence - correct)
+
+
+def _samples(probs, labels):
+    return [(c, float(predicted == label)) for (c, predicted), label in zip(top(probs), labels, strict=True)]
+
+
+def width_bin(confidence, num_bins=15):
+    """The index b with b / B < confidence <= (b + 1) / B; confidence 0 belongs to bin 0."""
+    for b in range(num_bins):
+        if b / num_bins < confidence <= (b + 1) / num_bins or (b == 0 and confidence == 0):
+            return b
+    raise ValueError(confidence)
+
+
+def ece(probs, labels, num_bins=15):
+    samples = _samples(probs, labels)
+    total = 0.0
+    for b in range(num_bins):
+        total += _weighted_gap([s for s in samples if width_bin(s[0], num_bins) == b], len(samples))
+    return total
+
+
+def equal_mass_edges(confidence, num_bins=15):
+    """Sorted confidences interpolated at the positions j N / B; `np.interp` clamps position N to the largest value."""
+    count = len(confidence)
+    positions = [j * count / num_bins for j in range(num_bins + 1)]
+    return np.interp(positions, np.arange(count), np.sort(np.asarray(confidence, dtype=np.float64)))
+
+
+def adaptive_ece_interp(probs, labels, num_bins=15):
+    samples = _samples(probs, labels)
+    edges = equal_mass_edges([c for c, _ in samples], num_bins)
+    total = 0.0
+    for low, high in pairwise(edges):
+        total += _weighted_gap([s for s in samples if low < s[0] <= high], len(samples))
+    return total
+
+
+def adaptive_ece_split(probs, labels, num_bins=15):
+    """Sort (stably) and deal out runs: the first N mod B runs get one sample more."""
+    samples = sorted(_samples(probs, labels), key=lambda sample: sample[0])
+    count, total, start = len(samples), 0.0, 0
+    for b in range(num_bins):
+        size = count // num_bins + (b < count % num_bins)
+        total += _weighted_gap(samples[start : start + size], count)
+        start += size
+    return total
+
+
+def auroc(id_scores, ood_scores):
+    """The share of (in, out) pairs in the right order, a tie counting one half."""
+    won = 0.0
+    for a in id_scores:
+        for b in ood_scores:
+            won += 1.0 if b > a else 0.5 if b == a else 0.0
+    return won / (len(id_scores) * len(ood_scores))
+
+
+def average_precision(id_scores, ood_scores):
+    """Lower the threshold through all distinct scores; OOD is positive, "found" means score >= threshold."""
+    total, last_recall = 0.0, 0.0
+    for threshold in sorted({*id_scores, *ood_scores}, reverse=True):
+        found = sum(s >= threshold for s in ood_scores)
+        false = sum(s >= threshold for s in id_scores)
+        recall = found / len(ood_scores)
+        total += (recall - last_recall) * found / (found + false)
+        last_recall = recall
+    return total
+
+
+def fpr_accepting_id(id_scores, ood_scores, accepted, out_of):
+    """Raise the threshold until at least `accepted` / `out_of` of the ID scores are <= it: the share of OOD also <=."""
+    for threshold in sorted(id_scores):
+        if sum(s <= threshold for s in id_scores) * out_of >= accepted * len(id_scores):
+            return sum(s <= threshold for s in ood_scores) / len(ood_scores)
+    raise AssertionError("the largest score accepts all")
+
+
+def entropy(logits):
+    """-sum p log p of one sample's logits, with 50 digits."""
+    with localcontext() as context:
+        context.prec = 50
+        weights = [Decimal(float(s)).exp() for s in logits]
+        probs = [w / sum(weights) for w in weights]
+        return float(-sum(p * p.ln() for p in probs))
+
+
+def dempster_shafer(logits):
+    """K / (K + sum exp s) as written in the paper, with 50 digits."""
+    with localcontext() as context:
+        context.prec = 50
+        return float(len(logits) / (len(logits) + sum(Decimal(float(s)).exp() for s in logits)))
+
+
+def energy(logits):
+    with localcontext() as context:
+        context.prec = 50
+        return float(-sum(Decimal(float(s)).exp() for s in logits).ln())
+
+
+def max_probability(logits):
+    with localcontext() as context:
+        context.prec = 50
+        weights = [Decimal(float(s)).exp() for s in logits]
+        return float(1 - max(weights) / sum(weights))
+
+
+def max_logit(logits):
+    return -max(float(s) for s in logits)
+
+
+def softmax(logits):
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def best_temperature(logits, labels, temperatures, criterion):
+    """Try them one by one; a later temperature must be strictly better to win. `criterion` is `ece` or `nll`."""
+    best, best_value = None, math.inf
+    for temperature in temperatures:
+        value = criterion(softmax(np.asarray(logits, dtype=np.float64) / temperature), labels)
+        if value < best_value:
+            best, best_value = temperature, value
+    return best, best_value

@@ -1,0 +1,227 @@
+"""Configurations: checked, written as JSON, read back and named by a fingerprint."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import pytest
+
+import regmixup.config
+from regmixup import recipes
+from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint
+from regmixup.objectives import OBJECTIVES, Objective
+from regmixup.objectives.alternate import Alternate
+from regmixup.objectives.cutmix import CutMix
+from regmixup.objectives.regmixup import RegMixup
+from regmixup.recipes import RECIPES, Recipe
+from regmixup.training.config import TrainConfig, configure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaf:
+    kind_of: Literal["soft", "hard"] = "soft"
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BigLeaf(Leaf):
+    size: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    name: str
+    leaf: Leaf = Leaf()
+    other: Leaf | None = None
+    numbers: tuple[float, ...] = ()
+    leaves: tuple[Leaf, ...] = ()
+    flag: bool = False
+    rate: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+
+FULL = Tree(
+    name="oak",
+    leaf=BigLeaf(weight=0.5, size=3),
+    other=Leaf(kind_of="hard"),
+    numbers=(1.0, 2.5),
+    leaves=(Leaf(), BigLeaf()),
+    flag=True,
+    rate=0.1,
+)
+
+
+def through_json(config):
+    return json.loads(json.dumps(encode(config)))
+
+
+class TestRoundTrip:
+    @pytest.mark.parametrize("config", [Tree(name="bare"), FULL], ids=["defaults", "everything"])
+    def test_nested_dataclasses(self, config):
+        decoded = decode(Tree, through_json(config))
+        assert decoded == config
+        assert type(decoded.leaf) is type(config.leaf)
+        assert hash(decoded) == hash(config)
+
+    @pytest.mark.parametrize("name", RECIPES)
+    def test_every_recipe(self, name):
+        assert decode(Recipe, through_json(recipes.get(name))) == recipes.get(name)
+
+    @pytest.mark.parametrize("name", sorted(set(OBJECTIVES) - {"alternate"}))
+    def test_every_objective(self, name):
+        objective = OBJECTIVES[name]()
+        assert decode(Objective, through_json(objective)) == objective
+
+    def test_a_run_with_a_nested_objective(self):
+        config = configure(objective=Alternate(RegMixup(alpha=10), CutMix()), seed=3)
+        assert decode(TrainConfig, through_json(config)) == config
+
+    def test_the_class_is_recorded(self):
+        assert encode(FULL)["kind"] == "Tree"
+        assert encode(FULL)["leaf"]["kind"] == "BigLeaf"
+
+    def test_fields_left_out_take_their_defaults(self):
+        assert decode(Tree, {"name": "x", "leaf": {"weight": 2.0}}) == Tree(name="x", leaf=Leaf(weight=2.0))
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            ({"name": "x", "flga": True}, "unknown field of Tree in here 'flga': did you mean 'flag'"),
+            (
+                {"name": "x", "leaf": {"wieght": 1}},
+                "unknown field of Leaf in here.leaf 'wieght': did you mean 'weight'",
+            ),
+            ({"name": "x", "leaves": [{"wieght": 1}]}, "unknown field of Leaf in here.leaves 'wieght'"),
+            ({"name": "x", "leaf": {"kind": "BigLaef"}}, "unknown kind in here.leaf 'BigLaef': did you mean 'BigLeaf'"),
+            ({"name": "x", "leaf": {"kind": "Tree"}}, "unknown kind in here.leaf 'Tree'"),
+            ({}, "here: .*missing 1 required keyword-only argument: 'name'"),
+            ([1, 2], r"here must be a table of Tree fields, got \[1, 2\]"),
+        ],
+    )
+    def test_decode_names_the_place(self, values, message):
+        with pytest.raises(ValueError, match=message):
+            decode(Tree, values, "here")
+
+    def test_decode_checks_values_as_the_class_does(self):
+        values = {**through_json(recipes.get("digits")), "epochs": 0}
+        with pytest.raises(ValueError, match="epochs must be an integer >= 1, got 0"):
+            decode(Recipe, values)
+
+    def test_decode_leaves_its_input_alone(self):
+        values = through_json(FULL)
+        decode(Tree, values)
+        assert values == through_json(FULL)
+
+
+# For every field of a run another admissible value.
+OTHER = {
+    "train_set": "digits/val",
+    "network": "resnet18",
+    "epochs": 41,
+    "batch_size": 65,
+    "lr": 0.2,
+    "schedule": "step",
+    "milestones": (1,),
+    "lr_decay": 0.2,
+    "warmup_epochs": 1.0,
+    "momentum": 0.8,
+    "nesterov": False,
+    "weight_decay": 1e-4,
+    "crop_padding": 2,
+    "flip": True,
+    "mean": (0.3,),
+    "std": (0.3,),
+    "dropout": 0.2,
+    "precision": "float32",
+    "objective": RegMixup(alpha=19.0),
+    "seed": 1,
+}
+
+
+class TestFingerprint:
+    def test_it_is_64_hexadecimal_digits(self):
+        name = fingerprint(FULL)
+        assert len(name) == 64
+        assert set(name) <= set("0123456789abcdef")
+
+    def test_equal_configurations_have_equal_names(self):
+        assert (
+            fingerprint(configure())
+            == fingerprint(configure())
+            == fingerprint(decode(TrainConfig, encode(configure())))
+        )
+
+    def test_every_field_enters(self):
+        base = replace(configure(), milestones=(2,))
+        changed = {name: fingerprint(replace(base, **{name: value})) for name, value in OTHER.items()}
+        assert set(changed) == {f.name for f in dataclasses.fields(TrainConfig)}
+        assert len({fingerprint(base), *changed.values()}) == len(OTHER) + 1
+
+    @pytest.mark.parametrize(
+        ("as_int", "as_float"),
+        [
+            (Leaf(weight=3), Leaf(weight=3.0)),
+            (Tree(name="x", rate=0), Tree(name="x", rate=0.0)),
+            (Tree(name="x", numbers=(1, 2)), Tree(name="x", numbers=(1.0, 2.0))),
+            (RegMixup(alpha=20, eta=1), RegMixup(alpha=20.0, eta=1.0)),
+            (configure(lr=1), configure(lr=1.0)),
+        ],
+    )
+    def test_an_integer_in_a_float_field_is_that_float(self, as_int, as_float):
+        assert fingerprint(as_int) == fingerprint(as_float)
+
+    def test_an_integer_field_stays_an_integer(self):
+        assert json.dumps(encode(BigLeaf())["size"]) == "2"
+        assert json.dumps(encode(Tree(name="x"))["flag"]) == "false"
+
+    def test_the_class_enters(self):
+        assert fingerprint(Leaf()) != fingerprint(BigLeaf())
+
+    def test_the_numerics_version_enters(self, monkeypatch):
+        before = fingerprint(FULL)
+        monkeypatch.setattr(regmixup.config, "NUMERICS_VERSION", regmixup.config.NUMERICS_VERSION + 1)
+        assert fingerprint(FULL) != before
+
+
+class TestChecks:
+    @pytest.mark.parametrize("value", [1, 0.5, 1e300])
+    def test_numbers_within_bounds_pass(self, value):
+        check_number("x", value)
+        check_number("x", value, above=0)
+        check_number("x", value, least=0.5)
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "1", None, True, [1], 1j])
+    def test_other_things_are_not_numbers(self, value):
+        with pytest.raises(ValueError, match=r"^alpha must be a finite number, got ") as error:
+            check_number("alpha", value)
+        assert str(error.value).endswith(f"got {value!r}")
+
+    def test_bounds_are_strict_or_not_as_named(self):
+        check_number("x", 0, least=0)
+        with pytest.raises(ValueError, match=r"^x must be a finite number > 0, got 0$"):
+            check_number("x", 0, above=0)
+        with pytest.raises(ValueError, match=r"^x must be a finite number >= 0, got -0.5$"):
+            check_number("x", -0.5, least=0)
+
+    @pytest.mark.parametrize("value", [0, -1, 1.0, True, "3", None])
+    def test_counts_are_integers_of_at_least_one(self, value):
+        with pytest.raises(ValueError, match=r"^epochs must be an integer >= 1, got ") as error:
+            check_count("epochs", value)
+        assert str(error.value).endswith(f"got {value!r}")
+
+    def test_counts_may_start_elsewhere(self):
+        check_count("padding", 0, least=0)
+        check_count("epochs", 1)
+        with pytest.raises(ValueError, match="padding must be an integer >= 0, got -1"):
+            check_count("padding", -1, least=0)
+
+    def test_choices_name_the_field_the_nearest_and_the_options(self):
+        check_choices(Leaf(kind_of="hard"))
+        with pytest.raises(ValueError, match="unknown kind_of 'sotf': did you mean 'soft'\\? Available: hard, soft"):
+            check_choices(Leaf(kind_of="sotf"))

@@ -1,0 +1,341 @@
+"""Drawing and mixing against closed forms, statistical tests and the slow twins of `tests.references.mixing`."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch.nn import functional as F
+
+from regmixup.mixing import (
+    Draw,
+    box_lam,
+    cross_entropy,
+    cutmix,
+    mixed_cross_entropy,
+    mixup,
+    sample_beta,
+    sample_box,
+    sample_partners,
+    to_float,
+)
+from tests.references import mixing as slow
+
+quick = settings(deadline=None, derandomize=True, max_examples=50)
+seeds = st.integers(0, 10_000)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def images(seed, batch_size, channels=2, height=5, width=6, dtype=torch.float64):
+    return torch.rand(batch_size, channels, height, width, dtype=dtype, generator=seeded(seed))
+
+
+# ---------------------------------------------------------------------------------------------------- lambda
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 1, 5, 20.0])
+def test_lambda_follows_the_beta_distribution(alpha):
+    lam = sample_beta(alpha, (4000,), seeded())
+    assert stats.kstest(lam.numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.05
+
+
+@pytest.mark.parametrize(
+    ("alpha", "expected"),
+    [(0.1, 0.058), (0.2, 0.102), (0.3, 0.134), (1, 0.25), (10, 0.412), (20, 0.438), (30, 0.449)],
+)
+def test_mean_mixing_strength_matches_known_values(alpha, expected):
+    """E[min(lam, 1 - lam)], to the three digits known; the standard error of the mean is below 0.0012."""
+    lam = sample_beta(alpha, (20_000,), seeded(1))
+    assert torch.minimum(lam, 1 - lam).mean().item() == pytest.approx(expected, abs=0.004)
+
+
+def test_lambda_is_not_folded_to_its_larger_half():
+    lam = sample_beta(1.0, (1000,), seeded())
+    assert 400 < int((lam < 0.5).sum()) < 600
+
+
+@pytest.mark.parametrize("alpha", [0.1, 20])
+def test_one_uniform_number_is_used_per_lambda(alpha):
+    drawn, reference = seeded(3), seeded(3)
+    lam = sample_beta(alpha, (7,), drawn)
+    uniform = torch.rand(7, dtype=torch.float64, generator=reference)
+    assert torch.equal(drawn.get_state(), reference.get_state())
+    torch.testing.assert_close(torch.from_numpy(stats.beta(alpha, alpha).cdf(lam.numpy())), uniform)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3)])
+def test_lambda_is_float64_of_the_shape_asked_for(shape):
+    lam = sample_beta(20, shape, seeded())
+    assert lam.dtype == torch.float64
+    assert lam.shape == shape
+
+
+def test_integer_alpha_gives_the_same_lambda_as_the_float():
+    assert torch.equal(sample_beta(20, (9,), seeded()), sample_beta(20.0, (9,), seeded()))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1e-3, 1e-8, 1e8])
+def test_extreme_alpha_stays_inside_the_unit_interval(alpha):
+    lam = sample_beta(alpha, (2000,), seeded())
+    assert bool(((lam >= 0) & (lam <= 1)).all())
+
+
+def test_tiny_alpha_puts_lambda_at_the_ends_and_large_alpha_in_the_middle():
+    tiny, large = sample_beta(1e-3, (1000,), seeded()), sample_beta(1e6, (1000,), seeded())
+    assert torch.minimum(tiny, 1 - tiny).median() < 1e-9
+    assert (large - 0.5).abs().max() < 0.01
+
+
+def test_global_generator_is_used_when_none_is_given():
+    torch.manual_seed(4)
+    lam, partner = sample_beta(1.0, (3,)), sample_partners(5, "derangement")
+    generator = seeded(4)
+    assert torch.equal(lam, sample_beta(1.0, (3,), generator))
+    assert torch.equal(partner, sample_partners(5, "derangement", generator))
+
+
+# -------------------------------------------------------------------------------------------------- partners
+
+
+@quick
+@given(batch_size=st.integers(1, 40), seed=seeds)
+def test_a_derangement_is_one_cycle_through_the_whole_batch(batch_size, seed):
+    partner = sample_partners(batch_size, "derangement", seeded(seed))
+    visited, position = [], 0
+    for _ in range(batch_size):
+        visited.append(position)
+        position = int(partner[position])
+    assert position == 0
+    assert sorted(visited) == list(range(batch_size))
+    assert partner.dtype == torch.int64
+
+
+@quick
+@given(batch_size=st.integers(2, 40), seed=seeds)
+def test_nobody_is_its_own_partner_in_a_derangement(batch_size, seed):
+    partner = sample_partners(batch_size, "derangement", seeded(seed))
+    assert bool((partner != torch.arange(batch_size)).all())
+
+
+@pytest.mark.parametrize("pairing", ["derangement", "permutation"])
+def test_a_single_image_is_its_own_partner(pairing):
+    assert sample_partners(1, pairing, seeded()).tolist() == [0]
+
+
+@pytest.mark.parametrize(("pairing", "number"), [("derangement", 6), ("permutation", 24)])
+def test_all_pairings_of_four_images_are_equally_likely(pairing, number):
+    """Four images have 3! = 6 cycles and 4! = 24 permutations."""
+    generator = seeded(2)
+    counts = Counter(tuple(sample_partners(4, pairing, generator).tolist()) for _ in range(2400))
+    assert len(counts) == number
+    assert stats.chisquare(list(counts.values())).pvalue > 0.01
+
+
+def test_a_permutation_has_one_fixed_point_on_average():
+    generator = seeded(5)
+    fixed = [int((sample_partners(16, "permutation", generator) == torch.arange(16)).sum()) for _ in range(2000)]
+    assert np.mean(fixed) == pytest.approx(1, abs=0.1)
+
+
+# ------------------------------------------------------------------------------------------------------ boxes
+
+
+@quick
+@given(lam=st.floats(0, 1), height=st.integers(1, 12), width=st.integers(1, 12), seed=seeds)
+def test_box_equals_the_slow_twin(lam, height, width, seed):
+    box = sample_box(torch.tensor(lam, dtype=torch.float64), (height, width), seeded(seed))
+    row, column = torch.rand(2, dtype=torch.float64, generator=seeded(seed)).tolist()
+    assert tuple(box.tolist()) == slow.cutmix_box(lam, height, width, int(height * row), int(width * column))
+
+
+@quick
+@given(lam=st.lists(st.floats(0, 1), min_size=1, max_size=5), seed=seeds)
+def test_every_lambda_of_a_batch_gets_its_own_box(lam, seed):
+    boxes = sample_box(torch.tensor(lam, dtype=torch.float64), (7, 9), seeded(seed))
+    centres = torch.rand(len(lam), 2, dtype=torch.float64, generator=seeded(seed)).tolist()
+    expected = [
+        slow.cutmix_box(one, 7, 9, int(7 * row), int(9 * column))
+        for one, (row, column) in zip(lam, centres, strict=True)
+    ]
+    assert [tuple(box) for box in boxes.tolist()] == expected
+
+
+def test_box_centre_is_uniform_over_the_pixels():
+    """lam slightly below 1 - (2/5)^2 cuts 2 of 5 rows, so every box ends one row after its centre."""
+    boxes = sample_box(torch.full((5000,), 1 - 0.161, dtype=torch.float64), (5, 5), seeded(1))
+    for end in (1, 3):
+        counts = Counter((boxes[:, end] - 1).tolist())
+        assert sorted(counts) == [0, 1, 2, 3, 4]
+        assert stats.chisquare(list(counts.values())).pvalue > 0.01
+
+
+def test_height_and_width_are_not_swapped():
+    boxes = sample_box(torch.zeros(200, dtype=torch.float64), (2, 20), seeded())
+    assert int(boxes[:, 1].max()) == 2
+    assert int(boxes[:, 3].max()) == 20
+
+
+@quick
+@given(lam=st.floats(0, 1), height=st.integers(1, 9), width=st.integers(1, 9), seed=seeds)
+def test_lambda_is_recomputed_from_the_pixels_outside_the_clipped_box(lam, height, width, seed):
+    box = sample_box(torch.tensor(lam, dtype=torch.float64), (height, width), seeded(seed))
+    kept = box_lam(box, (height, width))
+    assert kept.dtype == torch.float64
+    assert kept.item() == pytest.approx(slow.kept_share(box.tolist(), height, width), abs=1e-12)
+
+
+def test_clipping_at_the_border_raises_lambda():
+    boxes = sample_box(torch.full((500,), 0.75, dtype=torch.float64), (8, 8), seeded())
+    kept = box_lam(boxes, (8, 8))
+    assert kept.min().item() == 0.75
+    assert kept.max().item() == 1 - 4 / 64
+    assert float((kept > 0.75).double().mean()) > 0.5
+
+
+def test_lambda_one_pastes_nothing_and_lambda_zero_at_the_centre_pastes_all():
+    nothing = sample_box(torch.ones((), dtype=torch.float64), (8, 8), seeded())
+    assert box_lam(nothing, (8, 8)).item() == 1
+    assert box_lam(torch.tensor([0, 8, 0, 8]), (8, 8)).item() == 0
+
+
+# ----------------------------------------------------------------------------------------------------- mixing
+
+
+@quick
+@given(batch_size=st.integers(1, 5), per_sample=st.booleans(), seed=seeds)
+def test_mixup_equals_the_slow_twin(batch_size, per_sample, seed):
+    x = images(seed, batch_size)
+    lam = sample_beta(1.0, (batch_size,) if per_sample else (), seeded(seed))
+    partner = sample_partners(batch_size, "permutation", seeded(seed))
+    expected = slow.mixup(x.numpy(), lam.expand(batch_size).tolist(), partner.tolist())
+    torch.testing.assert_close(mixup(x, lam, partner), torch.from_numpy(expected), rtol=1e-14, atol=1e-15)
+
+
+@quick
+@given(batch_size=st.integers(1, 5), per_sample=st.booleans(), seed=seeds)
+def test_cutmix_equals_the_slow_twin(batch_size, per_sample, seed):
+    x = images(seed, batch_size)
+    lam = sample_beta(1.0, (batch_size,) if per_sample else (), seeded(seed))
+    box = sample_box(lam, (5, 6), seeded(seed))
+    partner = sample_partners(batch_size, "permutation", seeded(seed))
+    expected = slow.cutmix(x.numpy(), box.expand(batch_size, 4).tolist(), partner.tolist())
+    assert torch.equal(cutmix(x, box, partner), torch.from_numpy(expected))
+
+
+def test_lambda_one_and_zero_give_the_image_and_its_partner():
+    x, partner = images(0, 4), torch.tensor([1, 2, 3, 0])
+    assert torch.equal(mixup(x, torch.tensor(1.0), partner), x)
+    assert torch.equal(mixup(x, torch.tensor(0.0), partner), x[partner])
+    assert torch.equal(cutmix(x, torch.tensor([0, 0, 0, 0]), partner), x)
+    assert torch.equal(cutmix(x, torch.tensor([0, 5, 0, 6]), partner), x[partner])
+
+
+@quick
+@given(seed=seeds)
+def test_mixing_commutes_with_normalisation(seed):
+    """Mixing is affine: normalise then mix equals mix then normalise."""
+    x = images(seed, 4)
+    lam, partner = sample_beta(1.0, (4,), seeded(seed)), sample_partners(4, "derangement", seeded(seed))
+    box = sample_box(lam, (5, 6), seeded(seed))
+
+    def normalise(values):
+        mean, std = torch.tensor([0.4, 0.5]).double(), torch.tensor([0.2, 0.3]).double()
+        return (values - mean.reshape(1, 2, 1, 1)) / std.reshape(1, 2, 1, 1)
+
+    torch.testing.assert_close(mixup(normalise(x), lam, partner), normalise(mixup(x, lam, partner)))
+    torch.testing.assert_close(cutmix(normalise(x), box, partner), normalise(cutmix(x, box, partner)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_mixing_keeps_type_and_channels_last_layout(dtype):
+    x = images(0, 4, channels=3, dtype=dtype).to(memory_format=torch.channels_last)
+    lam, partner = torch.tensor(0.3, dtype=torch.float64), torch.tensor([1, 2, 3, 0])
+    for mixed in (mixup(x, lam, partner), cutmix(x, torch.tensor([1, 3, 0, 4]), partner)):
+        assert mixed.dtype == dtype
+        assert mixed.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_mixing_leaves_its_inputs_alone():
+    x, lam = images(0, 3), torch.tensor([0.2, 0.5, 0.9]).double()
+    partner, box = torch.tensor([2, 0, 1]), torch.tensor([[0, 2, 0, 2], [1, 3, 1, 4], [0, 5, 0, 6]])
+    inputs = (x, lam, partner, box)
+    before = [value.clone() for value in inputs]
+    mixup(x, lam, partner)
+    cutmix(x, box, partner)
+    assert all(torch.equal(value, old) for value, old in zip(inputs, before, strict=True))
+
+
+def test_mixing_passes_the_gradient_to_both_images():
+    x = images(0, 3).requires_grad_()
+    mixup(x, torch.tensor(0.3).double(), torch.tensor([1, 2, 0])).sum().backward()
+    torch.testing.assert_close(x.grad, torch.ones_like(x))
+
+
+# ----------------------------------------------------------------------------------------------- cross-entropy
+
+
+@quick
+@given(batch_size=st.integers(1, 6), per_sample=st.booleans(), seed=seeds)
+def test_mixed_cross_entropy_equals_the_explicit_soft_label(batch_size, per_sample, seed):
+    generator = seeded(seed)
+    logits = 5 * torch.randn(batch_size, 4, dtype=torch.float64, generator=generator)
+    y = torch.randint(4, (batch_size,), generator=generator)
+    lam = sample_beta(1.0, (batch_size,) if per_sample else (), generator)
+    partner = sample_partners(batch_size, "permutation", generator)
+    losses = mixed_cross_entropy(logits, y, lam, partner)
+
+    targets = slow.mixed_targets(slow.one_hot(y, 4), lam.expand(batch_size).tolist(), partner.tolist())
+    by_torch = F.cross_entropy(logits, torch.from_numpy(targets), reduction="none")
+    by_hand = slow.soft_cross_entropy(logits.tolist(), targets)
+    torch.testing.assert_close(losses, by_torch, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(losses, torch.from_numpy(by_hand), rtol=1e-12, atol=1e-12)
+
+
+def test_mixed_cross_entropy_is_the_weighted_sum_of_two_cross_entropies():
+    logits, y, partner = torch.randn(3, 5, generator=seeded()), torch.tensor([0, 4, 2]), torch.tensor([1, 2, 0])
+    own, other = (F.cross_entropy(logits, label, reduction="none") for label in (y, y[partner]))
+    losses = mixed_cross_entropy(logits, y, torch.tensor(0.3, dtype=torch.float64), partner)
+    torch.testing.assert_close(losses, 0.3 * own + 0.7 * other)
+
+
+def test_cross_entropy_of_equal_logits_is_the_logarithm_of_the_number_of_classes():
+    losses = cross_entropy(torch.zeros(3, 7), torch.tensor([0, 3, 6]))
+    torch.testing.assert_close(losses, torch.full((3,), math.log(7)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_logits_are_summed_in_float32(dtype):
+    logits = torch.randn(4, 5, generator=seeded()).to(dtype)
+    losses = cross_entropy(logits, torch.tensor([0, 1, 2, 3]))
+    assert losses.dtype == torch.float32
+    assert torch.equal(losses, cross_entropy(logits.float(), torch.tensor([0, 1, 2, 3])))
+
+
+def test_soft_labels_of_another_float_type_are_accepted():
+    logits = torch.randn(2, 3, generator=seeded())
+    soft = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.25, 0.25]], dtype=torch.float64)
+    torch.testing.assert_close(cross_entropy(logits, soft), -(soft.float() * logits.log_softmax(1)).sum(1))
+
+
+# ------------------------------------------------------------------------------------------------- the rest
+
+
+def test_uint8_pixels_become_float_and_floats_pass_unchanged():
+    pixels = torch.tensor([0, 51, 255], dtype=torch.uint8)
+    torch.testing.assert_close(to_float(pixels), torch.tensor([0.0, 0.2, 1.0]))
+    double = torch.rand(3, dtype=torch.float64)
+    assert to_float(double) is double
+
+
+def test_draw_moves_its_tensors_and_keeps_the_rest():
+    draw = Draw(lam=torch.ones(2), partner=torch.tensor([1, 0]), branch=1)
+    moved = draw.to(torch.device("meta"))
+    assert (moved.lam.device.type, moved.partner.device.type) == ("meta", "meta")
+    assert (moved.box, moved.branch) == (None, 1)

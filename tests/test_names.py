@@ -1,0 +1,38 @@
+"""Errors for unknown names help: the nearest match and the whole list."""
+
+import pytest
+
+from regmixup.names import check_name, unknown
+
+
+def test_a_known_name_is_returned():
+    assert check_name("method", "dnn", ["mixup", "dnn"]) == "dnn"
+
+
+def test_an_unknown_name_comes_with_the_nearest_and_the_sorted_list():
+    with pytest.raises(
+        ValueError, match=r"^unknown method 'mixpu': did you mean 'mixup'\? Available: cutmix, dnn, mixup$"
+    ):
+        check_name("method", "mixpu", ["mixup", "dnn", "cutmix"])
+
+
+def test_a_name_like_no_other_comes_with_the_list_alone():
+    with pytest.raises(ValueError, match=r"^unknown method 'zzz': Available: dnn, mixup$"):
+        check_name("method", "zzz", ["mixup", "dnn"])
+
+
+def test_nothing_available_is_said():
+    assert str(unknown("method", "dnn", [])) == "unknown method 'dnn': Available: none"
+
+
+def test_options_may_be_an_iterator_or_a_dictionary():
+    assert check_name("method", "b", iter("abc")) == "b"
+    assert check_name("method", "b", {"a": 1, "b": 2}) == "b"
+    with pytest.raises(ValueError, match="Available: a, b, c"):
+        check_name("method", "zzz", iter("abc"))
+
+
+@pytest.mark.parametrize("name", [3, None, ("a",)])
+def test_a_name_that_is_not_text_is_an_unknown_name(name):
+    with pytest.raises(ValueError, match="unknown method"):
+        check_name("method", name, ["a"])

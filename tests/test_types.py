@@ -1,0 +1,95 @@
+"""What Predictions and Row promise."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from regmixup.types import Batch, LossOutput, Predictions, Row
+
+LOGITS, LABELS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
+FIELDS = {
+    "features": torch.zeros(4, 7),
+    "probs": torch.zeros(4, 3),
+    "logit_variance": torch.zeros(4, 3),
+    "member_logits": torch.zeros(5, 4, 3),
+    "head_weight": torch.zeros(3, 7),
+    "head_bias": torch.zeros(3),
+}
+
+
+def test_predictions_hold_what_they_were_given():
+    predictions = Predictions(LOGITS, LABELS, **FIELDS, dataset="d", info={"a": "b"})
+    assert all(getattr(predictions, name) is value for name, value in FIELDS.items())
+    assert (len(predictions), predictions.dataset, predictions.info) == (4, "d", {"a": "b"})
+
+
+@pytest.mark.parametrize("logits", [torch.zeros(4), torch.zeros(4, 3, 2), torch.zeros(4, 3, dtype=torch.int64)])
+def test_logits_must_be_a_floating_point_table(logits):
+    with pytest.raises(ValueError, match=r"logits must be a floating-point \(N, K\) tensor, got torch\.") as error:
+        Predictions(logits, LABELS)
+    assert str(tuple(logits.shape)) in str(error.value)
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(4), torch.zeros(4, 1, dtype=torch.int64), torch.tensor(1)])
+def test_labels_must_be_a_row_of_integers(labels):
+    with pytest.raises(ValueError, match=r"labels must be an integer \(N,\) tensor, got torch\."):
+        Predictions(LOGITS, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("labels", torch.zeros(5, dtype=torch.int64)),
+        ("features", torch.zeros(5, 7)),
+        ("probs", torch.zeros(5, 3)),
+        ("logit_variance", torch.zeros(5, 3)),
+        ("member_logits", torch.zeros(4, 5, 3)),
+    ],
+)
+def test_every_field_has_one_row_per_sample(name, value):
+    with pytest.raises(ValueError, match=f"{name} must have 4 rows like logits, got torch") as error:
+        Predictions(**{"logits": LOGITS, "labels": LABELS, name: value})
+    assert str(tuple(value.shape)) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("features", torch.tensor(1.0)),
+        ("probs", torch.zeros(4)),
+        ("member_logits", torch.zeros(4)),
+        ("member_logits", torch.zeros(4, 3)),
+    ],
+)
+def test_a_field_with_too_few_dimensions_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=name):
+        Predictions(LOGITS, LABELS, **{name: value})
+
+
+@pytest.mark.parametrize("name", ["probs", "logit_variance", "member_logits"])
+def test_a_field_with_another_number_of_classes_is_refused_by_name(name):
+    with pytest.raises(ValueError, match=name):
+        Predictions(LOGITS, LABELS, **{name: FIELDS[name][..., :2]})
+
+
+@pytest.mark.parametrize("value", [Batch(LOGITS, LABELS), LossOutput(LOGITS), Predictions(LOGITS, LABELS), Row()])
+def test_they_cannot_be_changed(value):
+    name = dataclasses.fields(value)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(value, name, None)
+
+
+def test_a_row_is_named_fields_only_and_empty_by_default():
+    with pytest.raises(TypeError):
+        Row("study")
+    row = Row()
+    assert math.isnan(row.value)
+    assert row.posthoc == "none"
+    assert (row.seed, row.severity, row.low, row.high, row.n) == (None,) * 5
+
+
+def test_default_dictionaries_are_not_shared():
+    assert Predictions(LOGITS, LABELS).info is not Predictions(LOGITS, LABELS).info
+    assert LossOutput(LOGITS).parts is not LossOutput(LOGITS).parts
