@@ -33,7 +33,8 @@ def processes():
 
 def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes):
     short = MINI.replace('profile = "path:digits/test"', "").replace("seeds = [0, 1]", "seeds = [0]")
-    study = write_mini(tmp_path, short.replace("epochs = 5", "epochs = 3"))
+    short = short.replace("epochs = 5", "epochs = 3").replace("batch_size = 64", "batch_size = 225")
+    study = write_mini(tmp_path, short)
 
     def start(runs: Path) -> multiprocessing.Process:
         child = processes.Process(target=carry_out, args=(str(study), str(runs)))
