@@ -80,6 +80,8 @@ class NamedRecipe:
     description: str
 
 
+_CIFAR100_MEAN, _CIFAR100_STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
+
 RECIPES = {
     "digits": NamedRecipe(
         Recipe(
@@ -93,6 +95,38 @@ RECIPES = {
             std=(0.376,),
         ),
         "the small network on handwritten digits, seconds on a CPU",
+    ),
+    "cifar10-wrn28-10": NamedRecipe(
+        Recipe(train_set="cifar10/train", network="wrn28-10", epochs=350, schedule="step", milestones=(150, 250)),
+        "the paper's WideResNet-28-10 on CIFAR-10",
+    ),
+    "cifar10-resnet50": NamedRecipe(
+        Recipe(train_set="cifar10/train", network="resnet50", epochs=350, schedule="step", milestones=(150, 250)),
+        "the paper's ResNet-50 on CIFAR-10",
+    ),
+    "cifar100-wrn28-10": NamedRecipe(
+        Recipe(
+            train_set="cifar100/train",
+            network="wrn28-10",
+            epochs=350,
+            schedule="step",
+            milestones=(150, 250),
+            mean=_CIFAR100_MEAN,
+            std=_CIFAR100_STD,
+        ),
+        "the paper's WideResNet-28-10 on CIFAR-100",
+    ),
+    "cifar100-resnet50": NamedRecipe(
+        Recipe(
+            train_set="cifar100/train",
+            network="resnet50",
+            epochs=350,
+            schedule="step",
+            milestones=(150, 250),
+            mean=_CIFAR100_MEAN,
+            std=_CIFAR100_STD,
+        ),
+        "the paper's ResNet-50 on CIFAR-100",
     ),
 }
 
