@@ -191,8 +191,14 @@ def part_of(name: str) -> Part | None:
 
 def expected_files(name: str) -> tuple[str, ...]:
     """The files of a dataset under the root; none for an embedded one."""
+    return check_dataset(name).files.get(whole_of(name), ())
+
+
+def whole_of(name: str) -> str:
+    """The dataset whose files a name needs: itself, or what it is a part or an interpolation of."""
+    name = name.removeprefix("path:")
     part = part_of(name)
-    return check_dataset(name).files.get(part.of if part else name, ())
+    return part.of if part else name
 
 
 def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:

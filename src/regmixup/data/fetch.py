@@ -17,7 +17,7 @@ from typing import IO
 
 import filelock
 
-from regmixup.data import FAMILIES, check_dataset, expected_files, part_of
+from regmixup.data import FAMILIES, check_dataset, expected_files, whole_of
 from regmixup.data.known import file_sum
 from regmixup.data.root import data_root
 from regmixup.data.sources import BY_HAND, SOURCES, Source
@@ -62,12 +62,12 @@ def fetch(
 
 def sources_of(name: str) -> tuple[Source, ...]:
     """What must be fetched for a family or a dataset; a set that is not fetched is an error with what to do instead."""
-    family, part = name.partition("/")[0], part_of(name)
+    family = name.removeprefix("path:").partition("/")[0]
     if name != family:
         check_dataset(name)
     elif family not in FAMILIES:
         raise unknown("dataset", name, FAMILIES)
-    for key in (name, part.of if part else name, family):
+    for key in (name, whole_of(name), family):
         if key in SOURCES:
             return SOURCES[key]
     if family in BY_HAND:

@@ -18,12 +18,12 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from regmixup.data.files import is_rebuilt, reading, rebuilt_info, wrong_file
 from regmixup.data.folders import FolderSet, class_folders, from_class_folders, image_files
+from regmixup.data.mat5 import read_records
 
 IMAGES = {
     "imagenet/train": 1_281_167,
@@ -186,13 +186,9 @@ def _val_classes(base: Path, count: int) -> dict[str, str]:
 
 def _devkit_ids(path: Path) -> dict[str, str]:
     """The devkit's class numbers (1-based, in an order of their own) and their WordNet ids."""
-    from scipy.io import loadmat
-
     with reading(path, "the meta.mat of the ImageNet devkit"):
-        synsets: Any = loadmat(path, squeeze_me=True, variable_names=["synsets"])["synsets"]
-        pairs = {
-            str(int(number)): str(wnid) for number, wnid in zip(synsets["ILSVRC2012_ID"], synsets["WNID"], strict=True)
-        }
+        records = read_records(path, "synsets", limit=1 << 26)
+        pairs = {str(int(record["ILSVRC2012_ID"].item())): record["WNID"] for record in records}
         if not all(WNID.fullmatch(wnid) for wnid in pairs.values()):
             raise ValueError("expected WordNet ids in the field WNID")
     return pairs

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from regmixup.data import expected_files, part_of, read
+from regmixup.data import check_dataset, expected_files, read, whole_of
 from regmixup.data.checksums import FILE_SUMS
 from regmixup.data.files import MissingDataError, wrong_file
 from regmixup.data.root import data_root
@@ -83,18 +83,17 @@ def check_known(dataset: Any, root: Path) -> None:
         return
     report = _compare(dataset, known, root)
     if report.status == "mismatch":
-        files = expected_files(dataset.name)
-        path = root / (report.detail or (files[0] if len(files) == 1 else files[-1]))
-        raise wrong_file(path, f"content with SHA-256 {report.expected}", report.found)
+        raise wrong_file(root / report.detail, f"content with SHA-256 {report.expected}", report.found)
 
 
 def verify(name: str, root: str | Path | None = None) -> Report:
     """Read a dataset and compare it with what is known: ok, mismatch, or unknown where nothing is.
 
-    A part, such as cifar10/train-90, is verified by the whole. Missing files are an error; damaged ones a mismatch.
+    A part, such as cifar10/train-90, is verified by the whole, and an interpolation by its source. Missing files are
+    an error; damaged ones a mismatch.
     """
-    root, part = data_root(root), part_of(name)
-    whole = part.of if part else name
+    check_dataset(name)
+    root, whole = data_root(root), whole_of(name)
     try:
         dataset = read(whole, root)
     except MissingDataError:

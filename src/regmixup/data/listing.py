@@ -1,7 +1,8 @@
 """What lies under a root: which datasets, how many images, how many bytes, and their fingerprints.
 
 Fingerprints need every image to be read, so they are kept in `.regmixup-listing.json` under the root, and computed
-again only when a file's size or time of change differs.
+again only when a file's size or time of change differs; for a tree of images, the number of files in one of its folders
+or the folder's time of change.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def present(root: str | Path | None = None, *, compute: bool = True) -> list[Pre
     for name, datasets in _candidates():
         if missing_files(datasets[0], root):
             continue
-        state, size = _state(datasets[0], root)
+        state = _state(datasets[0], root)
         entry = cache.get(name)
         if isinstance(entry, dict) and entry.get("state") == state:
             with suppress(TypeError):
@@ -56,9 +57,9 @@ def present(root: str | Path | None = None, *, compute: bool = True) -> list[Pre
                 fresh[name] = entry
                 continue
         if not compute:
-            found.append(Present(name, None, size))
+            found.append(Present(name, None, _size(datasets[0], root)))
             continue
-        item = _examine(name, datasets, root, size)
+        item = _examine(name, datasets, root)
         found.append(item)
         fresh[name] = {"state": state, "present": asdict(item)}
     if fresh != cache and compute:
@@ -76,7 +77,8 @@ def _candidates() -> Iterator[tuple[str, list[str]]]:
         yield from lines.items()
 
 
-def _examine(name: str, datasets: list[str], root: Path, size: int) -> Present:
+def _examine(name: str, datasets: list[str], root: Path) -> Present:
+    size = _size(datasets[0], root)
     images, digest, fingerprint = 0, hashlib.sha256(), ""
     try:
         for dataset in datasets:
@@ -89,24 +91,23 @@ def _examine(name: str, datasets: list[str], root: Path, size: int) -> Present:
     return Present(name, images, size, fingerprint if len(datasets) == 1 else digest.hexdigest())
 
 
-def _state(name: str, root: Path) -> tuple[list[list[Any]], int]:
-    """What changes when a dataset's files do, and how many bytes they take."""
-    state, total = [], 0
+def _state(name: str, root: Path) -> list[list[Any]]:
+    """What changes when a dataset's files do, as JSON has it."""
+    state: list[list[Any]] = []
     for file in expected_files(name):
         path = root / file
         if file.endswith("/"):
-            count, size, newest = 0, 0, 0
-            for where, _, files in os.walk(path):
-                infos = [(Path(where) / f).stat() for f in files]
-                count += len(infos)
-                size += sum(info.st_size for info in infos)
-                newest = max([newest, Path(where).stat().st_mtime_ns, *(info.st_mtime_ns for info in infos)])
-            state.append([file, count, size, newest])
+            tree = [(len(files), Path(where).stat().st_mtime_ns) for where, _, files in os.walk(path)]
+            state.append([file, len(tree), sum(count for count, _ in tree), max(time for _, time in tree)])
         else:
-            size, newest = path.stat().st_size, path.stat().st_mtime_ns
-            state.append([file, size, newest])
-        total += size
-    return state, total
+            state.append([file, path.stat().st_size, path.stat().st_mtime_ns])
+    return state
+
+
+def _size(name: str, root: Path) -> int:
+    paths = [root / file for file in expected_files(name)]
+    files = (file for path in paths for file in (path.rglob("*") if path.is_dir() else [path]))
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def _read_cache(path: Path) -> dict[str, Any]:

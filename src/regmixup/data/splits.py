@@ -34,7 +34,7 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -
             stop = round(cumulative * len(members))
             part += members[start:stop]
             start = stop
-    return [torch.tensor(sorted(part)) for part in parts]
+    return [torch.tensor(sorted(part), dtype=torch.int64) for part in parts]
 
 
 def index_sha256(parts: list[Tensor]) -> str:

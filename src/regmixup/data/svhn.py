@@ -13,7 +13,7 @@ import torch
 from regmixup.data import expected_files
 from regmixup.data.files import is_rebuilt, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
-from regmixup.data.mat5 import read_mat
+from regmixup.data.mat5 import read_arrays
 
 CLASSES = tuple("0123456789")
 IMAGES = {"train": 73_257, "test": 26_032, "extra": 531_131}
@@ -24,7 +24,7 @@ def load_svhn(name: str, root: Path) -> ImageSet:
     (file,) = expected_files(name)
     path = root / file
     count = IMAGES[name.partition("/")[2]]
-    variables = read_mat(path, limit=(count + 1) * 3072)
+    variables = read_arrays(path, limit=(count + 1) * 3072)
     if missing := {"X", "y"} - variables.keys():
         raise wrong_file(path, "variables X and y", f"no {' and no '.join(sorted(missing))}")
     pixels, digits = variables["X"], variables["y"]
