@@ -124,11 +124,14 @@ def test_names() -> None:
         data.load("path:folder:x")
 
 
-def test_labels_are_checked(tmp_path: Path) -> None:
+def test_fields_are_checked(tmp_path: Path) -> None:
+    paths = (str(tmp_path / "a"), str(tmp_path / "b"))
     with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\), got 0 to 1"):
-        FolderSet(("a", "b"), torch.tensor([0, 1]), ("x",), "mine", tmp_path)
+        FolderSet(paths, torch.tensor([0, 1]), ("x",), "mine", tmp_path)
     with pytest.raises(ValueError, match=r"labels must be int64 of shape \(2,\)"):
-        FolderSet(("a", "b"), torch.tensor([0]), ("x",), "mine", tmp_path)
+        FolderSet(paths, torch.tensor([0]), ("x",), "mine", tmp_path)
+    with pytest.raises(ValueError, match="paths must begin with"):
+        FolderSet((*paths, "elsewhere"), torch.tensor([0, 0, 0]), ("x",), "mine", tmp_path)
 
 
 @pytest.mark.real_data

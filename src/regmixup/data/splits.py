@@ -25,8 +25,10 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -
     if abs(sum(fractions) - 1) > 1e-9 or min(fractions) <= 0:
         raise ValueError(f"fractions must be positive and sum to 1, got {fractions}")
     parts: list[list[int]] = [[] for _ in fractions]
-    for label in sorted(set(labels.tolist())):
-        members = (labels == label).nonzero().flatten().tolist()
+    classes: dict[int, list[int]] = {}
+    for index, label in enumerate(labels.tolist()):
+        classes.setdefault(label, []).append(index)
+    for members in classes.values():
         members.sort(key=lambda index: hashlib.sha256(f"{seed}:{index}".encode()).digest())
         start, cumulative = 0, 0.0
         for part, fraction in zip(parts, fractions, strict=True):
