@@ -79,7 +79,13 @@ def test_damaged_sets_and_caches(root: Path) -> None:
     assert broken.images is None
     assert str(path) in broken.problem
     expected = present(root)
-    for content in ("{", "[]", '{"svhn/test": 3}', (root / CACHE).read_text().replace('"images"', '"pictures"')):
+    for content in (
+        "{",
+        "[]",
+        '{"svhn/test": 3}',
+        (root / CACHE).read_text().replace('"present"', '"gone"'),
+        (root / CACHE).read_text().replace('"images"', '"pictures"'),
+    ):
         (root / CACHE).write_text(content)
         assert present(root) == expected
 

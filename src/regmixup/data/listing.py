@@ -52,7 +52,7 @@ def present(root: str | Path | None = None, *, compute: bool = True) -> list[Pre
         state = _state(datasets[0], root)
         entry = cache.get(name)
         if isinstance(entry, dict) and entry.get("state") == state:
-            with suppress(TypeError):
+            with suppress(TypeError, KeyError):
                 found.append(Present(**entry["present"]))
                 fresh[name] = entry
                 continue
