@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ def _all() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(bunch.target).long()
 
 
-def load_digits(name: str) -> ImageSet:
+def load_digits(name: str, root: Path | None = None) -> ImageSet:
     """`digits/<split>`."""
     _, _, split = name.partition("/")
     names = list(FRACTIONS)
@@ -48,7 +49,7 @@ def load_digits(name: str) -> ImageSet:
     return ImageSet(images[index], labels[index], CLASSES, name)
 
 
-def load_corrupted_digits(name: str) -> ImageSet:
+def load_corrupted_digits(name: str, root: Path | None = None) -> ImageSet:
     """`digits-c/<corruption>/<severity>`."""
     _, _, rest = name.partition("/")
     corruption, _, severity = rest.partition("/")
@@ -59,7 +60,7 @@ def load_corrupted_digits(name: str) -> ImageSet:
     return ImageSet(images, test.labels, CLASSES, name)
 
 
-def load_mirrored_digits(name: str) -> ImageSet:
+def load_mirrored_digits(name: str, root: Path | None = None) -> ImageSet:
     """`digits-mirrored/test`; the labels are those of the unmirrored digits."""
     test = load_digits("digits/" + name.partition("/")[2])
     keep = torch.isin(test.labels, torch.tensor(MIRRORED))

@@ -50,5 +50,13 @@ class ImageSet:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the pixel array in (N, H, W, C) order: the same whatever archive the images came from."""
-        pixels = self.images.permute(0, 2, 3, 1).contiguous().numpy()
-        return hashlib.sha256(pixels.data).hexdigest()
+        digest = hashlib.sha256()
+        for part in self.images.split(1000):
+            digest.update(part.permute(0, 2, 3, 1).contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> ImageSet:
+        """The images at `index`, in that order."""
+        return ImageSet(
+            self.images[index], self.labels[index], self.classes, name or self.name, {**self.info, **(info or {})}
+        )

@@ -6,6 +6,8 @@ all. The averaging keeps patches from being nearly constant, so that a patch has
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -16,7 +18,7 @@ CLASSES = ("china", "flower")
 PATCH, BLOCK = 8, 4
 
 
-def load_photographs(name: str) -> ImageSet:
+def load_photographs(name: str, root: Path | None = None) -> ImageSet:
     """The patches; the label says which photograph one comes from."""
     from sklearn.datasets import load_sample_image
 

@@ -1,11 +1,16 @@
-"""Stratified splits that are the same on every machine."""
+"""Stratified splits that are the same on every machine, and the file that pins one."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from regmixup.storage import read_json, write_text
 
 
 def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -> list[Tensor]:
@@ -20,8 +25,10 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -
     if abs(sum(fractions) - 1) > 1e-9 or min(fractions) <= 0:
         raise ValueError(f"fractions must be positive and sum to 1, got {fractions}")
     parts: list[list[int]] = [[] for _ in fractions]
-    for label in sorted(set(labels.tolist())):
-        members = (labels == label).nonzero().flatten().tolist()
+    classes: dict[int, list[int]] = {}
+    for index, label in enumerate(labels.tolist()):
+        classes.setdefault(label, []).append(index)
+    for members in classes.values():
         members.sort(key=lambda index: hashlib.sha256(f"{seed}:{index}".encode()).digest())
         start, cumulative = 0, 0.0
         for part, fraction in zip(parts, fractions, strict=True):
@@ -30,3 +37,40 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -
             part += members[start:stop]
             start = stop
     return [torch.tensor(sorted(part), dtype=torch.int64) for part in parts]
+
+
+def index_sha256(parts: list[Tensor]) -> str:
+    """SHA-256 of the indices, part after part, as little-endian 64-bit integers."""
+    return hashlib.sha256(b"".join(part.numpy().astype("<i8").tobytes() for part in parts)).hexdigest()
+
+
+def split_indices(
+    labels: Tensor, fractions: tuple[float, ...], seed: int = 0, store: Path | None = None
+) -> list[Tensor]:
+    """`stratified`, pinned by a file: written the first time, and from then on compared with what is computed.
+
+    store: the JSON file, with the split's parts and their hash; None pins nothing. A folder that cannot be written to
+    is left alone, since the split does not depend on the file.
+    """
+    parts = stratified(labels, fractions, seed=seed)
+    if store is None:
+        return parts
+    pinned = {
+        "fractions": list(fractions),
+        "seed": seed,
+        "sha256": index_sha256(parts),
+        "parts": [part.tolist() for part in parts],
+    }
+    if store.exists():
+        found = read_json(store)
+        for key, expected in pinned.items():
+            if not isinstance(found, dict) or found.get(key) != expected:
+                value = found.get(key) if isinstance(found, dict) else found
+                raise ValueError(
+                    f"{store} pins another split: expected {key} {str(expected)[:80]}, found {str(value)[:80]}. "
+                    "Either the labels or the file changed; delete the file to pin the split anew"
+                )
+    else:
+        with suppress(OSError):
+            write_text(store, json.dumps(pinned) + "\n")
+    return parts

@@ -1,0 +1,207 @@
+"""Fetching a dataset: resumable downloads from several mirrors, checked before anything is unpacked."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import filelock
+
+from regmixup.data import FAMILIES, check_dataset, expected_files, whole_of
+from regmixup.data.known import file_sum
+from regmixup.data.root import data_root
+from regmixup.data.sources import BY_HAND, SOURCES, Source
+from regmixup.names import unknown
+
+OnProgress = Callable[[str, int, int | None], None]
+ATTEMPTS = 5
+CHUNK = 1 << 20
+
+
+class FetchError(RuntimeError):
+    """A dataset could not be fetched."""
+
+
+def fetch(
+    name: str, root: str | Path | None = None, on_progress: OnProgress | None = None, *, timeout: float = 30.0
+) -> Path:
+    """Fetch a dataset's official files into the root, and return the root. What is there already is not fetched again.
+
+    name: a family ("cifar10") or a dataset ("cifar10/test"); an archive always comes whole. A file is downloaded to
+    `.downloads/` under the root. If a connection breaks, what has arrived is kept, and this or the next call goes on
+    from there. The checksum is compared before the file is put in place or unpacked.
+
+    on_progress: called with the file's name, the bytes that have arrived, and the total where the server tells it.
+    """
+    sources = sources_of(name)
+    root = data_root(root)
+    downloads = root / ".downloads"
+    for source in sources:
+        if _is_there(source, root):
+            continue
+        downloads.mkdir(parents=True, exist_ok=True)
+        lock = downloads / f"{source.file}.lock"
+        with filelock.FileLock(lock):
+            if not _is_there(source, root):  # another process may have fetched it while we waited
+                _install(source, _download(source, downloads, name, root, on_progress, timeout), root)
+        lock.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty: another download is kept there
+            downloads.rmdir()
+    return root
+
+
+def sources_of(name: str) -> tuple[Source, ...]:
+    """What must be fetched for a family or a dataset; a set that is not fetched is an error with what to do instead."""
+    family = name.removeprefix("path:").partition("/")[0]
+    if name != family:
+        check_dataset(name)
+    elif family not in FAMILIES:
+        raise unknown("dataset", name, FAMILIES)
+    for key in (name, whole_of(name), family):
+        if key in SOURCES:
+            return SOURCES[key]
+    if family in BY_HAND:
+        raise ValueError(f"{name} cannot be fetched automatically: {BY_HAND[family]}.\n{_layout(name)}")
+    raise ValueError(f"{name} needs no files: it is embedded or made from what you have")
+
+
+def _is_there(source: Source, root: Path) -> bool:
+    return all((root / f).is_dir() if f.endswith("/") else (root / f).is_file() for f in source.provides)
+
+
+def _layout(name: str) -> str:
+    datasets = [name] if "/" in name else list(FAMILIES[name].files)
+    files = dict.fromkeys(file for dataset in datasets for file in expected_files(dataset))
+    return "Expected under the root:\n" + "\n".join(f"  {file}" for file in files)
+
+
+def _download(
+    source: Source, folder: Path, name: str, root: Path, on_progress: OnProgress | None, timeout: float
+) -> Path:
+    """The whole file, with the right checksum, from the first mirror that gives it."""
+    partial = folder / f"{source.file}.partial"
+    algorithm = source.checksum.partition(":")[0]
+    failures = []
+    for url in source.urls:
+        try:
+            _download_from(url, partial, source.file, on_progress, timeout)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            failures.append(f"  {url}: {error or type(error).__name__}")
+            continue
+        found = file_sum(partial, algorithm)
+        if found == source.checksum:
+            return partial
+        # What has arrived is wrong somewhere, so there is nothing to go on from.
+        partial.unlink()
+        failures.append(f"  {url}: the file is damaged: expected {source.checksum}, found {found}")
+    kept = f"{partial.stat().st_size} bytes are kept; the next call goes on from there. " if partial.exists() else ""
+    raise FetchError(
+        f"cannot fetch {source.file}:\n" + "\n".join(failures) + f"\n{kept}"
+        f"Without a network, put the files in {root} by hand.\n{_layout(name)}"
+    )
+
+
+def _download_from(url: str, partial: Path, file: str, on_progress: OnProgress | None, timeout: float) -> None:
+    """Append to `partial` until the file is whole; a broken connection is taken up again a few times."""
+    size, total = 0, None
+    for attempt in range(ATTEMPTS):
+        try:
+            total = _receive(url, partial, file, on_progress, timeout)
+        except (ConnectionError, TimeoutError, http.client.HTTPException):
+            if attempt == ATTEMPTS - 1:
+                raise
+        size = partial.stat().st_size if partial.exists() else 0
+        if total is not None and size >= total:
+            return
+    raise OSError(f"the connection broke {ATTEMPTS} times, at last after {size} of {total or 'unknown'} bytes")
+
+
+def _receive(url: str, partial: Path, file: str, on_progress: OnProgress | None, timeout: float) -> int | None:
+    """One request for what is still missing; the file's whole size, where the server tells it."""
+    have = partial.stat().st_size if partial.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "regmixup", "Accept-Encoding": "identity"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        response = urllib.request.urlopen(request, timeout=timeout)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:
+            raise
+        # The server has nothing beyond what we have: it is whole, or it is not this file.
+        total = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
+        if total is None or int(total[1]) != have:
+            partial.unlink()
+        return int(total[1]) if total else None
+    with response:
+        length = response.headers.get("Content-Length")
+        resumed = re.fullmatch(rf"bytes {have}-\d+/(\d+)", response.headers.get("Content-Range", ""))
+        if response.status == 206 and resumed is None:
+            raise ValueError(f"the server answers with another part, {response.headers.get('Content-Range')!r}")
+        total_size = int(resumed[1]) if resumed else int(length) if length else None
+        have = have if resumed else 0
+        with partial.open("ab" if resumed else "wb") as out:
+            while chunk := response.read(CHUNK):
+                out.write(chunk)
+                have += len(chunk)
+                if on_progress is not None:
+                    on_progress(file, have, total_size)
+    return total_size if total_size is not None else have
+
+
+def _install(source: Source, arrived: Path, root: Path) -> None:
+    """Put the file, or what it contains, in place. Every file appears whole, by a rename."""
+    if source.unpack == "no":
+        arrived.replace(root / source.file)
+        return
+    with tempfile.TemporaryDirectory(dir=arrived.parent) as temporary:
+        members = _tar_members(arrived) if source.unpack == "tar" else _zip_members(arrived)
+        for member, content in members:
+            target = Path(temporary) / safe_path(member)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with content, target.open("wb") as out:
+                shutil.copyfileobj(content, out, CHUNK)
+        for path in sorted(Path(temporary).rglob("*")):
+            if path.is_file():
+                target = root / path.relative_to(temporary)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(target)
+    arrived.unlink()
+
+
+def safe_path(member: str) -> PurePosixPath:
+    """An archive member's path, if it stays inside the folder it is unpacked to.
+
+    >>> safe_path("../../etc/passwd")
+    Traceback (most recent call last):
+    ValueError: the archive wants to write to '../../etc/passwd', outside its folder
+    """
+    path = PurePosixPath(member)
+    if path.is_absolute() or ".." in path.parts or "\\" in member or ":" in member or not path.parts:
+        raise ValueError(f"the archive wants to write to {member!r}, outside its folder")
+    return path
+
+
+def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """The regular files of a tar archive. Links and devices are left out."""
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            content = tar.extractfile(member) if member.isreg() else None
+            if content is not None:
+                yield member.name, content
+
+
+def _zip_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with zipfile.ZipFile(archive) as zipped:
+        for member in zipped.infolist():
+            if not member.is_dir():
+                yield member.filename, zipped.open(member)

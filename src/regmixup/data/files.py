@@ -1,0 +1,68 @@
+"""The files of a dataset: where they must lie, and what to say when one is missing or is not what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from regmixup.data import expected_files
+from regmixup.storage import read_json
+
+
+class MissingDataError(ValueError):
+    """Files of a dataset are not there."""
+
+
+def missing_files(name: str, root: Path) -> list[str]:
+    """Those of a dataset's files that are not under the root; names of folders end in a slash."""
+    return [f for f in expected_files(name) if not ((root / f).is_dir() if f.endswith("/") else (root / f).is_file())]
+
+
+def check_files(name: str, root: Path) -> None:
+    """Raise unless all files of a dataset are there."""
+    if missing := missing_files(name, root):
+        raise MissingDataError(f"{name} is not complete under {root}. {layout(name, missing)}")
+
+
+def layout(name: str, missing: list[str]) -> str:
+    """What is expected under the root, as part of a message."""
+    width = max(map(len, expected_files(name)))
+    lines = [f"  {f:{width}}  {'missing' if f in missing else 'found'}" for f in expected_files(name)]
+    return (
+        "Expected there:\n" + "\n".join(lines) + f"\nTo fetch it: `regmixup data fetch {name}`. "
+        "If you have the files, name their folder by --root or the environment variable REGMIXUP_DATA."
+    )
+
+
+def wrong_file(path: Path, expected: object, found: object) -> ValueError:
+    """The error for a file that is there but is not the official one."""
+    return ValueError(f"{path} is damaged or not the official file: expected {expected}, found {found}")
+
+
+def is_rebuilt(folder: Path) -> bool:
+    """Whether a folder's `provenance.json` says `"rebuilt": true`.
+
+    Such a folder holds files in the official format that somebody made: corruptions generated anew, or a small subset
+    for a test. Its sets may have other sizes than the official ones, and carry `info["rebuilt"] = "true"`.
+    """
+    path = folder / "provenance.json"
+    if not path.exists():
+        return False
+    provenance = read_json(path)
+    return isinstance(provenance, dict) and provenance.get("rebuilt") is True
+
+
+def rebuilt_info(folder: Path) -> dict[str, str]:
+    """The entry of `ImageSet.info` for a folder."""
+    return {"rebuilt": "true"} if is_rebuilt(folder) else {}
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Whatever a library's parser raises for a damaged file becomes a ValueError that names the file."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"cannot read {path} as {kind}: {reason}") from error

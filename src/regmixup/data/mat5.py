@@ -1,0 +1,152 @@
+"""MATLAB files, version 5: the format of SVHN and of ImageNet's list of classes.
+
+A file is a header of 128 bytes and then elements: a tag (type, number of bytes) and the data. A variable is an element
+of type `MATRIX`, or one compressed by zlib, whose data are again elements: flags, dimensions, name, values. Read are
+numeric arrays and arrays of structures whose fields are numbers or text; all else is refused. A compressed variable
+may not grow beyond a stated size. (SciPy's reader can crash the interpreter on a damaged file.)
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MATRIX, COMPRESSED = 14, 15
+NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+TEXTS = {1: "utf-8", 2: "utf-8", 16: "utf-8", 4: "utf-16", 17: "utf-16"}
+STRUCTURE, TEXT, NUMERIC = 2, 4, range(6, 16)
+COMPLEX = 0x0800
+
+Record = dict[str, Any]
+
+
+def read_arrays(path: Path, *, limit: int) -> dict[str, np.ndarray]:
+    """The variables of a file, all numeric arrays, each in MATLAB's (column-major) order; a ValueError names the file.
+
+    limit: the most bytes that one variable may take uncompressed.
+    """
+    return {name: _numeric(path, name, value) for name, value in _read(path, limit).items()}
+
+
+def read_records(path: Path, name: str, *, limit: int) -> list[Record]:
+    """A variable that is an array of structures, as dictionaries; a field is an array or text, or None if neither."""
+    value = _read(path, limit).get(name)
+    if not isinstance(value, list):
+        raise ValueError(f"cannot read {path} as a MAT-file: expected an array of structures named {name!r}")
+    return value
+
+
+def _numeric(path: Path, name: str, value: Any) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
+        raise ValueError(f"cannot read {path} as a MAT-file: the variable {name!r} must be a real numeric array")
+    return value
+
+
+def _read(path: Path, limit: int) -> dict[str, Any]:
+    size = path.stat().st_size
+    try:
+        if size < 136:
+            raise ValueError(f"expected a header of 128 bytes and variables, found {size} bytes")
+        data = np.memmap(path, np.uint8, mode="r").data
+        order = {b"IM": "<", b"MI": ">"}.get(bytes(data[126:128]), "")
+        version = np.frombuffer(data[124:126], f"{order}u2")[0] if order else 0
+        if version != 0x0100:
+            raise ValueError("expected the header of a version 5 MAT-file, found another")
+        variables = {}
+        for kind, content in _elements(data[128:], order, aligned=False):
+            if kind == COMPRESSED:
+                inner = list(_elements(_decompress(content, limit), order))
+                kind, content = inner[0] if inner else (0, memoryview(b""))
+            if kind != MATRIX:
+                raise ValueError(f"expected a variable, found an element of type {kind}")
+            name, value = _variable(content, order)
+            variables[name] = value
+        return variables
+    except (ValueError, OverflowError, MemoryError, zlib.error) as error:
+        raise ValueError(f"cannot read {path} as a MAT-file: {error}") from error
+
+
+def _elements(data: memoryview, order: str, *, aligned: bool = True) -> Iterator[tuple[int, memoryview]]:
+    """The (type, content) pairs that follow one another. Inside a variable they begin at multiples of 8 bytes."""
+    position = 0
+    while position < len(data):
+        if len(data) - position < 8:
+            raise ValueError(f"{len(data) - position} bytes are left over where an element should begin")
+        kind, size = np.frombuffer(data[position : position + 8], f"{order}u4").tolist()
+        start = position + 8
+        if kind >> 16:  # a short element: the sizes share one word, and up to four bytes of data follow
+            kind, size, start = kind & 0xFFFF, kind >> 16, position + 4
+            if size > 4:
+                raise ValueError(f"a short element announces {size} bytes, it can hold 4")
+            position += 8
+        else:
+            position = start + (-(-size // 8) * 8 if aligned or kind != COMPRESSED else size)
+        if start + size > len(data):
+            raise ValueError(f"an element announces {size} bytes, {len(data) - start} are left")
+        yield kind, data[start : start + size]
+
+
+def _decompress(data: memoryview, limit: int) -> memoryview:
+    stream = zlib.decompressobj()
+    content = stream.decompress(data, limit)
+    if not stream.eof:
+        raise ValueError(
+            f"a compressed variable takes more than {limit} bytes"
+            if len(content) >= limit
+            else f"a compressed variable ends too early, after {len(content)} bytes"
+        )
+    return memoryview(content)
+
+
+def _variable(data: memoryview, order: str, *, inside: bool = False) -> tuple[str, Any]:
+    """A variable's name and value. inside: whether it is a field of a structure; those contain no further ones."""
+    parts = list(_elements(data, order))
+    if len(parts) < 4 or [kind for kind, _ in parts[:3]] != [6, 5, 1] or len(parts[0][1]) != 8:
+        raise ValueError("a variable must begin with its flags, dimensions and name")
+    flags = int(np.frombuffer(parts[0][1], f"{order}u4")[0])
+    name = bytes(parts[2][1]).decode("ascii")
+    if len(parts[1][1]) % 4 or len(parts[1][1]) > 32:
+        raise ValueError(f"the variable {name!r} must have up to 8 dimensions")
+    shape = tuple(np.frombuffer(parts[1][1], f"{order}i4").tolist())
+    if not shape or min(shape) < 0:
+        raise ValueError(f"the variable {name!r} has the shape {shape}")
+    sort = flags & 0xFF
+    if sort in NUMERIC and not flags & COMPLEX and len(parts) == 4:
+        return name, _array(name, shape, parts[3], order)
+    if sort == TEXT and len(parts) == 4 and parts[3][0] in TEXTS:
+        encoding = TEXTS[parts[3][0]] + ("" if TEXTS[parts[3][0]] == "utf-8" else "-le" if order == "<" else "-be")
+        return name, bytes(parts[3][1]).decode(encoding)
+    if sort == STRUCTURE and not inside:
+        return name, _records(name, math.prod(shape), parts[3:], order)
+    return name, None
+
+
+def _array(name: str, shape: tuple[int, ...], part: tuple[int, memoryview], order: str) -> np.ndarray:
+    kind, content = part
+    if kind not in NUMBERS:
+        raise ValueError(f"the variable {name!r} holds values of the unknown type {kind}")
+    dtype = np.dtype(order + NUMBERS[kind])
+    if math.prod(shape) * dtype.itemsize != len(content):
+        raise ValueError(f"the variable {name!r} of shape {shape} and type {dtype} holds {len(content)} bytes")
+    return np.frombuffer(content, dtype).reshape(shape, order="F")
+
+
+def _records(name: str, count: int, parts: list[tuple[int, memoryview]], order: str) -> list[Record]:
+    """The length of the fields' names, the names, and then the fields of one structure after the other."""
+    if len(parts) < 2 or parts[0][0] != 5 or len(parts[0][1]) != 4 or parts[1][0] != 1:
+        raise ValueError(f"the structure {name!r} must state the names of its fields")
+    length, names = int(np.frombuffer(parts[0][1], f"{order}i4")[0]), bytes(parts[1][1])
+    if length < 1 or len(names) % length:
+        raise ValueError(f"the structure {name!r} states {length} as the length of its fields' names")
+    fields = [names[i : i + length].rstrip(b"\x00").decode("ascii") for i in range(0, len(names), length)]
+    values = [_variable(content, order, inside=True)[1] if len(content) else None for _, content in parts[2:]]
+    if len(values) != count * len(fields):
+        raise ValueError(f"the structure {name!r} must hold {count} x {len(fields)} values, it holds {len(values)}")
+    return [
+        dict(zip(fields, values[i : i + len(fields)], strict=True)) for i in range(0, len(values), max(1, len(fields)))
+    ]

@@ -1,0 +1,99 @@
+"""Tiny-ImageNet-200: `tiny-imagenet-200/`, 64x64 JPEG files of 200 classes.
+
+`tiny-imagenet/train` and `tiny-imagenet/val` are resized to 32x32, the size at which the paper uses them against
+CIFAR, by torchvision's antialiased bilinear resize, in float32, rounded half up. (The paper does not name its
+interpolation. torchvision on uint8 images may differ by one grey level, depending on the processor.)
+`tiny-imagenet-64/train` and `tiny-imagenet-64/val` are the images as they are. Labels number the classes in the sorted
+order of their WordNet ids, as an image folder would.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from regmixup.data.decode import decode_all, open_rgb
+from regmixup.data.files import is_rebuilt, rebuilt_info, wrong_file
+from regmixup.data.images import ImageSet
+
+FOLDER = "tiny-imagenet-200"
+IMAGES = {"train": 100_000, "val": 10_000}
+CLASSES = 200
+CHUNK = 1000
+
+
+def load_tiny_imagenet(name: str, root: Path) -> ImageSet:
+    """`tiny-imagenet/train`, `tiny-imagenet/val`, and the same for `tiny-imagenet-64`."""
+    family, _, split = name.partition("/")
+    folder = root / FOLDER
+    classes = _classes(folder)
+    files = _val_files(folder, classes) if split == "val" else _train_files(folder, classes)
+    if len(files) != IMAGES[split] and not is_rebuilt(folder):
+        raise wrong_file(folder / split, f"{IMAGES[split]} images", len(files))
+    images = []
+    for start in range(0, len(files), CHUNK):
+        paths = [path for path, _ in files[start : start + CHUNK]]
+        chunk = decode_all(paths, partial(open_rgb, size=(64, 64)))
+        images.append(halve(chunk) if family == "tiny-imagenet" else chunk)
+    if not images:
+        raise wrong_file(folder / split, "images", "none")
+    labels = torch.tensor([label for _, label in files])
+    return ImageSet(torch.cat(images), labels, classes, name, rebuilt_info(folder))
+
+
+def halve(images: Tensor) -> Tensor:
+    """uint8 (N, 3, 64, 64) -> uint8 (N, 3, 32, 32)."""
+    from torchvision.transforms.v2.functional import resize
+
+    small = resize(images.float(), [32, 32], antialias=True)
+    # The exact values are multiples of 1/64, 1/56 (edges) or 1/49 (corners). The margin is far less than that and far
+    # more than float32's errors, so that exact halves are rounded up on every machine, and nothing else is changed.
+    return (small + (0.5 + 1e-3)).floor().to(torch.uint8)
+
+
+def _classes(folder: Path) -> tuple[str, ...]:
+    path = folder / "wnids.txt"
+    found = _lines(path)
+    if len(set(found)) != len(found) or not all(re.fullmatch(r"n\d{8}", wnid) for wnid in found):
+        raise wrong_file(path, "one WordNet id (n and 8 digits) per line", f"{found[:1]} and others")
+    if len(found) != CLASSES and not is_rebuilt(folder):
+        raise wrong_file(path, f"{CLASSES} classes", len(found))
+    return tuple(sorted(found))
+
+
+def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
+    """In the order of `val_annotations.txt`: the file's name, the class, and a bounding box, separated by tabs."""
+    path = folder / "val" / "val_annotations.txt"
+    label_of = {wnid: label for label, wnid in enumerate(classes)}
+    files = []
+    for number, line in enumerate(_lines(path), start=1):
+        file, _, rest = line.partition("\t")
+        wnid = rest.partition("\t")[0]
+        if wnid not in label_of or not re.fullmatch(r"[\w.-]+\.JPEG", file):
+            raise wrong_file(
+                path, "a file's name and one of the classes, separated by a tab", f"line {number}: {line!r:.80}"
+            )
+        files.append((folder / "val" / "images" / file, label_of[wnid]))
+    return files
+
+
+def _train_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
+    """Class after class, in the order of the numbers in the files' names: `<class>_0.JPEG` to `<class>_499.JPEG`."""
+    files = []
+    for label, wnid in enumerate(classes):
+        found = sorted(
+            (folder / "train" / wnid / "images").glob("*.JPEG"), key=lambda path: (len(path.name), path.name)
+        )
+        files += [(path, label) for path in found]
+    return files
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except ValueError as error:
+        raise wrong_file(path, "text", error) from error

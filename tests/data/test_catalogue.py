@@ -1,0 +1,152 @@
+"""The catalogue, the root, what is known, and the recipes: names that everything else relies on."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from regmixup import data, recipes
+from regmixup.data import known
+from regmixup.data.checksums import FILE_SUMS
+from regmixup.data.files import MissingDataError
+from regmixup.data.root import data_root
+from regmixup.data.sources import BY_HAND, SOURCES
+from regmixup.networks import NETWORKS
+
+from .official import write_cifar, write_cifar10_2, write_svhn
+
+
+def test_catalogue_and_sources_import_no_torch() -> None:
+    code = (
+        "import sys, regmixup.data, regmixup.data.known, regmixup.data.fetch, regmixup.data.listing, regmixup.recipes; "
+        "regmixup.data.names(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("family", data.FAMILIES)
+def test_families_are_consistent(family: str) -> None:
+    entry = data.FAMILIES[family]
+    module, _, function = entry.loader.partition(":")
+    assert callable(getattr(import_module(f"regmixup.data.{module}"), function))
+    assert all(name.partition("/")[0] == family for name in entry.names)
+    assert set(entry.files) <= set(entry.names)
+    for name in entry.names:
+        part = data.part_of(name)
+        assert part is None or part.of in entry.names
+        assert bool(data.expected_files(name)) == bool(entry.files)
+
+
+def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
+    for family, entry in data.FAMILIES.items():
+        if entry.files:
+            assert family in SOURCES or family in BY_HAND
+
+
+def test_sources_are_well_formed() -> None:
+    expected = {file for entry in data.FAMILIES.values() for files in entry.files.values() for file in files}
+    folders = {file.partition("/")[0] for file in expected}
+    for sources in SOURCES.values():
+        for source in sources:
+            assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", source.checksum)
+            assert source.urls
+            assert all(re.match(r"https?://", url) for url in source.urls)
+            assert all(file.partition("/")[0] in folders for file in source.provides)
+    assert all(re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", value) for value in FILE_SUMS.values())
+    assert len(set(FILE_SUMS.values())) == len(FILE_SUMS) == 46
+    assert set(FILE_SUMS) <= expected
+
+
+@pytest.mark.parametrize("name", [n for n in data.names() if data.expected_files(n)])
+def test_missing_datasets_say_what_is_missing(tmp_path: Path, name: str) -> None:
+    with pytest.raises(MissingDataError, match=r"Expected there:\n.*missing") as error:
+        data.load(name, root=tmp_path)
+    assert all(file in str(error.value) for file in data.expected_files(name))
+    assert "`regmixup data fetch " in str(error.value)
+
+
+def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path / "named"))
+    assert data_root(tmp_path / "given") == tmp_path / "given"
+    assert data_root() == tmp_path / "named"
+    monkeypatch.delenv("REGMIXUP_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_root() == tmp_path / "cache" / "regmixup"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for ignored in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
+        assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
+    assert data_root("~/data") == tmp_path / "home" / "data"
+
+
+def test_load_uses_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_svhn(tmp_path)
+    monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path))
+    assert len(data.load("svhn/test")) == 6
+    assert len(data.load("digits/test")) == 899
+    assert data.load("path:digits/test").info == {"pairs": "1000", "lambdas": "20"}
+
+
+def test_verify(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError):
+        data.verify("cifar10/test", root=tmp_path)
+    write_cifar(tmp_path, "cifar10")
+    report = data.verify("cifar10/test", root=tmp_path)
+    assert report.status == "unknown"
+    assert "rebuilt" in report.detail
+    path = tmp_path / "cifar-10-batches-py" / "test_batch"
+    path.write_bytes(path.read_bytes()[:-200])
+    damaged = data.verify("cifar10/test", root=tmp_path)
+    assert damaged.status == "mismatch"
+    assert str(path) in damaged.detail
+    assert data.verify("path:cifar10/test", root=tmp_path) == dataclasses.replace(damaged, name="path:cifar10/test")
+    assert data.verify("digits/test").status == "unknown"
+
+
+def test_verify_by_the_published_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is bit for bit the published one is right, whatever the content's hash."""
+    write_cifar10_2(tmp_path, count=2000)
+    (tmp_path / "provenance.json").unlink()
+    found = data.verify("cifar10.2/test", root=tmp_path)
+    assert (found.status, found.expected) == ("mismatch", FILE_SUMS["cifar102_test.npz"])
+    assert found.detail == "cifar102_test.npz"
+    monkeypatch.setitem(FILE_SUMS, "cifar102_test.npz", known.file_sum(tmp_path / "cifar102_test.npz", "sha256"))
+    assert data.verify("cifar10.2/test", root=tmp_path).status == "ok"
+
+    write_svhn(tmp_path, "test", count=26_032, compressed=False)
+    (tmp_path / "provenance.json").unlink()
+    with pytest.raises(ValueError, match=r"test_32x32.mat .* content with SHA-256 985e56ae"):
+        data.load("svhn/test", root=tmp_path)
+    monkeypatch.setitem(FILE_SUMS, "test_32x32.mat", known.file_sum(tmp_path / "test_32x32.mat", "md5"))
+    assert len(data.load("svhn/test", root=tmp_path)) == 26_032
+    assert data.verify("svhn/test", root=tmp_path).status == "ok"
+
+
+@pytest.mark.parametrize("name", ["cifar10-wrn28-10", "cifar10-resnet50", "cifar100-wrn28-10", "cifar100-resnet50"])
+def test_cifar_recipes(name: str) -> None:
+    recipe = recipes.get(name)
+    family, _, network = name.partition("-")
+    assert (recipe.train_set, recipe.network) == (f"{family}/train", network)
+    assert recipe.network in NETWORKS
+    assert data.check_dataset(recipe.train_set)
+    assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.weight_decay) == (350, 128, 0.1, 5e-4)
+    assert (recipe.momentum, recipe.nesterov, recipe.crop_padding, recipe.flip) == (0.9, True, 4, True)
+    assert [round(recipe.lr_at(epoch), 9) for epoch in (0, 149.9, 150, 249.9, 250, 349)] == [
+        0.1,
+        0.1,
+        0.01,
+        0.01,
+        0.001,
+        0.001,
+    ]
+    means = {"cifar10": (0.4914, 0.4822, 0.4465), "cifar100": (0.5071, 0.4867, 0.4408)}
+    stds = {"cifar10": (0.2023, 0.1994, 0.2010), "cifar100": (0.2675, 0.2565, 0.2761)}
+    assert (recipe.mean, recipe.std) == (means[family], stds[family])

@@ -1,0 +1,167 @@
+"""CIFAR-10 and CIFAR-100 from files as Python 2 and Python 3 write them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from regmixup import data
+from regmixup.data import cifar, known
+from regmixup.data.files import MissingDataError
+
+from .official import CIFAR10, channel_statistics, planes, python2_batch, python3_batch, random_images, write_cifar
+
+EXPECTED = {
+    "cifar10/train": (50_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar10/test": (10_000, (0.4942, 0.4851, 0.4504), (0.2467, 0.2429, 0.2616)),
+    "cifar100/train": (50_000, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "cifar100/test": (10_000, (0.5088, 0.4874, 0.4419), (0.2683, 0.2574, 0.2771)),
+}
+
+
+@pytest.mark.parametrize("python", [2, 3])
+@pytest.mark.parametrize("family", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_reads_what_was_written(tmp_path: Path, family: str, split: str, python: int) -> None:
+    images, labels = write_cifar(tmp_path, family, python=python)[split]
+    dataset = data.load(f"{family}/{split}", root=tmp_path)
+    np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
+    assert dataset.images.is_contiguous()
+    assert dataset.labels.tolist() == labels
+    assert dataset.name == f"{family}/{split}"
+    assert dataset.info == {"rebuilt": "true"}
+    assert dataset.classes == (CIFAR10 if family == "cifar10" else tuple(f"class {n}" for n in range(100)))
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_every_protocol(tmp_path: Path, protocol: int) -> None:
+    write_cifar(tmp_path, "cifar10")
+    images = random_images(3, seed=1)
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(python3_batch(images, [1, 2, 3], protocol=protocol))
+    np.testing.assert_array_equal(data.load("cifar10/test", root=tmp_path).images.permute(0, 2, 3, 1).numpy(), images)
+
+
+def test_labels_may_be_an_array_or_numpy_integers(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    content = planes(random_images(3, seed=1))
+    for labels in (np.array([4, 0, 9]), [np.int64(4), np.int64(0), np.uint8(9)]):
+        path = tmp_path / "cifar-10-batches-py" / "test_batch"
+        path.write_bytes(pickle.dumps({"labels": labels, "data": content}, protocol=2))
+        assert data.load("cifar10/test", root=tmp_path).labels.tolist() == [4, 0, 9]
+
+
+def _with(**changes: Any) -> dict[str, Any]:
+    return {"labels": [1, 2, 3], "data": planes(random_images(3, seed=1)), **changes}
+
+
+WRONG = {
+    "no data": ({"labels": [1, 2, 3]}, "an entry 'data', found labels"),
+    "no labels": ({"data": planes(random_images(3, seed=1))}, "an entry 'labels', found data"),
+    "data as a list": (_with(data=[1, 2, 3]), r"uint8 and shape \(N, 3072\), found list"),
+    "data of int64": (_with(data=np.zeros((3, 3072), np.int64)), "found int64"),
+    "images of another size": (_with(data=np.zeros((3, 1024), np.uint8)), r"found uint8 \(3, 1024\)"),
+    "one dimension": (_with(data=np.zeros(3072, np.uint8)), r"found uint8 \(3072,\)"),
+    "a label too many": (_with(labels=[1, 2, 3, 4]), "expected 3 labels, found 4"),
+    "a label out of range": (_with(labels=[1, 10, 3]), r"labels in \[0, 10\), found 10 at position 1"),
+    "a negative label": (_with(labels=[1, -1, 3]), "found -1 at position 1"),
+    "a huge label": (_with(labels=[1, 2**1000, 3]), "at position 1"),
+    "a label that is text": (_with(labels=[1, "2", 3]), "found str at position 1"),
+    "a label that is true": (_with(labels=[1, True, 3]), "found bool at position 1"),
+    "labels as a number": (_with(labels=7), "a list of labels, found int"),
+    "labels of two dimensions": (_with(labels=np.zeros((3, 1), np.int64)), "integer labels, found int64"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_content_names_the_file_and_the_difference(tmp_path: Path, case: str) -> None:
+    write_cifar(tmp_path, "cifar10")
+    path = tmp_path / "cifar-10-batches-py" / "test_batch"
+    content, message = WRONG[case]
+    path.write_bytes(pickle.dumps(content, protocol=2))
+    with pytest.raises(ValueError, match=message) as error:
+        data.load("cifar10/test", root=tmp_path)
+    assert str(path) in str(error.value)
+
+
+def test_wrong_class_names(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "batches.meta").write_bytes(pickle.dumps({"label_names": ["a"]}, protocol=2))
+    with pytest.raises(ValueError, match=r"batches.meta .* 10 names under 'label_names', found 1 values"):
+        data.load("cifar10/test", root=tmp_path)
+
+
+def test_official_files_must_have_the_official_number_of_images(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "provenance.json").unlink()
+    with pytest.raises(ValueError, match=r"data_batch_1 .* expected 10000 images, found 3"):
+        data.load("cifar10/train", root=tmp_path)
+
+
+def test_official_files_must_have_the_official_content(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    folder = tmp_path / "cifar-10-batches-py"
+    (folder / "provenance.json").unlink()
+    (folder / "test_batch").write_bytes(python2_batch(random_images(10_000, seed=3), [0] * 10_000))
+    with pytest.raises(ValueError, match=r"test_batch .* content with SHA-256 f9b1e2130bab.*, found [0-9a-f]{64}"):
+        data.load("cifar10/test", root=tmp_path)
+    report = data.verify("cifar10/test", root=tmp_path)
+    assert (report.status, report.expected) == ("mismatch", known.KNOWN["cifar10/test"].pixels)
+
+
+def test_a_tampered_batch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The official content is replaced by a small one, so that a change to one of the five files can be made."""
+    write_cifar(tmp_path, "cifar10")
+    folder = tmp_path / "cifar-10-batches-py"
+    whole = data.load("cifar10/train", root=tmp_path)
+    (folder / "provenance.json").unlink()
+    monkeypatch.setitem(cifar.FORMATS, "cifar10", cifar.Format("labels", "label_names", 10, {"train": 3, "test": 3}))
+    parts = {
+        f"cifar-10-batches-py/data_batch_{n + 1}": whole.select(torch.arange(3 * n, 3 * n + 3)).fingerprint
+        for n in range(5)
+    }
+    import hashlib
+
+    labels = hashlib.sha256(bytes(whole.labels.tolist())).hexdigest()
+    monkeypatch.setitem(known.KNOWN, "cifar10/train", known.Known(whole.fingerprint, labels, parts))
+    assert data.load("cifar10/train", root=tmp_path).fingerprint == whole.fingerprint
+    assert data.verify("cifar10/train", root=tmp_path).status == "ok"
+    assert data.verify("cifar10/val-10", root=tmp_path).status == "ok"
+
+    content = bytearray((folder / "data_batch_4").read_bytes())
+    content[content.find(b"T", 100) + 100] ^= 1
+    (folder / "data_batch_4").write_bytes(content)
+    with pytest.raises(ValueError, match=r"data_batch_4 .* content with SHA-256"):
+        data.load("cifar10/train", root=tmp_path)
+    assert data.verify("cifar10/train", root=tmp_path).detail == "cifar-10-batches-py/data_batch_4"
+
+
+def test_missing_files_give_the_layout_and_the_command(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
+    with pytest.raises(MissingDataError) as error:
+        data.load("cifar10/train-90", root=tmp_path)
+    message = str(error.value)
+    assert "cifar-10-batches-py/data_batch_2  missing" in message
+    assert "cifar-10-batches-py/data_batch_1  found" in message
+    assert "`regmixup data fetch cifar10/train`" in message
+    assert str(tmp_path) in message
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", EXPECTED)
+def test_real_cifar(name: str, real_root: Path) -> None:
+    count, mean, std = EXPECTED[name]
+    dataset = data.load(name, root=real_root)
+    assert dataset.images.shape == (count, 3, 32, 32)
+    assert dataset.fingerprint == known.KNOWN[name].pixels
+    found_mean, found_std = channel_statistics(dataset.images)
+    np.testing.assert_allclose(found_mean, mean, atol=6e-5)
+    np.testing.assert_allclose(found_std, std, atol=6e-5)
+    counts = dataset.labels.bincount()
+    assert counts.min() == counts.max() == count // len(dataset.classes)
+    assert data.verify(name, root=real_root).status == "ok"

@@ -1,0 +1,325 @@
+"""Fetching, against a server on this machine that can cut connections, lie and fail."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regmixup import data
+from regmixup.data import fetch as fetching
+from regmixup.data.fetch import FetchError, fetch, sources_of
+from regmixup.data.sources import SOURCES, Source
+
+from .official import CIFAR10, python2_batch, python2_meta, random_images
+
+
+class Server(ThreadingHTTPServer):
+    """files: what is served. cuts: after how many bytes the next answers for a path end. requests: what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files: dict[str, bytes] = {}
+        self.cuts: dict[str, list[int]] = {}
+        self.requests: list[tuple[str, str | None]] = []
+        self.ranges, self.lengths, self.wrong_range = True, True, False
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}{path}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        wanted = self.headers.get("Range")
+        self.server.requests.append((self.path, wanted))
+        content = self.server.files.get(self.path)
+        if content is None:
+            self.send_error(404)
+            return
+        start = 0
+        if wanted and self.server.ranges:
+            start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])  # type: ignore[index]
+            if start >= len(content):
+                self.send_response(416)
+                self.send_header("Content-Range", f"bytes */{len(content)}")
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            self.send_response(206)
+            first = start + 1 if self.server.wrong_range else start
+            self.send_header("Content-Range", f"bytes {first}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        if self.server.lengths:
+            self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        cuts = self.server.cuts.get(self.path)
+        stop = start + cuts.pop(0) if cuts else len(content)
+        self.wfile.write(content[start:stop])
+        self.wfile.flush()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield running
+        running.shutdown()
+
+
+def tar_of(files: dict[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def cifar_archive() -> bytes:
+    batches = {f"data_batch_{n}": python2_batch(random_images(2, seed=n), [1, 2]) for n in range(1, 6)}
+    batches |= {"test_batch": python2_batch(random_images(2, seed=9), [3, 4]), "provenance.json": b'{"rebuilt": true}'}
+    files = {"batches.meta": python2_meta("label_names", CIFAR10), **batches}
+    return tar_of({f"cifar-10-batches-py/{name}": content for name, content in files.items()})
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, content: bytes, *urls: str, **fields: Any) -> Source:
+    """Replace what CIFAR-10 is fetched from."""
+    source = Source(
+        fields.pop("file", "cifar-10-python.tar.gz"),
+        urls,
+        fields.pop("checksum", f"md5:{hashlib.md5(content).hexdigest()}"),
+        fields.pop("provides", ("cifar-10-batches-py/test_batch",)),
+        fields.pop("unpack", "tar"),
+    )
+    monkeypatch.setitem(SOURCES, "cifar10", (source,))
+    return source
+
+
+def test_fetches_checks_and_unpacks(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files["/a"] = archive
+    offer(monkeypatch, archive, server.url("/a"))
+    seen: list[tuple[str, int, int | None]] = []
+    assert fetch("cifar10/test", tmp_path, lambda *progress: seen.append(progress)) == tmp_path
+    assert seen[-1] == ("cifar-10-python.tar.gz", len(archive), len(archive))
+    assert data.load("cifar10/test", root=tmp_path).labels.tolist() == [3, 4]
+    assert [path.name for path in tmp_path.iterdir()] == ["cifar-10-batches-py"]
+    fetch("cifar10", tmp_path)
+    assert len(server.requests) == 1
+
+
+def test_goes_on_after_cut_connections(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files["/a"], server.cuts["/a"] = archive, [1000, 500]
+    offer(monkeypatch, archive, server.url("/a"))
+    fetch("cifar10", tmp_path)
+    assert server.requests == [("/a", None), ("/a", "bytes=1000-"), ("/a", "bytes=1500-")]
+    assert len(data.load("cifar10/train", root=tmp_path)) == 10
+
+
+def test_a_later_call_goes_on_where_an_earlier_one_ended(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = cifar_archive()
+    server.files["/a"], server.cuts["/a"] = archive, [700, 0, 0, 0, 0]
+    offer(monkeypatch, archive, server.url("/a"))
+    with pytest.raises(FetchError, match="700 bytes are kept; the next call goes on from there"):
+        fetch("cifar10", tmp_path)
+    assert (tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial").read_bytes() == archive[:700]
+    server.requests.clear()
+    fetch("cifar10", tmp_path)
+    assert server.requests == [("/a", "bytes=700-")]
+    assert not (tmp_path / ".downloads").exists()
+
+
+def test_a_server_without_ranges_begins_again(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files["/a"], server.cuts["/a"], server.ranges = archive, [1000], False
+    offer(monkeypatch, archive, server.url("/a"))
+    fetch("cifar10", tmp_path)
+    assert len(data.load("cifar10/test", root=tmp_path)) == 2
+
+
+def test_a_server_without_lengths(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files["/a"], server.lengths = archive, False
+    offer(monkeypatch, archive, server.url("/a"))
+    fetch("cifar10", tmp_path)
+    assert len(data.load("cifar10/test", root=tmp_path)) == 2
+
+
+def test_a_server_that_answers_with_another_part(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = cifar_archive()
+    server.files["/a"], server.cuts["/a"], server.wrong_range = archive, [1000], True
+    offer(monkeypatch, archive, server.url("/a"))
+    with pytest.raises(FetchError, match="the server answers with another part"):
+        fetch("cifar10", tmp_path)
+
+
+def test_a_whole_file_from_an_earlier_call_is_not_fetched_again(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = cifar_archive()
+    server.files["/a"] = archive
+    offer(monkeypatch, archive, server.url("/a"))
+    partial = tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial"
+    partial.parent.mkdir()
+    partial.write_bytes(archive)
+    fetch("cifar10", tmp_path)
+    assert server.requests == [("/a", f"bytes={len(archive)}-")]
+    assert len(data.load("cifar10/test", root=tmp_path)) == 2
+
+
+def test_a_longer_leftover_is_thrown_away(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files["/a"] = archive
+    offer(monkeypatch, archive, server.url("/a"))
+    partial = tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial"
+    partial.parent.mkdir()
+    partial.write_bytes(archive + b"more")
+    fetch("cifar10", tmp_path)
+    assert len(data.load("cifar10/test", root=tmp_path)) == 2
+
+
+def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files |= {"/damaged": archive[:-5] + b"wrong", "/good": archive}
+    offer(monkeypatch, archive, server.url("/absent"), server.url("/damaged"), server.url("/good"))
+    fetch("cifar10", tmp_path)
+    assert server.requests == [("/absent", None), ("/damaged", None), ("/good", None)]
+    assert len(data.load("cifar10/test", root=tmp_path)) == 2
+
+
+def test_a_mirror_goes_on_where_another_ended(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files |= {"/slow": archive, "/good": archive}
+    server.cuts["/slow"] = [900, 0, 0, 0, 0]
+    offer(monkeypatch, archive, server.url("/slow"), server.url("/good"))
+    fetch("cifar10", tmp_path)
+    assert server.requests[-1] == ("/good", "bytes=900-")
+
+
+def test_a_wrong_checksum_unpacks_nothing(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files["/a"] = archive
+    expected = "md5:" + "0" * 32
+    offer(monkeypatch, archive, server.url("/a"), checksum=expected)
+    with pytest.raises(FetchError, match=f"expected {expected}, found md5:{hashlib.md5(archive).hexdigest()}"):
+        fetch("cifar10", tmp_path)
+    assert not (tmp_path / "cifar-10-batches-py").exists()
+    assert not list((tmp_path / ".downloads").glob("*.partial"))
+
+
+def test_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, b"", "http://127.0.0.1:9/a")
+    with pytest.raises(FetchError) as error:
+        fetch("cifar10/test", tmp_path)
+    message = str(error.value)
+    assert "http://127.0.0.1:9/a" in message
+    assert "Without a network, put the files in " + str(tmp_path) in message
+    assert "  cifar-10-batches-py/test_batch" in message
+
+
+def test_plain_files_and_zip_archives(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/", b"")
+        archive.writestr("folder/inside/a.txt", b"a")
+    for content, fields in (
+        (b"plain", {"file": "b.npy", "provides": ("b.npy",), "unpack": "no"}),
+        (out.getvalue(), {"file": "c.zip", "provides": ("folder/inside/",), "unpack": "zip"}),
+    ):
+        server.files["/a"] = content
+        checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        offer(monkeypatch, content, server.url("/a"), checksum=checksum, **fields)
+        fetch("cifar10", tmp_path)
+    assert (tmp_path / "b.npy").read_bytes() == b"plain"
+    assert (tmp_path / "folder" / "inside" / "a.txt").read_bytes() == b"a"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.npy", "folder"]
+
+
+@pytest.mark.parametrize("member", ["../outside", "/outside", "a/../../outside", "C:/outside", "a\\..\\outside"])
+@pytest.mark.parametrize("kind", ["tar", "zip"])
+def test_archives_cannot_write_outside(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, member: str, kind: str
+) -> None:
+    if kind == "tar":
+        archive = tar_of({"fine": b"x", member: b"x"})
+    else:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as file:
+            file.writestr("fine", b"x")
+            file.writestr(member, b"x")
+        archive = out.getvalue()
+    server.files["/a"] = archive
+    offer(monkeypatch, archive, server.url("/a"), unpack=kind)
+    root = tmp_path / "one" / "root"
+    with pytest.raises(ValueError, match="outside its folder"):
+        fetch("cifar10", root)
+    assert not (root / "fine").exists()
+    assert not list(tmp_path.rglob("outside"))
+
+
+def test_links_and_devices_in_archives_are_left_out(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for kind, name in ((tarfile.SYMTYPE, "link"), (tarfile.LNKTYPE, "hard"), (tarfile.FIFOTYPE, "pipe")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
+        member = tarfile.TarInfo("fine")
+        tar.addfile(member)
+    server.files["/a"] = out.getvalue()
+    offer(monkeypatch, out.getvalue(), server.url("/a"), provides=("fine",))
+    fetch("cifar10", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["fine"]
+
+
+def test_names() -> None:
+    assert sources_of("cifar10/val-10") == SOURCES["cifar10"]
+    assert sources_of("path:cifar10/test") == SOURCES["cifar10"]
+    assert sources_of("svhn/val-10") == SOURCES["svhn/train"]
+    assert sources_of("svhn/extra") == SOURCES["svhn/extra"]
+    assert sources_of("cifar10-c/fog/3") == SOURCES["cifar10-c"]
+    with pytest.raises(ValueError, match="did you mean 'cifar10'"):
+        sources_of("cifar1")
+    with pytest.raises(ValueError, match="unknown dataset 'cifar10/tests'"):
+        sources_of("cifar10/tests")
+    with pytest.raises(ValueError, match="digits needs no files"):
+        sources_of("digits")
+    with pytest.raises(
+        ValueError, match=r"imagenet cannot be fetched automatically.*account(.|\n)*imagenet/train/\n  imagenet/val/"
+    ):
+        sources_of("imagenet")
+
+
+def test_nothing_is_fetched_unasked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a dataset was fetched unasked")
+
+    monkeypatch.setattr(fetching.urllib.request, "urlopen", refuse)
+    for name in ("cifar10/test", "svhn/test", "imagenet-a/test"):
+        with pytest.raises(ValueError, match="regmixup data fetch"):
+            data.load(name, root=tmp_path)

@@ -1,0 +1,141 @@
+"""Image folders: `folder:PATH`, decoding, chunks, fingerprints."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms
+from torchvision.datasets import ImageFolder
+
+from regmixup import data
+from regmixup.data.folders import FolderSet, chunks, decode
+
+from .official import smooth_image, write_image, write_image_folder
+
+
+def test_agrees_with_torchvision(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"dog": 3, "cat": 2, "ant": 2})
+    found = data.load(f"folder:{tmp_path / 'set'}")
+    assert isinstance(found, FolderSet)
+    transform = transforms.Compose([transforms.Resize(48), transforms.CenterCrop(32), transforms.PILToTensor()])
+    reference = ImageFolder(str(tmp_path / "set"), transform)
+    assert found.classes == tuple(reference.classes)
+    assert [(p, int(label)) for p, label in zip(found.paths, found.labels, strict=True)] == reference.samples
+    images = decode(found, resize=48, crop=32)
+    assert torch.equal(images.images, torch.stack([image for image, _ in reference]))
+    assert images.info == {"resize": "48", "crop": "32"}
+    assert decode(found).images.shape == (7, 3, 224, 224)
+
+
+def test_chunks_are_the_whole(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"a": 4, "b": 3})
+    found = data.load(f"folder:{tmp_path / 'set'}")
+    parts = list(chunks(found, size=3, resize=40, crop=32))
+    assert [len(part) for part in parts] == [3, 3, 1]
+    whole = decode(found, resize=40, crop=32)
+    assert torch.equal(torch.cat([part.images for part in parts]), whole.images)
+    assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
+
+
+def test_formats_and_nested_folders(tmp_path: Path) -> None:
+    pixels = smooth_image(1, 40, 40)
+    for suffix in ("png", "bmp", "webp", "ppm", "jpg", "JPG", "jpeg"):
+        write_image(tmp_path / "set" / "a" / f"image-{suffix}.{suffix}", pixels)
+    write_image(tmp_path / "set" / "a" / "deeper" / "one.png", pixels)
+    (tmp_path / "set" / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "set" / "a" / ".hidden.png").write_text("no image")
+    (tmp_path / "set" / ".git").mkdir()
+    found = data.load(f"folder:{tmp_path / 'set'}")
+    assert len(found) == 8
+    assert found.classes == ("a",)
+    lossless = found.select(
+        torch.tensor([i for i, p in enumerate(found.paths) if p.endswith((".png", ".bmp", ".ppm"))])
+    )
+    for image in decode(lossless, resize=40, crop=40).images:
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), pixels)
+
+
+def test_modes_become_rgb(tmp_path: Path) -> None:
+    folder = tmp_path / "set" / "a"
+    folder.mkdir(parents=True)
+    for mode in ("L", "RGBA", "P", "CMYK", "1", "I;16"):
+        picture = Image.fromarray(smooth_image(1)[:, :, 0]) if mode == "I;16" else Image.fromarray(smooth_image(1))
+        picture.convert(mode).save(folder / f"{mode.replace(';', '')}.{'jpg' if mode == 'CMYK' else 'png'}")
+    assert decode(data.load(f"folder:{tmp_path / 'set'}"), resize=32, crop=32).images.shape == (6, 3, 32, 32)
+
+
+def test_fingerprint_is_of_paths_and_sizes(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"a": 2, "b": 1})
+    found = data.load(f"folder:{tmp_path / 'set'}")
+    lines = sorted(f"{Path(p).relative_to(tmp_path / 'set').as_posix()}\t{Path(p).stat().st_size}" for p in found.paths)
+    assert found.fingerprint == hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    assert found.select(torch.tensor([2, 1, 0])).fingerprint == found.fingerprint
+    assert found.select(torch.tensor([0, 1])).fingerprint != found.fingerprint
+    with Path(found.paths[0]).open("ab") as file:
+        file.write(b"x")
+    assert data.load(f"folder:{tmp_path / 'set'}").fingerprint != found.fingerprint
+
+
+def test_a_path_relative_to_the_root(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "mine", {"a": 1})
+    assert len(data.load("folder:mine", root=tmp_path)) == 1
+
+
+def test_damaged_images_are_named(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"a": 2})
+    found = data.load(f"folder:{tmp_path / 'set'}")
+    damaged = Path(found.paths[1])
+    damaged.write_bytes(damaged.read_bytes()[:300])
+    with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image"):
+        decode(found)
+    damaged.write_bytes(b"<svg/>")
+    with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image"):
+        decode(found)
+
+
+def test_an_image_that_claims_to_be_enormous(tmp_path: Path) -> None:
+    folder = tmp_path / "set" / "a"
+    folder.mkdir(parents=True)
+    (folder / "bomb.ppm").write_bytes(b"P6 20000 20000 255\n" + b"\x00" * 100)
+    with pytest.raises(ValueError, match=r"bomb\.ppm as an image"):
+        decode(data.load(f"folder:{tmp_path / 'set'}"))
+
+
+@pytest.mark.parametrize("case", ["absent", "empty", "no images", "a file"])
+def test_folders_without_images(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "set"
+    if case == "a file":
+        path.write_text("")
+    elif case != "absent":
+        (path / "a" if case == "no images" else path).mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"folder:.*set"):
+        data.load(f"folder:{path}")
+
+
+def test_names() -> None:
+    with pytest.raises(ValueError, match="unknown dataset 'folder:'"):
+        data.load("folder:")
+    with pytest.raises(ValueError, match="unknown dataset 'path:folder:x'"):
+        data.load("path:folder:x")
+
+
+def test_fields_are_checked(tmp_path: Path) -> None:
+    paths = (str(tmp_path / "a"), str(tmp_path / "b"))
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\), got 0 to 1"):
+        FolderSet(paths, torch.tensor([0, 1]), ("x",), "mine", tmp_path)
+    with pytest.raises(ValueError, match=r"labels must be int64 of shape \(2,\)"):
+        FolderSet(paths, torch.tensor([0]), ("x",), "mine", tmp_path)
+    with pytest.raises(ValueError, match="paths must begin with"):
+        FolderSet((*paths, "elsewhere"), torch.tensor([0, 0, 0]), ("x",), "mine", tmp_path)
+
+
+@pytest.mark.real_data
+def test_real_folder(real_root: Path) -> None:
+    found = data.load("folder:imagenette-mini/val", root=real_root)
+    assert (len(found), len(found.classes)) == (100, 10)
+    assert decode(found).images.shape == (100, 3, 224, 224)

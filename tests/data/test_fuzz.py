@@ -1,0 +1,158 @@
+"""Damaged files, over all readers: each is refused with a ValueError or read as a valid dataset, and nothing else."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+
+from regmixup import data
+from regmixup.data.folders import FolderSet, decode
+
+from .official import (
+    mark_rebuilt,
+    smooth_image,
+    write_cifar,
+    write_cifar10_1,
+    write_cifar10_2,
+    write_cifar_c,
+    write_image,
+    write_svhn,
+    write_tiny_imagenet,
+)
+
+
+def mutations(content: bytes, count: int, rng: random.Random) -> Iterator[bytes]:
+    """Cuts, flipped bits, overwritten, removed, doubled and swapped stretches; half of them near the beginning."""
+
+    def position() -> int:
+        return rng.randrange(len(content) if rng.random() < 0.5 else min(len(content), 300))
+
+    for _ in range(count):
+        changed = bytearray(content)
+        start = position()
+        stop = min(len(content), start + rng.choice((1, 2, 4, 8, 64)))
+        kind = rng.randrange(8)
+        if kind == 0:
+            del changed[start:]
+        elif kind in (1, 2):
+            for _ in range(rng.choice((1, 1, 1, 3, 20))):
+                changed[position()] ^= 1 << rng.randrange(8)
+        elif kind == 3:
+            changed[start:stop] = rng.randbytes(stop - start)
+        elif kind == 4:
+            changed[start:stop] = rng.choice((b"\x00", b"\xff", b"\x7f")) * (stop - start)
+        elif kind == 5:
+            del changed[start:stop]
+        elif kind == 6:
+            changed[start:start] = content[start:stop]
+        else:
+            other = position()
+            changed[start:stop] = content[other : other + stop - start]
+        yield bytes(changed)
+
+
+def python3_cifar(root: Path) -> None:
+    write_cifar(root, "cifar10", per_file=2, python=3)
+
+
+def write_pictures(root: Path) -> None:
+    for suffix in ("jpg", "png", "bmp", "webp", "ppm"):
+        write_image(root / "pictures" / "a" / f"{suffix}.{suffix}", smooth_image(3, 24, 20))
+
+
+def write_flat_imagenet(root: Path) -> None:
+    base = root / "imagenet"
+    mark_rebuilt(base)
+    wnids = ["n01440764", "n01443537"]
+    for i in range(1, 5):
+        write_image(base / "val" / f"ILSVRC2012_val_{i:08d}.JPEG", smooth_image(i, 20, 20))
+    rows = np.array([(2, wnids[0]), (1, wnids[1])], dtype=[("ILSVRC2012_ID", object), ("WNID", object)])
+    savemat(base / "meta.mat", {"synsets": rows})
+    (base / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n2\n2\n1\n")
+
+
+def write_listed_imagenet(root: Path) -> None:
+    write_flat_imagenet(root)
+    lines = [f"ILSVRC2012_val_{i:08d}.JPEG n0144{i % 2}537" for i in range(1, 5)]
+    (root / "imagenet" / "val.txt").write_text("\n".join(lines))
+
+
+def write_split(root: Path) -> None:
+    write_svhn(root, "train", count=100)
+    data.load("svhn/val-10", root=root)
+
+
+# What is written, what is loaded, which file is damaged, and how often.
+CASES: list[tuple[Callable[[Path], Any], str, str, int]] = [
+    (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/test", "cifar-10-batches-py/test_batch", 250),
+    (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/train", "cifar-10-batches-py/data_batch_3", 50),
+    (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/test", "cifar-10-batches-py/batches.meta", 100),
+    (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/test", "cifar-10-batches-py/provenance.json", 30),
+    (python3_cifar, "cifar10/test", "cifar-10-batches-py/test_batch", 150),
+    (lambda root: write_cifar(root, "cifar100", per_file=2), "cifar100/test", "cifar-100-python/test", 100),
+    (lambda root: write_cifar(root, "cifar100", per_file=2), "cifar100/test", "cifar-100-python/meta", 100),
+    (lambda root: write_svhn(root, count=2), "svhn/test", "test_32x32.mat", 150),
+    (lambda root: write_svhn(root, count=2, compressed=False), "svhn/test", "test_32x32.mat", 200),
+    (write_split, "svhn/val-10", "splits/svhn-train-90-10.json", 30),
+    (lambda root: write_cifar10_1(root, count=2), "cifar10.1/test", "cifar10.1_v6_data.npy", 100),
+    (lambda root: write_cifar10_1(root, count=40), "cifar10.1/test", "cifar10.1_v6_labels.npy", 100),
+    (lambda root: write_cifar10_2(root, count=2), "cifar10.2/test", "cifar102_test.npz", 150),
+    (lambda root: write_cifar10_2(root, count=2, compressed=True), "cifar10.2/test", "cifar102_test.npz", 100),
+    (lambda root: write_cifar_c(root, block=1), "cifar10-c/fog/2", "CIFAR-10-C/fog.npy", 100),
+    (lambda root: write_cifar_c(root, block=8), "cifar10-c/fog/2", "CIFAR-10-C/labels.npy", 100),
+    (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/val/images/val_1.JPEG", 150),
+    (write_tiny_imagenet, "tiny-imagenet/train", "tiny-imagenet-200/train/n01000000/images/n01000000_0.JPEG", 50),
+    (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/val/val_annotations.txt", 60),
+    (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/wnids.txt", 30),
+    *((write_pictures, "folder:pictures", f"pictures/a/{s}.{s}", 80) for s in ("jpg", "png", "bmp", "webp", "ppm")),
+    (write_flat_imagenet, "imagenet/val", "imagenet/meta.mat", 100),
+    (write_flat_imagenet, "imagenet/val", "imagenet/ILSVRC2012_validation_ground_truth.txt", 30),
+    (write_listed_imagenet, "imagenet/val", "imagenet/val.txt", 50),
+]
+
+
+def test_enough_files_are_damaged() -> None:
+    assert sum(count for *_, count in CASES) >= 2500
+
+
+@pytest.mark.filterwarnings("ignore")  # Pillow and NumPy also warn about what they then read or refuse
+@pytest.mark.parametrize("case", range(len(CASES)), ids=[f"{name}:{file}" for _, name, file, _ in CASES])
+def test_damaged_files_are_refused_or_read(case: int, tmp_path: Path) -> None:
+    write, name, file, count = CASES[case]
+    write(tmp_path)
+    path = tmp_path / file
+    content = path.read_bytes()
+    before = sorted(p for p in tmp_path.rglob("*") if p.is_file())
+    read = load(name, tmp_path)
+    refused = 0
+    for changed in mutations(content, count, random.Random(case)):
+        path.write_bytes(changed)
+        started = time.perf_counter()
+        try:
+            found = load(name, tmp_path)
+        except ValueError:
+            refused += 1
+        else:
+            assert found.images.dtype == torch.uint8
+            assert found.images.shape[1:] == read.images.shape[1:]
+            assert len(found.images) == len(found.labels)
+        assert time.perf_counter() - started < 10
+    assert refused or path.suffix in (".JPEG", ".bmp", ".ppm", ".txt")
+    assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == before
+    path.write_bytes(content)
+    assert load(name, tmp_path).fingerprint == read.fingerprint
+    shutil.rmtree(tmp_path)
+
+
+def load(name: str, root: Path) -> Any:
+    found = data.load(name, root=root)
+    return decode(found, resize=24, crop=16) if isinstance(found, FolderSet) else found

@@ -1,0 +1,124 @@
+"""Tiny-ImageNet-200, at 64 and at 32 pixels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms.v2 import functional
+
+from regmixup import data
+from regmixup.data.tiny_imagenet import halve
+
+from .official import channel_statistics, random_images, smooth_image, write_image, write_tiny_imagenet
+
+
+def pixels_of(path: Path) -> np.ndarray:
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_val_follows_its_list(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path)
+    dataset = data.load("tiny-imagenet-64/val", root=tmp_path)
+    assert dataset.classes == ("n01000000", "n03000000")
+    assert dataset.labels.tolist() == [1, 1, 0, 0]
+    images = tmp_path / "tiny-imagenet-200" / "val" / "images"
+    for number, file in enumerate(["val_0.JPEG", "val_2.JPEG", "val_1.JPEG", "val_3.JPEG"]):
+        np.testing.assert_array_equal(dataset.images[number].permute(1, 2, 0).numpy(), pixels_of(images / file))
+
+
+def test_train_goes_class_after_class(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path, per_class=11)
+    dataset = data.load("tiny-imagenet-64/train", root=tmp_path)
+    assert dataset.labels.tolist() == [0] * 11 + [1] * 11
+    folder = tmp_path / "tiny-imagenet-200" / "train" / "n01000000" / "images"
+    np.testing.assert_array_equal(dataset.images[2].permute(1, 2, 0).numpy(), pixels_of(folder / "n01000000_2.JPEG"))
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_half_the_size(tmp_path: Path, split: str) -> None:
+    write_tiny_imagenet(tmp_path)
+    large = data.load(f"tiny-imagenet-64/{split}", root=tmp_path)
+    small = data.load(f"tiny-imagenet/{split}", root=tmp_path)
+    assert small.images.shape == (4, 3, 32, 32)
+    assert torch.equal(small.images, halve(large.images))
+    assert torch.equal(small.labels, large.labels)
+
+
+def test_halving_is_the_triangle_filter_rounded_half_up() -> None:
+    """Weights 1, 3, 3, 1 over 8 around each output pixel, renormalised at the edges, in exact integers."""
+    images = random_images(8, seed=1, side=64).transpose(0, 3, 1, 2).astype(np.int64)
+    taps = np.zeros((32, 64), np.int64)
+    for row in range(32):
+        for offset, weight in ((-1, 1), (0, 3), (1, 3), (2, 1)):
+            if 0 <= 2 * row + offset < 64:
+                taps[row, 2 * row + offset] = weight
+    total = taps.sum(axis=1)
+    sums = np.einsum("ij,ncjk,lk->ncil", taps, images, taps)
+    weights = total[:, None] * total[None, :]
+    expected = (2 * sums + weights) // (2 * weights)
+    np.testing.assert_array_equal(halve(torch.from_numpy(images.astype(np.uint8))).numpy(), expected)
+
+
+def test_halving_agrees_with_torchvision_and_pillow_to_one_grey_level() -> None:
+    images = torch.from_numpy(random_images(4, seed=2, side=64)).permute(0, 3, 1, 2).contiguous()
+    ours = halve(images).int()
+    assert (functional.resize(images, [32, 32], antialias=True).int() - ours).abs().max() <= 1
+    for image, mine in zip(images, ours, strict=True):
+        pillow = Image.fromarray(image.permute(1, 2, 0).numpy()).resize((32, 32), Image.Resampling.BILINEAR)
+        assert (torch.from_numpy(np.array(pillow)).permute(2, 0, 1).int() - mine).abs().max() <= 1
+
+
+def test_an_image_of_another_size_is_refused(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path)
+    path = tmp_path / "tiny-imagenet-200" / "val" / "images" / "val_1.JPEG"
+    write_image(path, smooth_image(1, 64, 65))
+    with pytest.raises(ValueError, match=r"val_1.JPEG as an image: expected 64x64 pixels, found 65x64"):
+        data.load("tiny-imagenet/val", root=tmp_path)
+
+
+def test_grey_images_become_rgb(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path)
+    write_image(tmp_path / "tiny-imagenet-200" / "val" / "images" / "val_0.JPEG", smooth_image(1)[:, :, 0])
+    first = data.load("tiny-imagenet-64/val", root=tmp_path).images[0]
+    assert torch.equal(first[0], first[2])
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("wnids.txt", "n01000000\nabc\n", "one WordNet id"),
+        ("wnids.txt", "n01000000\nn01000000\n", "one WordNet id"),
+        ("val/val_annotations.txt", "val_0.JPEG n01000000\n", "line 1: 'val_0.JPEG n01000000'"),
+        ("val/val_annotations.txt", "val_0.JPEG\tn09999999\t0\n", "line 1"),
+        ("val/val_annotations.txt", "../../../etc/passwd\tn01000000\n", "line 1"),
+        ("val/val_annotations.txt", "", "expected images, found none"),
+        ("val/val_annotations.txt", "absent.JPEG\tn01000000\n", r"absent\.JPEG"),
+    ],
+)
+def test_wrong_lists(tmp_path: Path, file: str, content: str, message: str) -> None:
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "tiny-imagenet-200" / file).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        data.load("tiny-imagenet/val", root=tmp_path)
+
+
+def test_the_official_numbers(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path)
+    (tmp_path / "tiny-imagenet-200" / "provenance.json").unlink()
+    with pytest.raises(ValueError, match=r"wnids.txt .* expected 200 classes, found 2"):
+        data.load("tiny-imagenet/val", root=tmp_path)
+
+
+@pytest.mark.real_data
+def test_real_tiny_imagenet(real_root: Path) -> None:
+    dataset = data.load("tiny-imagenet/val", root=real_root)
+    assert dataset.images.shape == (10_000, 3, 32, 32)
+    assert dataset.labels.bincount().tolist() == [50] * 200
+    mean, std = channel_statistics(dataset.images)
+    np.testing.assert_allclose(mean, (0.4824, 0.4495, 0.3981), atol=6e-5)
+    np.testing.assert_allclose(std, (0.2539, 0.2459, 0.2612), atol=6e-5)
