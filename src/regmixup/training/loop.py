@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from regmixup import data
-from regmixup.data.loader import ResidentLoader
+from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.storage import write_json
 from regmixup.training.checkpoint import load_checkpoint, save_checkpoint
@@ -89,13 +89,13 @@ def train(
 
 
 def train_epoch(
-    config: TrainConfig, model: nn.Module, optimizer: torch.optim.Optimizer, loader: ResidentLoader, epoch: int
+    config: TrainConfig, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader, epoch: int
 ) -> EpochRecord:
     """One pass over the data. What it reports is summed on the device and read once, at the end."""
     model.train()
     torch.manual_seed(seed_for(config.seed, "dropout", epoch))
     draws = generator_for(config.seed, "draw", epoch)
-    device = loader.images.device
+    device = loader.device
     totals: dict[str, torch.Tensor] = {}
     seen = {"images": 0, "clean": 0}
     for step, batch in enumerate(loader.epoch(epoch)):

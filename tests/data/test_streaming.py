@@ -1,0 +1,116 @@
+"""The streaming loader: deterministic, resumable, sharded, and the same images as decoding by hand."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from regmixup.data.streaming import EvalTransform, StreamingLoader, TrainTransform, open_image
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Eleven PNG files of different sizes, and labels 0..10."""
+    folder = tmp_path_factory.mktemp("images")
+    rng = np.random.default_rng(0)
+    paths = []
+    for index in range(11):
+        pixels = rng.integers(0, 256, (20 + index, 30 - index, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{index}.png")
+        paths.append(str(folder / f"{index}.png"))
+    return paths, torch.arange(11)
+
+
+def loader(files, *, workers=0, transform=None, **changes):
+    settings = {"batch_size": 4, "seed": 0, "device": CPU, "transform": transform or TrainTransform(size=8)}
+    return StreamingLoader(*files, workers=workers, **{**settings, **changes})
+
+
+def gather(batches):
+    batches = list(batches)
+    return torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches])
+
+
+def test_every_image_once_an_epoch_and_the_partial_batch_kept(files):
+    batches = list(loader(files).epoch(0))
+    assert [len(b.x) for b in batches] == [4, 4, 3]
+    assert sorted(torch.cat([b.y for b in batches]).tolist()) == list(range(11))
+    assert batches[0].x.dtype == torch.uint8
+    assert batches[0].x.shape == (4, 3, 8, 8)
+
+
+def test_the_number_of_workers_changes_nothing(files):
+    alone, helped = gather(loader(files).epoch(3)), gather(loader(files, workers=2).epoch(3))
+    assert torch.equal(alone[0], helped[0])
+    assert torch.equal(alone[1], helped[1])
+
+
+def test_an_epoch_entered_in_the_middle_is_the_rest_of_the_whole(files):
+    whole = list(loader(files).epoch(1))
+    rest = list(loader(files).epoch(1, start=2))
+    assert len(rest) == 1
+    assert torch.equal(rest[0].x, whole[2].x)
+
+
+def test_epochs_and_seeds_differ(files):
+    first, _ = gather(loader(files).epoch(0))
+    assert not torch.equal(first, gather(loader(files).epoch(1))[0])
+    assert not torch.equal(first, gather(loader(files, seed=1).epoch(0))[0])
+
+
+def test_the_global_generator_is_left_alone(files):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    list(loader(files).epoch(0))
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_ranks_share_a_batch_without_overlap(files):
+    whole = [set(b.y.tolist()) for b in loader(files).epoch(0)]
+    shards = [[set(b.y.tolist()) for b in loader(files, rank=r, world=2).epoch(0)] for r in range(2)]
+    for batch, first, second in zip(whole, *shards, strict=True):
+        assert first | second == batch
+        assert not first & second
+
+
+def test_evaluation_order_and_pixels_are_those_of_the_files(files):
+    transform = EvalTransform(size=16, resize=18)
+    x, y = gather(loader(files, transform=transform, shuffle=False).epoch(0))
+    assert y.tolist() == list(range(11))
+    expected = torch.stack([transform.build()(open_image(path)) for path in files[0]])
+    assert torch.equal(x, expected)
+
+
+def test_training_images_are_augmented(files):
+    plain = gather(loader(files, transform=EvalTransform(size=8, resize=8), shuffle=False).epoch(0))[0]
+    train = gather(loader(files, shuffle=False).epoch(0))[0]
+    assert not torch.equal(plain, train)
+
+
+@pytest.mark.parametrize("suffix", ["png", "bmp", "ppm", "jpg", "webp"])
+def test_grey_files_of_every_format_become_rgb(tmp_path, suffix):
+    grey = np.full((8, 8), 77, np.uint8)
+    Image.fromarray(grey).save(tmp_path / f"grey.{suffix}")
+    pixels = np.asarray(open_image(tmp_path / f"grey.{suffix}"))
+    assert pixels.shape == (8, 8, 3)
+    assert np.abs(pixels.astype(int) - 77).max() <= 2
+
+
+@pytest.mark.parametrize("name", ["broken.jpg", "broken.png", "broken.bmp"])
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0 cut"])
+def test_a_broken_file_is_named(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"cannot read image .*{name}"):
+        open_image(tmp_path / name)
+
+
+def test_wrong_arguments_are_explained(files):
+    with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got 0"):
+        loader(files, batch_size=0)
+    with pytest.raises(ValueError, match="equally many, at least one, got 11 and 3"):
+        loader((files[0], torch.arange(3)))
+    with pytest.raises(ValueError, match=r"rank must lie in \[0, 2\), got 2"):
+        list(loader(files, rank=2, world=2).epoch(0))
