@@ -11,7 +11,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -84,6 +84,19 @@ def predict(
         else None,
         dataset=dataset,
         info=info or {},
+    )
+
+
+def join(parts: list[Predictions]) -> Predictions:
+    """Predictions for the parts of one dataset, one after the other; the head is that of the first."""
+    if len(parts) == 1:
+        return parts[0]
+    features = [part.features for part in parts if part.features is not None]
+    return replace(
+        parts[0],
+        logits=torch.cat([part.logits for part in parts]),
+        labels=torch.cat([part.labels for part in parts]),
+        features=torch.cat(features) if features else None,
     )
 
 

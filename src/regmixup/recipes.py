@@ -42,6 +42,10 @@ class Recipe:
     """Random crops from images padded by this many zero pixels; 0 for none."""
     flip: bool = True
     """Random left-right flips."""
+    image_size: int = 224
+    """Side of the random resized crops when training on image files; images in memory keep their own size."""
+    color_jitter: float = 0.4
+    """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
     std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)
@@ -53,11 +57,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("epochs", "batch_size"):
+        for name in ("epochs", "batch_size", "image_size"):
             check_count(name, getattr(self, name))
         check_count("crop_padding", self.crop_padding, least=0)
         check_number("lr", self.lr, above=0)
-        for name in ("lr_decay", "warmup_epochs", "momentum", "weight_decay"):
+        for name in ("lr_decay", "warmup_epochs", "momentum", "weight_decay", "color_jitter"):
             check_number(name, getattr(self, name), least=0)
         for name in ("mean", "std", "milestones"):
             if not isinstance(getattr(self, name), tuple):

@@ -5,7 +5,8 @@ import pytest
 import torch
 from PIL import Image
 
-from regmixup.data.streaming import EvalTransform, StreamingLoader, TrainTransform, open_image
+from regmixup.data.decode import open_rgb
+from regmixup.data.streaming import EvalTransform, StreamingLoader, TrainTransform
 
 CPU = torch.device("cpu")
 
@@ -80,7 +81,7 @@ def test_evaluation_order_and_pixels_are_those_of_the_files(files):
     transform = EvalTransform(size=16, resize=18)
     x, y = gather(loader(files, transform=transform, shuffle=False).epoch(0))
     assert y.tolist() == list(range(11))
-    expected = torch.stack([transform.build()(open_image(path)) for path in files[0]])
+    expected = torch.stack([transform.build()(open_rgb(path)) for path in files[0]])
     assert torch.equal(x, expected)
 
 
@@ -94,7 +95,7 @@ def test_training_images_are_augmented(files):
 def test_grey_files_of_every_format_become_rgb(tmp_path, suffix):
     grey = np.full((8, 8), 77, np.uint8)
     Image.fromarray(grey).save(tmp_path / f"grey.{suffix}")
-    pixels = np.asarray(open_image(tmp_path / f"grey.{suffix}"))
+    pixels = np.asarray(open_rgb(tmp_path / f"grey.{suffix}"))
     assert pixels.shape == (8, 8, 3)
     assert np.abs(pixels.astype(int) - 77).max() <= 2
 
@@ -103,8 +104,8 @@ def test_grey_files_of_every_format_become_rgb(tmp_path, suffix):
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0 cut"])
 def test_a_broken_file_is_named(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"cannot read image .*{name}"):
-        open_image(tmp_path / name)
+    with pytest.raises(ValueError, match=name):
+        open_rgb(tmp_path / name)
 
 
 def test_wrong_arguments_are_explained(files):

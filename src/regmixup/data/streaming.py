@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from regmixup.config import check_count
+from regmixup.data.decode import open_rgb
 from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.types import Batch
@@ -59,15 +58,6 @@ class EvalTransform:
         return v2.Compose([v2.Resize(self.resize, antialias=True), v2.CenterCrop(self.size), v2.PILToTensor()])
 
 
-def open_image(path: str | Path) -> Image.Image:
-    """An image file, decoded to RGB by Pillow; any format it knows."""
-    try:
-        with Image.open(path) as image:
-            return image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"cannot read image {path}: {error}") from error
-
-
 class _Samples(Dataset[tuple[Tensor, int]]):
     """One decoded, transformed image for (epoch, index); its randomness depends on seed, epoch and index alone."""
 
@@ -84,7 +74,7 @@ class _Samples(Dataset[tuple[Tensor, int]]):
         epoch, index = key
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed_for(self.seed, "transform", epoch, index))
-            return self.transform(open_image(self.paths[index])), int(self.labels[index])
+            return self.transform(open_rgb(self.paths[index])), int(self.labels[index])
 
 
 class StreamingLoader:

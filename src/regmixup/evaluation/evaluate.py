@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from torch import Tensor
-
 from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll
+from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
 from regmixup.evaluation.scores import SCORES
 from regmixup.posthoc import FittedTemperature, TemperatureScaling
@@ -24,6 +23,7 @@ def evaluate(
     validation: Predictions | None = None,
     shift: Sequence[Predictions] = (),
     ood: Sequence[Predictions] = (),
+    class_subset: bool = True,
     row: Row | None = None,
 ) -> list[Row]:
     """Rows for one model.
@@ -32,6 +32,8 @@ def evaluate(
     no temperature-scaled rows. shift: predictions for shifted versions of the test set, named
     "<family>/<corruption>/<severity>"; each gets its own rows, and their plain mean over the subsets is added with
     corruption "mean". ood: out-of-distribution sets, scored with unscaled logits by every score.
+    class_subset: for sets that cover some of the classes (ImageNet-A, -R, -O), compare only the logits of these, and
+    for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
     row: a template whose study, run, method, ... every row carries.
     """
     row = row if row is not None else Row()
@@ -51,10 +53,12 @@ def evaluate(
         rows.append(
             replace(row, dataset=test.dataset, posthoc="temperature", metric="temperature", value=scaling.temperature)
         )
-    rows += _shift(shift, row, scaling)
-    id_scores = {name: score(test.logits) for name, score in SCORES.items()}
+    rows += _shift([restrict_predictions(p) if class_subset else p for p in shift], row, scaling)
     for other in ood:
-        rows += _detection(id_scores, other, row)
+        if class_subset and "class_subset" in other.info:
+            rows += _detection(*restrict_pair(test, other), row)
+        else:
+            rows += _detection(test, other, row)
     return rows
 
 
@@ -77,7 +81,8 @@ def _shift(shift: Sequence[Predictions], row: Row, scaling: FittedTemperature | 
     rows: list[Row] = []
     for subset in shift:
         family, corruption, severity = _shift_name(subset.dataset)
-        rows += _classification(subset, replace(row, dataset=family, corruption=corruption, severity=severity), scaling)
+        template = replace(row, dataset=_named(subset, family), corruption=corruption, severity=severity)
+        rows += _classification(subset, template, scaling)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for r in rows:
         groups.setdefault((r.dataset, r.posthoc, r.metric), []).append(r)
@@ -102,12 +107,17 @@ def _shift_name(dataset: str) -> tuple[str, str, int | None]:
     return dataset, dataset, None
 
 
-def _detection(id_scores: dict[str, Tensor], ood: Predictions, row: Row) -> list[Row]:
+def _detection(test: Predictions, ood: Predictions, row: Row) -> list[Row]:
     """Every detection metric for every score."""
     rows = []
-    for name, scores in id_scores.items():
-        ood_scores = SCORES[name](ood.logits)
+    for name, score in SCORES.items():
+        id_scores, ood_scores = score(test.logits), score(ood.logits)
         for metric, function in DETECTION.items():
-            value = function(scores, ood_scores)
-            rows.append(replace(row, dataset=ood.dataset, score=name, metric=metric, value=value, n=len(ood)))
+            value = function(id_scores, ood_scores)
+            rows.append(replace(row, dataset=_named(ood), score=name, metric=metric, value=value, n=len(ood)))
     return rows
+
+
+def _named(predictions: Predictions, name: str = "") -> str:
+    """A dataset's name, saying whether it was rebuilt rather than official."""
+    return (name or predictions.dataset) + (" (rebuilt)" if predictions.info.get("rebuilt") == "true" else "")

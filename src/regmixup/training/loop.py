@@ -15,11 +15,12 @@ import torch
 from torch import nn
 
 from regmixup import data
-from regmixup.data.loader import Loader, ResidentLoader
+from regmixup.data.loader import Loader
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.storage import write_json
 from regmixup.training.checkpoint import load_checkpoint, save_checkpoint
 from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.training.loading import input_shape, make_loader
 from regmixup.training.provenance import provenance
 from regmixup.training.run import Run
 
@@ -36,12 +37,14 @@ def train(
     *,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
+    workers: int = 4,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Run:
     """Train, or go on from the last epoch, or return at once if the run is finished.
 
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
+    workers: processes that decode image files; they do not change the result.
     on_epoch: called after every epoch with its record, for progress displays.
     """
     device = choose_device(device)
@@ -52,7 +55,8 @@ def train(
     with run.owned(), torch.random.fork_rng():
         dataset = data.load(config.train_set, root=root)
         torch.manual_seed(seed_for(config.seed, "init"))
-        model = run.build(dataset).to(device)
+        shape = input_shape(dataset, config)
+        model = run.build(num_classes=len(dataset.classes), in_channels=shape[0]).to(device)
         if device.type == "cuda":
             model = model.to(memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(
@@ -62,14 +66,7 @@ def train(
             nesterov=config.nesterov and config.momentum > 0,
             weight_decay=config.weight_decay,
         )
-        loader = ResidentLoader(
-            dataset,
-            batch_size=config.batch_size,
-            seed=config.seed,
-            device=device,
-            padding=config.crop_padding,
-            flip=config.flip,
-        )
+        loader = make_loader(dataset, config, device, workers)
         done = 0
         if run.checkpoint.exists():
             done = load_checkpoint(run.checkpoint, model, optimizer, fingerprint=run.fingerprint)
@@ -84,7 +81,7 @@ def train(
             if on_epoch is not None:
                 on_epoch(history[-1])
         seconds = sum(record["seconds"] for record in history)
-        write_json(run.folder / "provenance.json", provenance(config, dataset, device, seconds))
+        write_json(run.folder / "provenance.json", provenance(config, dataset, shape, device, seconds))
     return run
 
 

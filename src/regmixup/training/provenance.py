@@ -10,16 +10,25 @@ import torch
 
 import regmixup
 from regmixup.config import NUMERICS_VERSION, fingerprint
+from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.training.config import TrainConfig
 
 
-def provenance(config: TrainConfig, dataset: ImageSet, device: torch.device, seconds: float) -> dict[str, Any]:
+def provenance(
+    config: TrainConfig,
+    dataset: ImageSet | FolderSet,
+    shape: tuple[int, int, int],
+    device: torch.device,
+    seconds: float,
+) -> dict[str, Any]:
     """What a finished run records about itself."""
     return {
         "fingerprint": fingerprint(config),
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint},
+        "input": list(shape),
+        "classes": list(dataset.classes),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "threads": torch.get_num_threads(),
         "seconds": round(seconds, 3),

@@ -13,7 +13,7 @@ import torch
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
-from regmixup.data.images import ImageSet
+from regmixup.data.folders import FolderSet, chunks
 from regmixup.networks.contract import Classifier
 from regmixup.storage import owning, read_json, write_json, write_text
 from regmixup.training.checkpoint import load_checkpoint
@@ -72,21 +72,26 @@ class Run:
         """Replace the history."""
         write_text(self.folder / "history.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
-    def build(self, dataset: ImageSet) -> Classifier:
-        """The run's network, freshly initialised, for the classes and channels of a dataset."""
+    def build(self, *, num_classes: int, in_channels: int) -> Classifier:
+        """The run's network, freshly initialised."""
         return networks.build(
             self.config.network,
-            num_classes=len(dataset.classes),
-            in_channels=dataset.images.shape[1],
+            num_classes=num_classes,
+            in_channels=in_channels,
             normalize=(self.config.mean, self.config.std),
             dropout=self.config.dropout,
         )
 
-    def model(self, *, root: str | Path | None = None, device: str | torch.device | None = None) -> Classifier:
-        """The trained network, in evaluation mode."""
+    def provenance(self) -> dict[str, Any]:
+        """What a finished run recorded about itself: versions, device, data, the shape of its input, its classes."""
         if not self.finished:
             raise ValueError(f"{self.folder} is not finished: train it to the end before using its model")
-        model = self.build(data.load(self.config.train_set, root=root))
+        return read_json(self.folder / "provenance.json")
+
+    def model(self, *, device: str | torch.device | None = None) -> Classifier:
+        """The trained network, in evaluation mode. Needs no dataset."""
+        record = self.provenance()
+        model = self.build(num_classes=len(record["classes"]), in_channels=record["input"][0])
         load_checkpoint(self.checkpoint, model, fingerprint=self.fingerprint)
         return model.to(choose_device(device)).eval()
 
@@ -106,15 +111,28 @@ class Run:
         """`predict` for several datasets with one load of the model, and none if all are stored."""
         missing = [name for name in datasets if not self.predictions_path(name).exists()]
         if missing:
-            model = self.model(root=root, device=device)
+            model = self.model(device=device)
             for name in missing:
-                source = data.load(name, root=root)
-                result = predictions.predict(
-                    model,
-                    source.images,
-                    source.labels,
-                    dataset=name,
-                    info={"run": self.fingerprint, "data": source.fingerprint, **source.info},
-                )
-                predictions.save(result, self.predictions_path(name))
+                predictions.save(self._predict(model, name, root), self.predictions_path(name))
         return [predictions.load(self.predictions_path(name)) for name in datasets]
+
+    def _predict(self, model: Classifier, name: str, root: str | Path | None) -> Predictions:
+        """Image files are brought to the size the network was trained on; images in memory must have it."""
+        source = data.load(name, root=root)
+        channels, *size = self.provenance()["input"]
+        info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
+        if isinstance(source, FolderSet):
+            crop = max(size)
+            parts = chunks(source, resize=round(crop * 256 / 224), crop=crop)
+        else:
+            parts = iter([source])
+        found = []
+        for part in parts:
+            images = part.images
+            if channels == 1 and images.shape[1] == 3:
+                images = images.float().mean(dim=1, keepdim=True).round().to(images.dtype)
+            if list(images.shape[1:]) != [channels, *size]:
+                shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
+                raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
+            found.append(predictions.predict(model, images, part.labels, dataset=name, info=info))
+        return predictions.join(found)

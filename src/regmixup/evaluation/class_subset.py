@@ -1,8 +1,8 @@
 """Evaluating a 1000-class model on sets that cover 200 of the classes: ImageNet-A, -R and -O.
 
 Two protocols are in use: compare all 1000 logits, or only those of the set's own classes. The second is the one of the
-sets' authors. Which one a number used must be said, so restricting is a step one takes, never a default. Labels
-of these sets are numbered among the 1000 classes; `info["class_subset"]` lists the set's own classes.
+sets' authors and of `evaluate`, which says so in the dataset's name and takes `class_subset=False` for the other.
+Labels of these sets are numbered among the 1000 classes; `info["class_subset"]` lists the set's own classes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from regmixup.types import Predictions
 
 
 def subset_of(info: Mapping[str, str]) -> tuple[int, ...]:
@@ -49,6 +51,32 @@ def restrict_labels(labels: Tensor, class_indices: Sequence[int]) -> Tensor:
         outside = labels[index[order][position] != labels][0]
         raise ValueError(f"labels must be among the {len(index)} classes of the subset, got {int(outside)}")
     return order[position]
+
+
+def restrict_predictions(predictions: Predictions) -> Predictions:
+    """Logits and labels of a set's own classes, with a name that says so; unchanged for a set of all classes."""
+    if "class_subset" not in predictions.info:
+        return predictions
+    subset = subset_of(predictions.info)
+    return Predictions(
+        restrict(predictions.logits, subset),
+        restrict_labels(predictions.labels, subset),
+        dataset=f"{predictions.dataset} ({len(subset)} classes)",
+        info={key: value for key, value in predictions.info.items() if key != "class_subset"},
+    )
+
+
+def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Predictions]:
+    """The test images of an OOD set's classes and the OOD set, both with the logits of these classes alone."""
+    subset = subset_of(ood.info)
+    inside = torch.isin(test.labels, torch.tensor(subset))
+    if not bool(inside.any()):
+        raise ValueError(f"{test.dataset} has no image of the {len(subset)} classes of {ood.dataset}")
+    name = f"{ood.dataset} ({len(subset)} classes)"
+    return (
+        Predictions(restrict(test.logits[inside], subset), restrict_labels(test.labels[inside], subset)),
+        Predictions(restrict(ood.logits, subset), torch.full_like(ood.labels, -1), dataset=name),
+    )
 
 
 def _check(class_indices: Sequence[int]) -> Tensor:
