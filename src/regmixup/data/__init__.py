@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from regmixup.names import unknown
 
@@ -79,8 +79,15 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet:
     return getattr(import_module(f"{__name__}.{module}"), function)(name)
 
 
-def corrupt(images: Tensor, name: str, *, severity: int, generator: torch.Generator | None = None) -> Tensor:
-    """Corrupt uint8 images (N, C, H, W); see `regmixup.data.corruptions.corrupt`."""
+def corrupt(
+    images: Tensor,
+    name: str,
+    *,
+    severity: int,
+    generator: torch.Generator | None = None,
+    constants: Literal["auto", "cifar", "imagenet", "digits"] = "auto",
+) -> Tensor:
+    """Corrupt uint8 images (N, 3 or 1, H, W); see `regmixup.data.corruptions.corrupt`."""
     from regmixup.data import corruptions
 
-    return corruptions.corrupt(images, name, severity=severity, generator=generator)
+    return corruptions.corrupt(images, name, severity=severity, generator=generator, constants=constants)
