@@ -1,7 +1,6 @@
-"""The names of the corruptions. Importing this imports no torch.
+"""The names of the common corruptions (Hendrycks and Dietterich, 2019). Importing this imports no torch.
 
-`BENCHMARK`: the 15 corruptions of CIFAR-10-C, CIFAR-100-C and ImageNet-C (Hendrycks and Dietterich, 2019), in the order
-of that paper. Tables average over these alone. `EXTRA`: the 4 that the same authors set aside for validation.
+Shift results are over the 15 of the benchmark; the 4 extra ones were made for validation and are no part of it.
 """
 
 from __future__ import annotations
@@ -24,4 +23,3 @@ BENCHMARK = (
     "jpeg_compression",
 )
 EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
-SEVERITIES = (1, 2, 3, 4, 5)

@@ -14,9 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.data.corruption_names import SEVERITIES
 from regmixup.data.corruptions.blur import defocus_blur, gaussian_blur, zoom_blur
-from regmixup.data.corruptions.constants import CONSTANTS, Constants, nearest_constants
+from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, Constants, nearest_constants
 from regmixup.data.corruptions.drops import spatter
 from regmixup.data.corruptions.elastic import elastic_transform
 from regmixup.data.corruptions.glass import glass_blur
@@ -68,8 +67,10 @@ def corrupt(
     check_name("corruption", name, CORRUPTIONS)
     if severity not in SEVERITIES:
         raise ValueError(f"severity must be 1, 2, 3, 4 or 5, got {severity!r}")
-    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(f"images must be uint8 (N, 1 or 3, H, W), got {images.dtype} {tuple(images.shape)}")
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ValueError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
+    if images.shape[1] not in (1, 3):
+        raise ValueError(f"images must have 3 channels, or 1 if they are grey, got {images.shape[1]}")
     chosen = nearest_constants(*images.shape[-2:]) if constants == "auto" else constants
     if chosen not in CONSTANTS:
         raise unknown("constants", constants, ["auto", *CONSTANTS])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import SLACK, gaussian
+from regmixup.data.corruptions.linear import SLACK, filter_matrix, gaussian
 from regmixup.data.corruptions.pixels import truncate
 from regmixup.mixing import to_float
 
@@ -40,16 +40,18 @@ def defocus_blur(images: Tensor, radius: float, softness: float, *, generator: t
 
 @lru_cache(maxsize=16)
 def disk(radius: float, softness: float) -> np.ndarray:
-    """The kernel: pixels within `radius` of the centre, equal weights, then a Gaussian of 3x3 (5x5 above radius 8)."""
-    reach = int(radius)
-    rim = 1 if radius <= 8 else 2
-    offset = np.arange(-reach - rim, reach + rim + 1)
+    """The kernel: pixels within `radius` of the centre, equal weights, then a Gaussian of 3x3 (5x5 above radius 8).
+
+    CIFAR-C softens the disk on a grid of 17x17 pixels, or just as wide as the disk if that is wider, and mirrors the
+    grid at its borders; so at radius 8 and above the rim is cut, and the weights do not add up to quite 1.
+    """
+    reach, rim = (8, 1) if radius <= 8 else (int(radius), 2)
+    offset = np.arange(-reach, reach + 1)
     flat = (offset**2 + offset[:, None] ** 2 <= radius**2).astype(np.float64)
-    tap = np.exp(-(np.arange(-rim, rim + 1) ** 2) / (2 * softness**2))
-    rows = sum(
-        np.eye(len(offset), k=k) * weight for k, weight in zip(range(-rim, rim + 1), tap / tap.sum(), strict=True)
-    )
-    return np.asarray(rows @ (flat / flat.sum()) @ rows)
+    soften = filter_matrix(len(offset), np.exp(-(np.arange(-rim, rim + 1) ** 2) / (2 * softness**2)), "mirror")
+    kernel = soften @ (flat / flat.sum()) @ soften.T
+    used = np.flatnonzero(kernel.any(axis=0))
+    return kernel[used[0] : used[-1] + 1, used[0] : used[-1] + 1].copy()
 
 
 def zoom_blur(images: Tensor, end: float, step: float, *, generator: torch.Generator | None = None) -> Tensor:

@@ -85,7 +85,8 @@ def equalize(x: Tensor) -> Tensor:
     histogram.scatter_add_(1, levels, torch.ones_like(levels, dtype=torch.float32))
     lowest = histogram.gather(1, levels.amin(dim=1, keepdim=True))
     spare = levels.shape[1] - lowest
-    table = ((histogram.cumsum(dim=1) - lowest) * (255 / spare.clamp_min(1))).round_()
+    scale = torch.full_like(spare, 255) / spare.clamp_min(1)  # 255 / x would be 255 times a rounded reciprocal
+    table = ((histogram.cumsum(dim=1) - lowest) * scale).round_()
     return torch.where(spare[:, :, None] > 0, table.gather(1, levels).view_as(x), x)
 
 

@@ -24,7 +24,7 @@ def glass_blur(
     x = truncate(gaussian(to_float(images), sigma), slack=SLACK)
     source = generator.device if generator is not None else images.device
     for _ in range(int(passes)):
-        shape = (2, count, height - 2 * d, width - 2 * d)
+        shape = (count, 2, height - 2 * d, width - 2 * d)
         x = scramble(x, torch.randint(-d, d, shape, generator=generator, device=source).to(images.device), d)
     return truncate(gaussian(to_float(x), sigma), slack=SLACK)
 
@@ -32,7 +32,7 @@ def glass_blur(
 def scramble(x: Tensor, offset: Tensor, reach: int) -> Tensor:
     """Copy a neighbour onto each pixel, from the last row to the first and from right to left; no loop over pixels.
 
-    x: (N, C, H, W). offset: (2, N, H - 2 reach, W - 2 reach) rows and columns for the pixels from reach + 1 to
+    x: (N, C, H, W). offset: (N, 2, H - 2 reach, W - 2 reach) rows and columns for the pixels from reach + 1 to
     H - reach (W - reach); the others stay. The neighbour keeps its value: CIFAR-C's code means to swap the two but,
     working on views of one array, copies.
 
@@ -47,7 +47,7 @@ def scramble(x: Tensor, offset: Tensor, reach: int) -> Tensor:
     scanned = torch.zeros((height, width), dtype=torch.bool, device=x.device)
     scanned[inner] = True
     pointer = (place + area).expand(len(x), -1, -1).clone()  # p < area: the new pixel p; p >= area: the old p - area
-    here, there = place[inner], place[inner] + offset[0] * width + offset[1]
+    here, there = place[inner], place[inner] + offset[:, 0] * width + offset[:, 1]
     passed = (there > here) & scanned.flatten()[there]
     pointer[(slice(None), *inner)] = torch.where(passed, there, there + area)
     pointer = pointer.flatten(1)

@@ -12,17 +12,18 @@ from regmixup.data.corruptions.pixels import uniform
 
 
 def motion_blur(images: Tensor, radius: float, sigma: float, *, generator: torch.Generator | None) -> Tensor:
-    """A trail at an angle drawn from U(-45, 45) degrees for each image; see `trail`. Rounded, not cut, to pixels."""
+    """A trail at an angle drawn from U(-45, 45) degrees for each image; see `trail`. images: uint8 (N, C, H, W)."""
     angle = uniform((len(images),), images.device, generator) * 90 - 45
-    return trail(images.float(), angle, radius, sigma).round_().clamp_(0, 255).to(torch.uint8)
+    return trail(images.float(), angle, radius, sigma).to(torch.uint8)
 
 
 def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
     """sum_i w_i x(row + dy_i, column + dx_i) for i = 0 ... 2 radius, with w_i proportional to exp(-i^2 / (2 sigma^2)).
 
     (dx_i, dy_i) = i (cos, sin)(angle), each rounded to the nearest pixel (halves down); edges repeat. Weights below
-    1e-6 are left out: they move no pixel by a hundredth of a level.
-    x: (N, C, H, W) float; angle: (N,) in degrees, one per image.
+    1e-6 are left out: they move no pixel by a hundredth of a level. ImageMagick rounds the sum to 16 bits and then cuts
+    it to 8, so the result is in whole levels.
+    x: (N, C, H, W) levels, float; angle: (N,) in degrees, one per image.
     """
     count, channels, height, width = x.shape
     step = np.arange(2 * math.ceil(radius) + 1)
@@ -39,4 +40,4 @@ def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
         y, z = (row + dy).clamp_(0, height - 1), (column + dx).clamp_(0, width - 1)
         torch.add((y * width)[:, :, None], z[:, None, :], out=source)
         total.add_(torch.gather(flat, 2, index, out=moved), alpha=w)
-    return total.view_as(x)
+    return total.add_(0.5 / 257).floor_().clamp_(0, 255).view_as(x)

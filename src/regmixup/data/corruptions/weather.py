@@ -33,7 +33,7 @@ def snow(
     angle = uniform((count,), images.device, generator) * 90 - 135
     flakes = centre_zoom(flakes, zoomed_size(height, zoom), zoomed_size(width, zoom))
     flakes = truncate(torch.where(flakes < threshold, 0.0, flakes)).float()
-    flakes = trail(flakes, angle, radius, sigma).round_() / 255
+    flakes = trail(flakes, angle, radius, sigma) / 255
     x = to_float(images)
     pale = torch.maximum(x, luma(x) * 1.5 + 0.5)
     return truncate(blend * x + (1 - blend) * pale + (flakes + flakes.flip(-1, -2)))
