@@ -299,7 +299,7 @@ def chamfer(edge, limit):
     """The 5x5 chamfer distance to the nearest edge, by relaxing every pixel until nothing changes."""
     height, width = edge.shape
     distance = np.pad(np.where(edge, 0.0, limit), 2, constant_values=limit)
-    lengths = {(0, 1): 1.0, (1, 1): 1.4, (1, 2): 2.1969}
+    lengths = {(0, 1): 1.0, (1, 1): round(1.4 * 2**16) / 2**16, (1, 2): round(2.1969 * 2**16) / 2**16}
     steps = [(y, x) for y in range(-2, 3) for x in range(-2, 3) if tuple(sorted((abs(y), abs(x)))) in lengths]
     while True:
         nearer = distance.copy()
@@ -328,7 +328,7 @@ def water(drops):
     """(H, W) whole levels -> shine in [0, 1]."""
     distance = chamfer(canny(drops, 50, 150), 20)
     smoothed = ndimage.correlate(distance, np.ones((3, 3)), mode="mirror") / 9
-    height = equalize((smoothed + 1e-6).astype(np.uint8)).astype(float)  # 1e-6: many means are whole but for rounding
+    height = equalize(smoothed.astype(np.uint8)).astype(float)
     slope = ndimage.correlate(height, np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]), mode="mirror").clip(0, 255)
     shine = drops * np.rint(ndimage.correlate(slope, np.ones((3, 3)), mode="mirror") / 9)
     return shine / shine.max() if shine.max() else shine

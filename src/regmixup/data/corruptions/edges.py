@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 _TAN_22 = 13573 / 2**15  # tan(22.5 degrees) as OpenCV rounds it
-_DIAGONAL, _KNIGHT = 1.4, 2.1969  # lengths of steps (1, 1) and (1, 2) in OpenCV's 5x5 distance transform
+# Lengths of steps (1, 1) and (1, 2) in OpenCV's 5x5 distance transform: 1.4 and 2.1969 in its units of 2^-16.
+_DIAGONAL, _KNIGHT = 91750 / 2**16, 143976 / 2**16
 
 
 def canny(x: Tensor, low: float, high: float) -> Tensor:
@@ -99,7 +100,9 @@ def filter3(x: Tensor, kernel: tuple[tuple[float, ...], ...]) -> Tensor:
 
 def mean3(x: Tensor) -> Tensor:
     """The mean of the 3x3 neighbourhood, mirrored at the borders."""
-    return F.avg_pool2d(_padded(x, "reflect").unsqueeze(1), 3, stride=1).squeeze(1)
+    p = _padded(x, "reflect")
+    p = p[:, :-2] + p[:, 1:-1] + p[:, 2:]
+    return (p[..., :-2] + p[..., 1:-1] + p[..., 2:]).div_(9)
 
 
 def _padded(x: Tensor, mode: str) -> Tensor:

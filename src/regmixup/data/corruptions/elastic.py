@@ -66,9 +66,8 @@ def _sample(x: Tensor, column: Tensor, row: Tensor, *, mirrored: bool) -> Tensor
 
     `grid_sample` calls the outer pixels' centres (mirrored border) or their outer edges (repeated border) -1 and 1.
     """
-    height, width = x.shape[-2:]
-    if mirrored:
-        column, row = column * (2 / max(width - 1, 1)) - 1, row * (2 / max(height - 1, 1)) - 1
-    else:
-        column, row = (2 * column + 1) / width - 1, (2 * row + 1) / height - 1
-    return F.grid_sample(x, torch.stack((column, row), dim=-1), padding_mode="reflection", align_corners=mirrored)
+    grid = x.new_empty((*column.shape, 2))
+    for k, (place, side) in enumerate(((column, x.shape[-1]), (row, x.shape[-2]))):
+        scale, shift = (2 / max(side - 1, 1), -1) if mirrored else (2 / side, 1 / side - 1)
+        torch.add(place * scale, shift, out=grid[..., k])
+    return F.grid_sample(x, grid, padding_mode="reflection", align_corners=mirrored)

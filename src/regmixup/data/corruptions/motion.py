@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regmixup.data.corruptions.pixels import uniform
 
@@ -25,19 +26,19 @@ def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
     it to 8, so the result is in whole levels.
     x: (N, C, H, W) levels, float; angle: (N,) in degrees, one per image.
     """
-    count, channels, height, width = x.shape
     step = np.arange(2 * math.ceil(radius) + 1)
     weight = np.exp(-(step**2) / (2 * sigma**2))
     step, weight = step[weight > 1e-6], weight[weight > 1e-6]
-    direction = angle.double() * (math.pi / 180)
-    row, column = (torch.arange(side, device=x.device) for side in (height, width))
-    flat, total = x.flatten(2), torch.zeros_like(x).flatten(2)
-    moved = torch.empty_like(total)
-    source = torch.empty((count, height, width), dtype=torch.int64, device=x.device)
-    index = source.view(count, 1, -1).expand(count, channels, -1)
-    for i, w in zip(step.tolist(), (weight / weight.sum()).tolist(), strict=True):
-        dy, dx = ((i * part - 0.5).ceil().long()[:, None] for part in (direction.sin(), direction.cos()))
-        y, z = (row + dy).clamp_(0, height - 1), (column + dx).clamp_(0, width - 1)
-        torch.add((y * width)[:, :, None], z[:, None, :], out=source)
-        total.add_(torch.gather(flat, 2, index, out=moved), alpha=w)
-    return total.add_(0.5 / 257).floor_().clamp_(0, 255).view_as(x)
+    direction = (angle.double() * (math.pi / 180)).unsqueeze(1)
+    far = torch.from_numpy(step).to(x.device)
+    dy, dx = ((far * part - 0.5).ceil().long() for part in (direction.sin(), direction.cos()))
+    (top, bottom), (left, right) = ((max(0, -int(d.min())), max(0, int(d.max()))) for d in (dy, dx))
+    padded = F.pad(x, (left, right, top, bottom), mode="replicate")
+    # A view of every window: windows[n, a, b] is image n from row a and column b of the padded one. Nothing is copied.
+    (count, channels, height, width), (n, c, h, w) = x.shape, padded.stride()
+    shape = (count, top + bottom + 1, left + right + 1, channels, height, width)
+    windows = padded.as_strided(shape, (n, h, w, c, h, w))
+    image, total = torch.arange(count, device=x.device), torch.zeros_like(x)
+    for i, share in enumerate((weight / weight.sum()).tolist()):
+        total.add_(windows[image, dy[:, i] + top, dx[:, i] + left], alpha=share)
+    return total.add_(0.5 / 257).floor_().clamp_(0, 255)

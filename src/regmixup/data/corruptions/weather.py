@@ -29,7 +29,7 @@ def snow(
     out by a motion blur (`radius`, `sigma`) at an angle from U(-135, -45) degrees.
     """
     count, _, height, width = images.shape
-    flakes = normal((count, 1, height, width), images.device, generator) * spread + mean
+    flakes = normal((count, 1, height, width), images.device, generator).mul_(spread).add_(mean)
     angle = uniform((count,), images.device, generator) * 90 - 135
     flakes = centre_zoom(flakes, zoomed_size(height, zoom), zoomed_size(width, zoom))
     flakes = truncate(torch.where(flakes < threshold, 0.0, flakes)).float()
