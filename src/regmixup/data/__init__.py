@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup.data.corruption_names import BENCHMARK, EXTRA
 from regmixup.names import unknown
@@ -262,8 +262,15 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
     return torch_datasets.from_dataset(dataset, name)
 
 
-def corrupt(images: Tensor, name: str, *, severity: int, generator: torch.Generator | None = None) -> Tensor:
-    """Corrupt uint8 images (N, C, H, W); see `regmixup.data.corruptions.corrupt`."""
+def corrupt(
+    images: Tensor,
+    name: str,
+    *,
+    severity: int,
+    generator: torch.Generator | None = None,
+    constants: Literal["auto", "cifar", "imagenet", "digits"] = "auto",
+) -> Tensor:
+    """Corrupt uint8 images (N, 3 or 1, H, W); see `regmixup.data.corruptions.corrupt`."""
     from regmixup.data import corruptions
 
-    return corruptions.corrupt(images, name, severity=severity, generator=generator)
+    return corruptions.corrupt(images, name, severity=severity, generator=generator, constants=constants)

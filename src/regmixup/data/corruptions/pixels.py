@@ -1,4 +1,4 @@
-"""Noise, blur and tone: float images (N, C, H, W) in [0, 1] -> corrupted, before clipping."""
+"""Random numbers from a generator on any device, and real-valued images back to pixels."""
 
 from __future__ import annotations
 
@@ -6,47 +6,46 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 
-def _draw(like: Tensor, generator: torch.Generator | None, sampler: str) -> Tensor:
-    """Random numbers from a generator on any device, brought to the images' device."""
-    device = generator.device if generator is not None else like.device
-    return getattr(torch, sampler)(like.shape, generator=generator, device=device).to(like.device)
+def uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """U[0, 1) numbers on `device`, float32. They are drawn on the generator's own device, so a CPU generator gives the
+    same numbers for images on any device; without a generator they come from the global one of `device`."""
+    source = generator.device if generator is not None else device
+    return torch.rand(shape, generator=generator, device=source).to(device)
 
 
-def gaussian_noise(x: Tensor, scale: float, generator: torch.Generator | None) -> Tensor:
-    """x + N(0, scale^2)."""
-    return x + scale * _draw(x, generator, "randn")
+def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """N(0, 1) numbers on `device`, float32, from `uniform` by the Box-Muller map.
+
+    The uniforms are paired 8 apart, as `torch.randn` does on the CPU, so that both give the same numbers up to
+    rounding; here the map runs on all threads and on the images' device.
+    """
+    count = math.prod(shape)
+    pair = uniform((-(-count // 16), 2, 8), device, generator)
+    radius = pair[:, 0].neg_().add_(1).log_().mul_(-2).sqrt_()
+    angle = pair[:, 1] * (2 * math.pi)
+    torch.mul(angle.sin(), radius, out=pair[:, 1])
+    radius.mul_(angle.cos_())
+    return pair.flatten()[:count].view(shape)
 
 
-def impulse_noise(x: Tensor, amount: float, generator: torch.Generator | None) -> Tensor:
-    """A fraction `amount` of the values becomes 0 or 1, half each (salt and pepper)."""
-    u = _draw(x, generator, "rand")
-    return torch.where(u < amount / 2, torch.zeros_like(x), torch.where(u < amount, torch.ones_like(x), x))
+def truncate(x: Tensor, *, slack: float = 0.0) -> Tensor:
+    """Values in [0, 1] become uint8 pixels as in CIFAR-C: clipped, times 255, the fraction cut off. Overwrites x.
+
+    slack: in pixel levels, for weighted means: the mean of equal pixels is that pixel, and a float32 rounding error
+    just below it must not cost a whole level.
+
+    >>> truncate(torch.tensor([-1.0, 0.5, 0.999, 2.0])).tolist()
+    [0, 127, 254, 255]
+    """
+    levels = x.clamp_(0, 1).mul_(255)
+    return (levels.add_(slack) if slack else levels).to(torch.uint8)
 
 
-def gaussian_blur(x: Tensor, sigma: float, generator: torch.Generator | None) -> Tensor:
-    """Convolution with a Gaussian cut at 4 sigma, edges repeated."""
-    radius = max(1, math.ceil(4 * sigma))
-    offsets = torch.arange(-radius, radius + 1, dtype=x.dtype, device=x.device)
-    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
-    kernel = (kernel / kernel.sum()).expand(x.shape[1], 1, -1)
-    x = F.conv2d(F.pad(x, (radius, radius, 0, 0), mode="replicate"), kernel.unsqueeze(2), groups=x.shape[1])
-    return F.conv2d(F.pad(x, (0, 0, radius, radius), mode="replicate"), kernel.unsqueeze(3), groups=x.shape[1])
-
-
-def brightness(x: Tensor, shift: float, generator: torch.Generator | None) -> Tensor:
-    """Raises the HSV value, the largest channel, by `shift` and scales the others with it; grey images just shift."""
-    value = x.amax(dim=1, keepdim=True)
-    raised = (value + shift).clamp(0, 1)
-    return torch.where(value > 0, x * (raised / value.clamp_min(1e-12)), raised)
-
-
-def contrast(x: Tensor, factor: float, generator: torch.Generator | None) -> Tensor:
-    """Shrinks each channel towards its mean over the image."""
-    mean = x.mean(dim=(2, 3), keepdim=True)
-    return mean + factor * (x - mean)
-
-
-PIXELS = {f.__name__: f for f in (gaussian_noise, impulse_noise, gaussian_blur, brightness, contrast)}
+def luma(x: Tensor) -> Tensor:
+    """0.299 R + 0.587 G + 0.114 B of (N, 3, H, W), as (N, 1, H, W); a grey image is its own."""
+    if x.shape[1] == 1:
+        return x
+    red, green, blue = x.unbind(1)
+    return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(1)

@@ -1,0 +1,114 @@
+"""Writing corrupted copies of a test set in the format of CIFAR-10-C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regmixup.data.corruption_names import BENCHMARK
+from regmixup.data.corruptions import CORRUPTIONS, corrupt
+from regmixup.data.corruptions.constants import SEVERITIES, nearest_constants
+from regmixup.data.images import ImageSet
+from regmixup.data.seeds import generator_for
+from regmixup.names import check_name
+from regmixup.storage import owning, read_json, replacing, write_json
+
+NUMERICS = 1  # raised whenever the same seed gives other pixels; a folder never mixes two
+
+
+def build_corrupted(
+    source: ImageSet,
+    folder: str | Path,
+    *,
+    names: Iterable[str] = BENCHMARK,
+    severities: Iterable[int] = SEVERITIES,
+    seed: int = 0,
+    on_progress: Callable[[str, int], None] | None = None,
+) -> Path:
+    """Corrupt `source` and write it as CIFAR-10-C is stored; returns the folder.
+
+    `<corruption>.npy`: uint8 (S N, H, W, C), the N images at the first severity, then at the second, and so on.
+    `labels.npy`: the labels, repeated S times. `provenance.json`: says that this was rebuilt, from what and how; it is
+    written first, so that no reader can take the folder for the released one.
+
+    Each corruption and severity has a random stream of its own, so a file does not depend on which others are built. A
+    corruption that is already there is kept: after an interruption, call again with the same arguments. A folder that
+    was built from other images, with another seed or by other code is refused.
+
+    on_progress: called with the corruption and the severity that have just been finished.
+    """
+    names, severities, folder = list(names), list(severities), Path(folder)
+    for name in names:
+        check_name("corruption", name, CORRUPTIONS)
+    for severity in severities:
+        if severity not in SEVERITIES:
+            raise ValueError(f"severities must be among {SEVERITIES}, got {severity!r}")
+    plan = {
+        "rebuilt": True,
+        "source": source.name,
+        "source_fingerprint": source.fingerprint,
+        "images": len(source),
+        "severities": severities,
+        "seed": seed,
+        "constants": nearest_constants(*source.images.shape[-2:]),
+        "frost": "procedural textures, not the photographs of CIFAR-C",
+        "numerics": NUMERICS,
+        "version": version("regmixup"),
+    }
+    with owning(folder):
+        _record(folder / "provenance.json", plan)
+        labels = source.labels.repeat(len(severities)).numpy()
+        _write(folder / "labels.npy", labels.astype(np.uint8 if len(source.classes) <= 256 else np.int64))
+        for name in names:
+            path = folder / f"{name}.npy"
+            if not path.exists():
+                with replacing(path) as temporary:
+                    _corrupt_to(temporary, source, name, severities, seed, on_progress)
+    return folder
+
+
+def _corrupt_to(
+    path: Path,
+    source: ImageSet,
+    name: str,
+    severities: list[int],
+    seed: int,
+    on_progress: Callable[[str, int], None] | None,
+) -> None:
+    """One corruption at every severity, appended to the file one after the other: only one is held in memory."""
+    count, channels, height, width = source.images.shape
+    shape = (len(severities) * count, height, width, channels)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        for severity in severities:
+            generator = generator_for(seed, "corrupt", name, severity)
+            images = corrupt(source.images, name, severity=severity, generator=generator)
+            file.write(images.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
+            if on_progress is not None:
+                on_progress(name, severity)
+
+
+def _record(path: Path, plan: dict[str, Any]) -> None:
+    """Write the provenance, or check that what is there describes the same build."""
+    if not path.exists():
+        if any(path.parent.glob("*.npy")):
+            raise ValueError(f"{path.parent} holds arrays that were not built here: choose another folder")
+        write_json(path, plan)
+        return
+    found = read_json(path)
+    other = [
+        f"{key} is {found.get(key)!r}, not {plan[key]!r}"
+        for key in plan
+        if key != "version" and found.get(key) != plan[key]
+    ]
+    if other:
+        raise ValueError(f"{path.parent} holds another build ({'; '.join(other)}): choose another folder")
+
+
+def _write(path: Path, array: np.ndarray) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array)
