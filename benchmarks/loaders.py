@@ -67,15 +67,9 @@ def streaming(folder: str, workers: int, passes: int) -> None:
 
     files = rm.data.load(f"folder:{folder}")
     assert isinstance(files, FolderSet)
-    transform = TrainTransform()
+    transform, cpu = TrainTransform(), torch.device("cpu")
     ours = StreamingLoader(
-        files.paths,
-        files.labels,
-        transform=transform,
-        batch_size=64,
-        seed=0,
-        device=torch.device("cpu"),
-        workers=workers,
+        files.paths, files.labels, transform=transform, batch_size=64, seed=0, device=cpu, workers=workers
     )
     bare = torch.utils.data.DataLoader(
         ImageFolder(folder, transform.build()), batch_size=64, shuffle=True, num_workers=workers

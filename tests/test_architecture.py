@@ -21,7 +21,7 @@ ALLOWED = {
     "predictions": {"mixing", "names", "storage", "types"},
     "networks": {"config", "mixing", "names"},
     "objectives": {"config", "mixing", "names", "types"},
-    "data": {"config", "mixing", "names", "storage", "types"},
+    "data": {"", "config", "mixing", "names", "storage", "types"},
     "posthoc": {"config", "types"},
     "evaluation": {"config", "posthoc", "types"},
     "methods": {"names"},

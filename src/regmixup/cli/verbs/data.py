@@ -7,11 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from tyro.conf import Positional
 
 from regmixup import data
-from regmixup.cli.parsing import parse
+from regmixup.cli.parsing import Switch, parse
 from regmixup.data.root import data_root
 from regmixup.names import check_name
 
@@ -120,11 +128,61 @@ class ShowAction:
         print(f"picture  {self.out}")
 
 
+@dataclass(frozen=True)
+class CorruptAction:
+    """Build CIFAR-C-style corrupted copies of a test set, in a folder that `cifar10-c/...` reads, marked "rebuilt".
+
+    Example: regmixup data corrupt cifar10/test --root ~/data
+    """
+
+    name: Positional[str]
+    """The dataset to corrupt."""
+    out: Path | None = None
+    """Folder to write; default: CIFAR-10-C or CIFAR-100-C under the root for the CIFAR test sets."""
+    extra: Switch = False
+    """Also build the four extra corruptions, which the benchmark leaves out."""
+    seed: int = 0
+    """Decides every random number."""
+    device: str = "cpu"
+    """Where the work is done, for example cuda."""
+    root: Path | None = None
+    """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
+
+    def __call__(self) -> None:
+        from regmixup.data.corruption_names import BENCHMARK, EXTRA
+        from regmixup.data.corruptions.build import build_corrupted
+        from regmixup.data.images import ImageSet
+
+        official = {"cifar10/test": "CIFAR-10-C", "cifar100/test": "CIFAR-100-C"}
+        if self.out is None and self.name not in official:
+            raise ValueError(
+                f"out must name a folder for {self.name}: only {', '.join(official)} have one of their own"
+            )
+        folder = self.out or data_root(self.root) / official[self.name]
+        source = data.load(self.name, root=self.root)
+        if not isinstance(source, ImageSet):
+            raise ValueError(f"{self.name} is a set of files; only datasets in memory can be corrupted")
+        names = BENCHMARK + EXTRA if self.extra else BENCHMARK
+        columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True)) as bars:
+            task = bars.add_task("corrupting", total=5 * len(names))
+            build_corrupted(
+                source,
+                folder,
+                names=names,
+                seed=self.seed,
+                device=self.device,
+                on_progress=lambda name, _: bars.update(task, advance=1, description=name),
+            )
+        print(f"{len(names)} corruptions of {len(source):,} images at 5 severities in {folder} (rebuilt, not official)")
+
+
 ACTIONS = {
     "list": (ListAction, "what is present, with sizes and fingerprints"),
     "fetch": (FetchAction, "download official files"),
     "verify": (VerifyAction, "compare content with what is known"),
     "show": (ShowAction, "a contact sheet with labels"),
+    "corrupt": (CorruptAction, "build CIFAR-C-style corrupted copies"),
 }
 
 HELP = f"""usage: regmixup data ACTION [options]      regmixup data ACTION --help explains an action

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from regmixup import __version__
 from regmixup.data.corruption_names import BENCHMARK
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
 from regmixup.data.corruptions.constants import SEVERITIES, nearest_constants
@@ -27,6 +29,7 @@ def build_corrupted(
     names: Iterable[str] = BENCHMARK,
     severities: Iterable[int] = SEVERITIES,
     seed: int = 0,
+    device: str | torch.device = "cpu",
     on_progress: Callable[[str, int], None] | None = None,
 ) -> Path:
     """Corrupt `source` and write it as CIFAR-10-C is stored; returns the folder.
@@ -39,7 +42,8 @@ def build_corrupted(
     corruption that is already there is kept: after an interruption, call again with the same arguments. A folder that
     was built from other images, with another seed or by other code is refused.
 
-    on_progress: called with the corruption and the severity that have just been finished.
+    device: where the work is done; the random numbers are the same on all. on_progress: called with the corruption
+    and the severity that have just been finished.
     """
     names, severities, folder = list(names), list(severities), Path(folder)
     for name in names:
@@ -57,8 +61,9 @@ def build_corrupted(
         "constants": nearest_constants(*source.images.shape[-2:]),
         "frost": "procedural textures, not the photographs of CIFAR-C",
         "numerics": NUMERICS,
-        "version": version("regmixup"),
+        "version": __version__,
     }
+    images = source.images.to(device)
     with owning(folder):
         _record(folder / "provenance.json", plan)
         labels = source.labels.repeat(len(severities)).numpy()
@@ -67,27 +72,27 @@ def build_corrupted(
             path = folder / f"{name}.npy"
             if not path.exists():
                 with replacing(path) as temporary:
-                    _corrupt_to(temporary, source, name, severities, seed, on_progress)
+                    _corrupt_to(temporary, images, name, severities, seed, on_progress)
     return folder
 
 
 def _corrupt_to(
     path: Path,
-    source: ImageSet,
+    images: Tensor,
     name: str,
     severities: list[int],
     seed: int,
     on_progress: Callable[[str, int], None] | None,
 ) -> None:
     """One corruption at every severity, appended to the file one after the other: only one is held in memory."""
-    count, channels, height, width = source.images.shape
+    count, channels, height, width = images.shape
     shape = (len(severities) * count, height, width, channels)
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for severity in severities:
             generator = generator_for(seed, "corrupt", name, severity)
-            images = corrupt(source.images, name, severity=severity, generator=generator)
-            file.write(images.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
+            corrupted = corrupt(images, name, severity=severity, generator=generator)
+            file.write(corrupted.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
             if on_progress is not None:
                 on_progress(name, severity)
 
