@@ -1,5 +1,6 @@
 """Settings and fixtures of the whole test suite."""
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,3 +29,28 @@ def finished_study(tmp_path_factory) -> FinishedStudy:
     base = tmp_path_factory.mktemp("study")
     study = load_study(str(write_mini(base)))
     return FinishedStudy(study, base / "runs", run_study(study, base / "runs", device="cpu"))
+
+
+# Tests marked `real_data` read official files from the folder that REGMIXUP_DATA names; without it they are left out.
+VARIABLE = "REGMIXUP_DATA"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"real_data: needs the official files; set {VARIABLE} to their folder")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    without = [] if os.environ.get(VARIABLE) else [item for item in items if item.get_closest_marker("real_data")]
+    if without:
+        config.hook.pytest_deselected(items=without)
+        items[:] = [item for item in items if item not in without]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not os.environ.get(VARIABLE):
+        terminalreporter.write_line(f"tests on real data left out: set {VARIABLE} to the folder with the official files")
+
+
+@pytest.fixture
+def real_root() -> Path:
+    return Path(os.environ[VARIABLE])

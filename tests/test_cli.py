@@ -7,6 +7,7 @@ import pytest
 
 from regmixup.cli import VERBS, main
 from regmixup.cli.verbs import list as list_verb
+from regmixup.cli.verbs.data import ACTIONS
 from regmixup.storage import read_rows
 from tests.study.mini import MINI, write_mini
 
@@ -128,10 +129,32 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
 
 
 def test_data_lists_and_shows(capsys, tmp_path):
-    assert run("data", "list") == 0
+    assert run("data", "list", "--root", tmp_path) == 0
     assert "digits/train" in capsys.readouterr().out
     assert run("data", "show", "digits/test", "--out", tmp_path / "sheet.png") == 0
     assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_actions_have_help_with_an_example(capsys):
+    for action in ACTIONS:
+        assert run("data", action, "--help") == 0
+        assert f"regmixup data {action}" in capsys.readouterr().out
+
+
+def test_data_corrupt_writes_a_folder_marked_rebuilt(capsys, tmp_path):
+    source = write_cifar(tmp_path, "cifar10", images=6)
+    words = ("data", "corrupt", "cifar10/test", "--root", tmp_path)
+    if source is not None:
+        pass
+    assert run(*words) == 0
+    assert "rebuilt, not official" in capsys.readouterr().out
+    assert run("data", "list", "--root", tmp_path) == 0
+    assert "cifar10-c/fog" in capsys.readouterr().out
+
+
+def test_data_verify_names_what_differs(capsys, tmp_path):
+    assert run("data", "verify", "cifar10/test", "--root", tmp_path) == 2
+    assert "cifar-10-batches-py/test_batch" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -151,6 +174,8 @@ def test_data_lists_and_shows(capsys, tmp_path):
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
         (["report", "nowhere"], "nowhere is not the folder of a finished study"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
+        (["data", "lsit"], "did you mean 'list'"),
+        (["data", "corrupt", "digits/test"], "out must name a folder"),
     ],
 )
 def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, message, capsys, tmp_path, monkeypatch):
