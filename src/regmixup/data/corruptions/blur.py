@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import SLACK, filter_matrix, gaussian
-from regmixup.data.corruptions.pixels import truncate
+from regmixup.data.corruptions.linear import filter_matrix, gaussian
+from regmixup.data.corruptions.pixels import SLACK, truncate
 from regmixup.mixing import to_float
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import SLACK, gaussian
-from regmixup.data.corruptions.pixels import truncate, uniform
+from regmixup.data.corruptions.linear import gaussian
+from regmixup.data.corruptions.pixels import SLACK, truncate, uniform
 from regmixup.mixing import to_float
 
 

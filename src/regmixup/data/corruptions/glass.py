@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regmixup.data.corruptions.linear import SLACK, gaussian
-from regmixup.data.corruptions.pixels import truncate
+from regmixup.data.corruptions.linear import gaussian
+from regmixup.data.corruptions.pixels import SLACK, truncate
 from regmixup.mixing import to_float
 
 

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 Border = Literal["nearest", "reflect", "mirror"]
-SLACK = 2.0**-10  # pixel levels; see `truncate`
 
 
 def apply(x: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:

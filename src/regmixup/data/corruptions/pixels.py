@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor
 
+SLACK = 2.0**-10  # pixel levels, see `truncate`
+
 
 def uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
     """U[0, 1) numbers on `device`, float32. They are drawn on the generator's own device, so a CPU generator gives the
@@ -33,8 +35,8 @@ def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Genera
 def truncate(x: Tensor, *, slack: float = 0.0) -> Tensor:
     """Values in [0, 1] become uint8 pixels as in CIFAR-C: clipped, times 255, the fraction cut off. Overwrites x.
 
-    slack: in pixel levels, for weighted means: the mean of equal pixels is that pixel, and a float32 rounding error
-    just below it must not cost a whole level.
+    slack: in pixel levels; `SLACK` where exact arithmetic often gives whole levels (a mean of equal pixels, a shift by
+    51 levels) and a float32 rounding error just below must not cost one.
 
     >>> truncate(torch.tensor([-1.0, 0.5, 0.999, 2.0])).tolist()
     [0, 127, 254, 255]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regmixup.data.corruptions.pixels import truncate
+from regmixup.data.corruptions.pixels import SLACK, truncate
 from regmixup.mixing import to_float
 
 
@@ -15,7 +15,7 @@ def brightness(images: Tensor, shift: float, *, generator: torch.Generator | Non
     value = x.amax(dim=1, keepdim=True)
     raised = (value + shift).clamp(0, 1)
     share = torch.where(value > 0, x / value.clamp_min(1e-12), torch.ones_like(x))
-    return truncate(raised * share)
+    return truncate(raised * share, slack=SLACK)
 
 
 def contrast(images: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
@@ -39,4 +39,4 @@ def saturate(images: Tensor, scale: float, shift: float, *, generator: torch.Gen
     red_hue = torch.tensor([0.0, 1.0, 1.0], device=x.device).view(1, 3, 1, 1)
     hue = torch.where(spread > 0, (value - x) / spread.clamp_min(1e-12), red_hue)
     saturation = (spread / value.clamp_min(1e-12) * scale + shift).clamp(0, 1)
-    return truncate(value * (1 - saturation * hue))
+    return truncate(value * (1 - saturation * hue), slack=SLACK)
