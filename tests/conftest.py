@@ -48,7 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not os.environ.get(VARIABLE):
-        terminalreporter.write_line(f"tests on real data left out: set {VARIABLE} to the folder with the official files")
+        terminalreporter.write_line(
+            f"tests on real data left out: set {VARIABLE} to the folder with the official files"
+        )
 
 
 @pytest.fixture

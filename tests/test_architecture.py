@@ -53,7 +53,7 @@ def imported_rooms(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
             if node.module == "regmixup":
-                names = [f"regmixup.{alias.name}" for alias in node.names]
+                names = [f"regmixup.{alias.name}".removesuffix(".__version__") for alias in node.names]
         found |= {[*name.split("."), ""][1] for name in names if name.split(".")[0] == "regmixup"}
     return found
 

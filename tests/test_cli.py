@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 
+from regmixup import data
 from regmixup.cli import VERBS, main
 from regmixup.cli.verbs import list as list_verb
 from regmixup.cli.verbs.data import ACTIONS
 from regmixup.storage import read_rows
+from tests.data.official import write_cifar
 from tests.study.mini import MINI, write_mini
 
 
@@ -142,14 +144,12 @@ def test_data_actions_have_help_with_an_example(capsys):
 
 
 def test_data_corrupt_writes_a_folder_marked_rebuilt(capsys, tmp_path):
-    source = write_cifar(tmp_path, "cifar10", images=6)
-    words = ("data", "corrupt", "cifar10/test", "--root", tmp_path)
-    if source is not None:
-        pass
-    assert run(*words) == 0
+    write_cifar(tmp_path, "cifar10")
+    assert run("data", "corrupt", "cifar10/test", "--root", tmp_path) == 0
     assert "rebuilt, not official" in capsys.readouterr().out
     assert run("data", "list", "--root", tmp_path) == 0
     assert "cifar10-c/fog" in capsys.readouterr().out
+    assert data.load("cifar10-c/fog/3", root=tmp_path).info["rebuilt"] == "true"
 
 
 def test_data_verify_names_what_differs(capsys, tmp_path):

@@ -94,7 +94,7 @@ def test_severities_draw_their_own_noise():
     assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.1
 
 
-@pytest.mark.parametrize("name", data.names())
+@pytest.mark.parametrize("name", [n for n in data.names() if not data.expected_files(n)])
 def test_every_listed_name_loads_under_its_name(name):
     dataset = data.load(name)
     assert dataset.name == name
