@@ -139,6 +139,8 @@ OTHER = {
     "std": (0.3,),
     "dropout": 0.2,
     "precision": "float32",
+    "image_size": 32,
+    "color_jitter": 0.1,
     "objective": RegMixup(alpha=19.0),
     "seed": 1,
 }
