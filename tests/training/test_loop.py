@@ -97,9 +97,9 @@ def test_regmixup_learns_the_digits(tmp_path):
 def test_the_history_reports_means_over_images(tmp_path):
     """With lr so small that nothing moves, the mean clean loss is the loss on the data, partial batch included."""
     still = config(method="dnn", epochs=1, lr=1e-12, dropout=0.0, crop_padding=0, batch_size=64)
-    run = rm.train(still, tmp_path)
+    run = rm.train(still, tmp_path, device="cpu")
     data = rm.data.load("digits/train")
-    model = run.model().train()
+    model = run.model(device="cpu").train()
     with torch.no_grad():
         parts = [model(x) for x in data.images.split(450)]
     assert run.history()[0]["clean"] == pytest.approx(
