@@ -1,5 +1,5 @@
 # Two commands on a fresh clone:
-#   make demo   install into .venv and run the embedded study (about 3 minutes after set-up)
+#   make demo   install into .venv and run the embedded study (about 2 minutes after set-up)
 #   make test   linters, type checker and the whole test suite
 # Both reuse .venv; a second run installs nothing.
 

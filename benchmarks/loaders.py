@@ -20,7 +20,8 @@ import regmixup as rm
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader
-from regmixup.data.streaming import StreamingLoader, TrainTransform
+from regmixup.data.streaming import StreamingLoader
+from regmixup.data.transforms import TrainTransform
 
 
 def seconds(work: Callable[[], None], device: torch.device) -> float:
@@ -64,6 +65,7 @@ def resident(device: torch.device, network: str, images: int, steps: int) -> Non
 
 def streaming(folder: str, workers: int, passes: int) -> None:
     from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
 
     files = rm.data.load(f"folder:{folder}")
     assert isinstance(files, FolderSet)
@@ -71,9 +73,8 @@ def streaming(folder: str, workers: int, passes: int) -> None:
     ours = StreamingLoader(
         files.paths, files.labels, transform=transform, batch_size=64, seed=0, device=cpu, workers=workers
     )
-    bare = torch.utils.data.DataLoader(
-        ImageFolder(folder, transform.build()), batch_size=64, shuffle=True, num_workers=workers
-    )
+    same = v2.Compose([transform.build(), v2.PILToTensor()])
+    bare = torch.utils.data.DataLoader(ImageFolder(folder, same), batch_size=64, shuffle=True, num_workers=workers)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     for epoch in range(passes):
         times["ours"].append(seconds(lambda e=epoch: [None for _ in ours.epoch(e)], cpu))  # type: ignore[misc]

@@ -46,7 +46,8 @@ class Draw:
         def move(value: Tensor | None) -> Tensor | None:
             return None if value is None else value.to(device, non_blocking=True)
 
-        return Draw(lam=move(self.lam), partner=move(self.partner), box=move(self.box), branch=self.branch)
+        lam = self.lam.float() if self.lam is not None and device.type == "mps" else self.lam  # MPS has no float64
+        return Draw(lam=move(lam), partner=move(self.partner), box=move(self.box), branch=self.branch)
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:

@@ -46,21 +46,23 @@ def predict(
     *,
     dataset: str = "",
     batch_size: int = 1000,
+    features: bool = True,
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
     """What `model` says about images (N, C, H, W), in evaluation mode, without augmentation, in float32.
 
-    Features are kept where the model has `features` and `head`; the head's weight and bias where it is linear.
+    features: whether to keep what reaches the head, where the model has `features` and `head`; the head's weight and
+    bias are kept with it where it is linear.
     """
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     model.eval()
     logits: list[Tensor] = []
-    features: list[Tensor] = []
+    kept: list[Tensor] = []
     # What reaches the head, whatever `forward` does before it; one pass gives both.
     hook = (
-        model.head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0].float().cpu()))
-        if isinstance(model, HasFeatures)
+        model.head.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].float().cpu()))
+        if features and isinstance(model, HasFeatures)
         else None
     )
     try:
@@ -73,11 +75,11 @@ def predict(
         for module, training in modes.items():
             module.training = training
     head = getattr(model, "head", None)
-    linear = head if features and isinstance(head, nn.Linear) else None
+    linear = head if kept and isinstance(head, nn.Linear) else None
     return Predictions(
         logits=torch.cat(logits).cpu(),
         labels=labels,
-        features=torch.cat(features) if features else None,
+        features=torch.cat(kept) if kept else None,
         head_weight=linear.weight.detach().float().cpu().clone() if linear is not None else None,
         head_bias=linear.bias.detach().float().cpu().clone()
         if linear is not None and linear.bias is not None
@@ -186,13 +188,13 @@ def _from_npy(path: Path) -> _Read:
 
 
 def _from_csv(path: Path) -> _Read:
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8-sig") as file:
         header = file.readline().strip().split(",")
     if header[0] != "label":
         raise ValueError(f"the first line must be 'label' and then a name per class, got {','.join(header)!r}")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-        table = torch.as_tensor(np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2))
+        table = torch.as_tensor(np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8-sig"))
     if len(table) == 0:
         raise ValueError("it is empty: there is no line after the first")
     if table.shape[1] != len(header):

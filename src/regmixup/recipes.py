@@ -63,6 +63,9 @@ class Recipe:
         check_number("lr", self.lr, above=0)
         for name in ("lr_decay", "warmup_epochs", "momentum", "weight_decay", "color_jitter"):
             check_number(name, getattr(self, name), least=0)
+        for name in ("nesterov", "flip"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
         for name in ("mean", "std", "milestones"):
             if not isinstance(getattr(self, name), tuple):
                 raise ValueError(f"{name} must be a tuple, got {getattr(self, name)!r}")

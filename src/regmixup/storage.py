@@ -28,7 +28,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{path.name}"
     try:
         yield temporary
-        with temporary.open("rb") as file:
+        with temporary.open("r+b") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:

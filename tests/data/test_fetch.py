@@ -20,7 +20,7 @@ from regmixup.data import fetch as fetching
 from regmixup.data.fetch import FetchError, fetch, sources_of
 from regmixup.data.sources import SOURCES, Source
 
-from .official import CIFAR10, python2_batch, python2_meta, random_images
+from .official import CIFAR10, python2_batch, python2_meta, random_images, write_cifar
 
 
 class Server(ThreadingHTTPServer):
@@ -323,3 +323,18 @@ def test_nothing_is_fetched_unasked(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     for name in ("cifar10/test", "svhn/test", "imagenet-a/test"):
         with pytest.raises(ValueError, match="regmixup data fetch"):
             data.load(name, root=tmp_path)
+
+
+def test_a_dataset_that_lacks_a_file_is_not_there(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
+    (source,) = SOURCES["cifar10"]
+    assert fetching._is_there(source, ["cifar10/test"], tmp_path)
+    assert not fetching._is_there(source, ["cifar10/train"], tmp_path)
+
+
+def test_official_files_are_not_fetched_into_a_rebuilt_folder(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
+    with pytest.raises(fetching.FetchError, match="holds a rebuilt set: move it away"):
+        fetching.fetch("cifar10/train", tmp_path)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision.transforms.functional import pil_to_tensor
 
 from regmixup.data.decode import open_rgb
-from regmixup.data.streaming import EvalTransform, StreamingLoader, TrainTransform
+from regmixup.data.streaming import StreamingLoader
+from regmixup.data.transforms import EvalTransform, TrainTransform
 
 CPU = torch.device("cpu")
 
@@ -81,7 +83,7 @@ def test_evaluation_order_and_pixels_are_those_of_the_files(files):
     transform = EvalTransform(size=16, resize=18)
     x, y = gather(loader(files, transform=transform, shuffle=False).epoch(0))
     assert y.tolist() == list(range(11))
-    expected = torch.stack([transform.build()(open_rgb(path)) for path in files[0]])
+    expected = torch.stack([pil_to_tensor(transform.build()(open_rgb(path))) for path in files[0]])
     assert torch.equal(x, expected)
 
 
@@ -115,3 +117,9 @@ def test_wrong_arguments_are_explained(files):
         loader((files[0], torch.arange(3)))
     with pytest.raises(ValueError, match=r"rank must lie in \[0, 2\), got 2"):
         list(loader(files, rank=2, world=2).epoch(0))
+
+
+def test_a_last_batch_of_fewer_images_than_ranks_leaves_an_empty_shard(files):
+    last = [list(loader(files, rank=r, world=4, batch_size=10).epoch(0))[-1] for r in range(4)]
+    assert [len(batch.x) for batch in last] == [1, 0, 0, 0]
+    assert last[3].x.shape == (0, 3, 8, 8)

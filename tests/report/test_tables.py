@@ -56,9 +56,21 @@ def test_auroc_uses_the_papers_score_of_each_method():
         for method in ("mixup", "regmixup")
         for score, value in (("entropy", 0.7), ("dempster_shafer", 0.9))
     ]
-    titles = [c.title for c in main_columns(data, "test", ["far"])]
-    table = tabulate(data, main_columns(data, "test", ["far"]))
+    titles = [c.title for c in main_columns(data)]
+    table = tabulate(data, main_columns(data))
     index = titles.index("AUROC far")
     assert table.lines["mixup"][index].mean == 0.7
     assert table.lines["regmixup"][index].mean == 0.9
     assert paper_score("something-new") == "dempster_shafer"
+
+
+def test_an_ood_set_that_was_rebuilt_has_its_column():
+    data = [
+        Row(method=m, dataset="svhn/test (rebuilt)", score="dempster_shafer", metric="auroc", value=v)
+        for m, v in (("dnn", 0.7), ("regmixup", 0.8))
+    ]
+    titles = [column.title for column in main_columns(data)]
+    cells = [
+        line[titles.index("AUROC svhn/test (rebuilt)")] for line in tabulate(data, main_columns(data)).lines.values()
+    ]
+    assert [cell.mean for cell in cells] == [0.7, 0.8]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
 from regmixup.study.runner import run_study
@@ -45,3 +46,20 @@ def test_two_processes_cannot_hold_one_study_at_once(finished_study):
     with held_by_another_process(folder), pytest.raises(RuntimeError, match="in use by another process"):
         run_study(study, runs, device="cpu")
     assert (folder / "rows.csv").read_bytes() == rows
+
+
+def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study, tmp_path):
+    class StopAfterOne:
+        def begin(self, label, epochs):
+            if label == "regmixup seed 0":
+                raise KeyboardInterrupt
+
+        def epoch(self, record): ...
+        def end(self, label, note): ...
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(finished_study.study, tmp_path, device="cpu", progress=StopAfterOne())
+    results = Results.open(tmp_path / "study-mini")
+    assert {row.method for row in results.rows} == {"dnn"}
+    assert len(results.study["runs"]) == 1
+    assert "dnn" in render(results)

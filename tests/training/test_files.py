@@ -69,3 +69,48 @@ def test_images_of_another_size_are_refused_with_both_sizes(run):
     with pytest.raises(ValueError, match="digits/test has images of 1x8x8, the run was trained on images of 3x16x16"):
         run.predict("digits/test")
     assert not run.predictions_path("digits/test").exists()
+
+
+def paint(folder, name, colour, count=4):
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    for index in range(count):
+        Image.new("RGB", (20, 20), colour).save(folder / name / f"{index}.png")
+
+
+def test_labels_go_by_class_name_and_not_by_position(run, tmp_path):
+    paint(tmp_path, "red", RED)
+    found = run.predict(f"folder:{tmp_path}")
+    assert found.labels.tolist() == [1] * 4
+    assert rm.metrics.accuracy(found.logits.softmax(1), found.labels) == 1.0
+
+
+def test_classes_the_model_never_saw_have_no_label(run, tmp_path):
+    for name in ("cyan", "green", "pink"):
+        paint(tmp_path, name, (10, 200, 100), count=1)
+    assert run.predict(f"folder:{tmp_path}").labels.tolist() == [-1, -1, -1]
+    with pytest.raises(ValueError, match="labels must lie in"):
+        rm.evaluate(run.predict(f"folder:{tmp_path}"))
+
+
+def test_predictions_of_a_folder_are_made_anew_when_its_files_change(run, tmp_path):
+    paint(tmp_path, "red", RED)
+    assert len(run.predict(f"folder:{tmp_path}")) == 4
+    paint(tmp_path, "blue", BLUE, count=2)
+    assert run.predict(f"folder:{tmp_path}").labels.tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_a_train_folder_that_has_changed_is_noticed(tmp_path):
+    for name, colour in (("blue", BLUE), ("red", RED)):
+        paint(tmp_path / "tree", name, colour)
+    settings = config(tmp_path / "tree", epochs=1)
+    train(settings, tmp_path / "runs", workers=0, device="cpu")
+    paint(tmp_path / "tree", "green", (30, 200, 30))
+    with pytest.raises(ValueError, match=r"has changed since .* delete the run folder"):
+        train(settings, tmp_path / "runs", workers=0, device="cpu")
+
+
+def test_sixteen_bit_grey_files_are_scaled(tmp_path):
+    from regmixup.data.decode import open_rgb
+
+    Image.fromarray(np.array([[0, 257, 65535]], dtype=np.uint16)).save(tmp_path / "deep.png")
+    assert np.asarray(open_rgb(tmp_path / "deep.png"))[0, :, 0].tolist() == [0, 1, 255]

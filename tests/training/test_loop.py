@@ -219,3 +219,30 @@ def test_a_wrong_configuration_is_explained(changes, message):
 def test_bfloat16_trains_too(tmp_path):
     run = rm.train(config(precision="bfloat16"), tmp_path)
     assert run.history()[-1]["loss"] < run.history()[0]["loss"]
+
+
+def test_a_part_that_only_some_steps_have_is_averaged_over_those(tmp_path):
+    """At a learning rate that moves nothing, the clean loss does not depend on how often it was looked at."""
+    still = {"epochs": 1, "lr": 1e-12, "dropout": 0.0}
+    always = rm.train(config(method="dnn", **still), tmp_path).history()[0]["clean"]
+    sometimes = rm.train(config(method="regmixup+cutmix", **still), tmp_path).history()[0]["clean"]
+    assert sometimes == pytest.approx(always, rel=0.1)
+
+
+def test_an_objective_of_ones_own_trains(tmp_path):
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True, kw_only=True)
+    class Halved(rm.Objective):
+        def loss(self, model, x, y, draw):
+            return rm.LossOutput(torch.nn.functional.cross_entropy(model(x), y) / 2)
+
+    run = rm.train(config(objective=Halved()), tmp_path)
+    assert run.folder.name.startswith("halved-")
+    assert run.history()[-1]["loss"] < run.history()[0]["loss"]
+
+
+def test_features_of_shifted_sets_are_not_stored(tmp_path):
+    run = rm.train(config(epochs=1), tmp_path)
+    assert run.predict("digits-c/contrast/1").features is None
+    assert run.predict("digits/test").features is not None

@@ -29,6 +29,8 @@ def open_rgb(path: str | Path, *, size: tuple[int, int] | None = None) -> Image.
             raise ValueError(f"expected {size[0]}x{size[1]} pixels, found {image.width}x{image.height}")
         if image.width * image.height > MAX_PIXELS:
             raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
+        if image.mode.startswith("I;16"):  # Pillow would cut 16-bit grey at 255 instead of scaling it
+            return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
         return image.convert("RGB")
 
 

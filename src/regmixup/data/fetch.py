@@ -18,6 +18,7 @@ from typing import IO
 import filelock
 
 from regmixup.data import FAMILIES, check_dataset, expected_files, whole_of
+from regmixup.data.files import is_present, is_rebuilt, missing_files
 from regmixup.data.known import file_sum
 from regmixup.data.root import data_root
 from regmixup.data.sources import BY_HAND, SOURCES, Source
@@ -46,13 +47,17 @@ def fetch(
     sources = sources_of(name)
     root = data_root(root)
     downloads = root / ".downloads"
+    datasets = [whole_of(name)] if "/" in name else list(FAMILIES[name].files)
     for source in sources:
-        if _is_there(source, root):
+        if _is_there(source, datasets, root):
             continue
+        for folder in {file.partition("/")[0] for file in source.provides if "/" in file}:
+            if is_rebuilt(root / folder):
+                raise FetchError(f"{root / folder} holds a rebuilt set: move it away before fetching the official one")
         downloads.mkdir(parents=True, exist_ok=True)
         lock = downloads / f"{source.file}.lock"
         with filelock.FileLock(lock):
-            if not _is_there(source, root):  # another process may have fetched it while we waited
+            if not _is_there(source, datasets, root):  # another process may have fetched it while we waited
                 _install(source, _download(source, downloads, name, root, on_progress, timeout), root)
         lock.unlink(missing_ok=True)
         with suppress(OSError):  # not empty: another download is kept there
@@ -75,8 +80,13 @@ def sources_of(name: str) -> tuple[Source, ...]:
     raise ValueError(f"{name} needs no files: it is embedded or made from what you have")
 
 
-def _is_there(source: Source, root: Path) -> bool:
-    return all((root / f).is_dir() if f.endswith("/") else (root / f).is_file() for f in source.provides)
+def _is_there(source: Source, datasets: list[str], root: Path) -> bool:
+    """Whether what a source provides is there, and nothing that it would bring is missing from the datasets."""
+    if not all(is_present(root / file, folder=file.endswith("/")) for file in source.provides):
+        return False
+    own = {file.partition("/")[0] for file in source.provides}
+    missing = [file for dataset in datasets for file in missing_files(dataset, root)]
+    return not any(file.partition("/")[0] in own for file in missing)
 
 
 def _layout(name: str) -> str:

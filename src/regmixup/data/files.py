@@ -15,8 +15,13 @@ class MissingDataError(ValueError):
 
 
 def missing_files(name: str, root: Path) -> list[str]:
-    """Those of a dataset's files that are not under the root; names of folders end in a slash."""
-    return [f for f in expected_files(name) if not ((root / f).is_dir() if f.endswith("/") else (root / f).is_file())]
+    """Those of a dataset's files that are not under the root; names of folders, which must not be empty, end in /."""
+    return [f for f in expected_files(name) if not is_present(root / f, folder=f.endswith("/"))]
+
+
+def is_present(path: Path, *, folder: bool) -> bool:
+    """Whether a file is there, or a folder with something in it."""
+    return path.is_dir() and any(path.iterdir()) if folder else path.is_file()
 
 
 def check_files(name: str, root: Path) -> None:

@@ -10,11 +10,11 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from regmixup.data.decode import EXTENSIONS, decode_all, open_rgb
 from regmixup.data.images import ImageSet
+from regmixup.data.transforms import EvalTransform
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,10 @@ def decode(folder_set: FolderSet, *, resize: int = 256, crop: int = 224) -> Imag
 
     For a set that does not fit, see `chunks`.
     """
-    from torchvision.transforms import functional
-
-    def transform(path: str | Path) -> Image.Image:
-        return functional.center_crop(functional.resize(open_rgb(path), resize), [crop, crop])
-
+    transform = EvalTransform(size=crop, resize=resize).build()
     info = {**folder_set.info, "resize": str(resize), "crop": str(crop)}
-    return ImageSet(
-        decode_all(folder_set.paths, transform), folder_set.labels, folder_set.classes, folder_set.name, info
-    )
+    images = decode_all(folder_set.paths, lambda path: transform(open_rgb(path)))
+    return ImageSet(images, folder_set.labels, folder_set.classes, folder_set.name, info)
 
 
 def chunks(folder_set: FolderSet, *, size: int = 1000, resize: int = 256, crop: int = 224) -> Iterator[ImageSet]:
@@ -118,7 +113,7 @@ def from_class_folders(
 def load_folder(name: str, root: Path) -> FolderSet:
     """`folder:PATH`: every subfolder of PATH is a class, in sorted order. PATH may be relative to the root."""
     folder = Path(name.removeprefix("folder:")).expanduser()
-    folder = folder if folder.is_dir() else root / folder
+    folder = (folder if folder.is_dir() else root / folder).absolute()
     if not folder.is_dir():
         raise ValueError(f"{name}: expected a folder with one subfolder of images per class, found no folder {folder}")
     classes = class_folders(folder)

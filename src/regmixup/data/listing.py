@@ -61,7 +61,8 @@ def present(root: str | Path | None = None, *, compute: bool = True) -> list[Pre
             continue
         item = _examine(name, datasets, root)
         found.append(item)
-        fresh[name] = {"state": state, "present": asdict(item)}
+        if not item.problem:  # what repairs a problem may lie outside the files looked at
+            fresh[name] = {"state": state, "present": asdict(item)}
     if fresh != cache and compute:
         with suppress(OSError):  # a root that cannot be written to is listed all the same
             write_json(root / CACHE, fresh)

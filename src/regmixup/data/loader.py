@@ -32,7 +32,8 @@ def epoch_batches(
     """The image indices of each batch of an epoch: a permutation from (seed, epoch), cut, the partial batch kept.
 
     With several ranks every global batch is dealt out in turn, so the shards of a batch never overlap, their sizes
-    differ by at most one, and together they are the batch that a single process would see.
+    differ by at most one, and together they are the batch that a single process would see. A last batch of fewer
+    images than ranks leaves some ranks an empty one.
 
     >>> [batch.tolist() for batch in epoch_batches(5, 2, seed=0, epoch=0, shuffle=False)]
     [[0, 1], [2, 3], [4]]

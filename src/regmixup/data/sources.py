@@ -37,7 +37,7 @@ def _svhn(split: str) -> Source:
 
 
 def _cifar(file: str, md5: str, provides: tuple[str, ...]) -> Source:
-    # The mirror first: the official host has become so slow that it takes an hour, but it does not fail.
+    # The mirror first: the official host is slow, but it does not fail.
     urls = (f"{_CIFAR_MIRROR}/{file}?download=1", f"{_CIFAR}/{file}")
     return Source(file, urls, f"md5:{md5}", provides, "tar")
 

@@ -3,59 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.functional import pil_to_tensor
 
 from regmixup.config import check_count
 from regmixup.data.decode import open_rgb
 from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
+from regmixup.data.transforms import EvalTransform, TrainTransform
 from regmixup.types import Batch
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainTransform:
-    """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; Pillow image in, uint8 out.
-
-    size: side of the square crop. scale and ratio: area and aspect of the crop relative to the image.
-    jitter: strength of brightness, contrast and saturation changes; 0 for none.
-    """
-
-    size: int = 224
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
-    jitter: float = 0.4
-
-    def build(self) -> Any:
-        """The torchvision transform."""
-        from torchvision.transforms import v2
-
-        steps: list[Any] = [
-            v2.RandomResizedCrop(self.size, scale=self.scale, ratio=self.ratio, antialias=True),
-            v2.RandomHorizontalFlip(self.flip),
-        ]
-        if self.jitter:
-            steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
-        return v2.Compose([*steps, v2.PILToTensor()])
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalTransform:
-    """Resize the short side to `resize` with antialiasing, then cut the central `size` square."""
-
-    size: int = 224
-    resize: int = 256
-
-    def build(self) -> Any:
-        """The torchvision transform."""
-        from torchvision.transforms import v2
-
-        return v2.Compose([v2.Resize(self.resize, antialias=True), v2.CenterCrop(self.size), v2.PILToTensor()])
 
 
 class _Samples(Dataset[tuple[Tensor, int]]):
@@ -65,7 +24,7 @@ class _Samples(Dataset[tuple[Tensor, int]]):
         self, paths: Sequence[str], labels: Tensor, transform: TrainTransform | EvalTransform, seed: int
     ) -> None:
         self.paths, self.labels, self.seed = list(paths), labels, seed
-        self.transform = transform.build()
+        self.transform, self.size = transform.build(), transform.size
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -76,7 +35,8 @@ class _Samples(Dataset[tuple[Tensor, int]]):
         state = torch.default_generator.get_state()
         try:
             torch.default_generator.manual_seed(seed_for(self.seed, "transform", epoch, index))
-            return self.transform(open_rgb(self.paths[index])), int(self.labels[index])
+            image = self.transform(open_rgb(self.paths[index]))
+            return pil_to_tensor(image), int(self.labels[index])
         finally:
             torch.default_generator.set_state(state)
 
@@ -125,6 +85,8 @@ class StreamingLoader:
             self.num_images, self.batch_size, self.seed, epoch, shuffle=self.shuffle, rank=self.rank, world=self.world
         )[start:]
         pin = self.device.type == "cuda"
+        empty = [batch for batch in batches if not len(batch)]  # only a last batch of fewer images than ranks
+        batches = batches[: len(batches) - len(empty)]
         loader = DataLoader(
             self.samples,
             batch_sampler=[[(epoch, int(index)) for index in batch] for batch in batches],
@@ -135,3 +97,7 @@ class StreamingLoader:
         )
         for x, y in loader:
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
+        for _ in empty:
+            side = self.samples.size
+            x = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.device)
+            yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))

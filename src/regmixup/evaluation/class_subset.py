@@ -58,9 +58,11 @@ def restrict_predictions(predictions: Predictions) -> Predictions:
     if "class_subset" not in predictions.info:
         return predictions
     subset = subset_of(predictions.info)
+    probs = None if predictions.probs is None else restrict(predictions.probs, subset)
     return Predictions(
         restrict(predictions.logits, subset),
         restrict_labels(predictions.labels, subset),
+        probs=None if probs is None else probs / probs.sum(dim=1, keepdim=True),
         dataset=f"{predictions.dataset} ({len(subset)} classes)",
         info={key: value for key, value in predictions.info.items() if key != "class_subset"},
     )

@@ -48,11 +48,11 @@ def evaluate(
                 "they cannot come from one model"
             )
     scaling = TemperatureScaling().fit(validation.logits, validation.labels) if validation is not None else None
-    rows = _classification(test, replace(row, dataset=test.dataset), scaling)
+    subject = restrict_predictions(test) if class_subset else test
+    named = replace(row, dataset=_named(subject))
+    rows = _classification(subject, named, scaling)
     if scaling is not None:
-        rows.append(
-            replace(row, dataset=test.dataset, posthoc="temperature", metric="temperature", value=scaling.temperature)
-        )
+        rows.append(replace(named, posthoc="temperature", metric="temperature", value=scaling.temperature))
     rows += _shift([restrict_predictions(p) if class_subset else p for p in shift], row, scaling)
     for other in ood:
         if class_subset and "class_subset" in other.info:

@@ -14,7 +14,7 @@ from regmixup.report.terminal import render
 
 def main_table(results: Results) -> RichTable:
     """A study's first table, for the terminal."""
-    table = tabulate(results.rows, main_columns(results.rows, results.test, results.ood))
+    table = tabulate(results.rows, main_columns(results.rows))
     seeds = len(results.study["seeds"])
     validation = results.study["evaluate"]["validation"]
     caption = f"percent, mean ± std over n = {seeds} seeds, best in bold; T fitted on {validation}"

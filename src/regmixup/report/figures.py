@@ -30,6 +30,10 @@ _STYLE: Any = {
 }
 
 
+def _colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]
+
+
 def _panels(rows: int, columns: int, *, width: float, height: float, share: bool = True) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     axes = figure.subplots(rows, columns, sharex=share, sharey=share, squeeze=False)
@@ -113,7 +117,7 @@ def score_histograms(scores: Mapping[str, Mapping[str, np.ndarray]], names: Mapp
                 filled: Any = {"histtype": "stepfilled", "alpha": 0.35}
                 outline: Any = {"histtype": "step", "linewidth": 1.5}
                 style = filled if index == 0 else outline
-                axis.hist(values, bins=bins.tolist(), weights=weights, color=COLOURS[index], label=dataset, **style)
+                axis.hist(values, bins=bins.tolist(), weights=weights, color=_colour(index), label=dataset, **style)
             axis.set(title=method, xlabel=names[method].replace("_", "-"), yscale="log", ylim=(1e-4, 1.5))
         axes[0].set_ylabel("share of samples")
         axes[0].legend(frameon=False, fontsize=8)
@@ -131,7 +135,7 @@ def beta_densities(alphas: Mapping[str, float]) -> str:
             density = beta.pdf(grid, alpha, alpha)
             low, high = beta.ppf([0.1, 0.9], alpha, alpha)
             inside = (grid >= low) & (grid <= high)
-            colour = COLOURS[index + 1]
+            colour = _colour(index + 1)
             axis.plot(grid, density, color=colour)
             axis.fill_between(grid[inside], density[inside], color=colour, alpha=0.3, linewidth=0)
             axis.set(title=f"{method}: Beta({alpha:g}, {alpha:g})", xlabel="λ", xlim=(0, 1))
@@ -156,9 +160,9 @@ def severity_curves(curves: Mapping[str, Mapping[str, Sequence[tuple[float, floa
                 mean = np.array([point[0] for point in points])
                 std = np.nan_to_num(np.array([point[1] for point in points]))
                 severity = np.arange(1, len(points) + 1)
-                axis.plot(severity, 100 * mean, color=COLOURS[index], marker="o", markersize=3, label=method)
+                axis.plot(severity, 100 * mean, color=_colour(index), marker="o", markersize=3, label=method)
                 axis.fill_between(
-                    severity, 100 * (mean - std), 100 * (mean + std), color=COLOURS[index], alpha=0.15, linewidth=0
+                    severity, 100 * (mean - std), 100 * (mean + std), color=_colour(index), alpha=0.15, linewidth=0
                 )
             axis.set(title=corruption.replace("_", " "), xlabel="severity", xticks=[1, 2, 3, 4, 5])
             axis.title.set_fontsize(9)

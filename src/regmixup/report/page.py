@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -35,7 +36,7 @@ def write_page(results: Results) -> Path:
 def render(results: Results) -> str:
     """The whole page."""
     seeds = len(results.study["seeds"])
-    table = tabulate(results.rows, main_columns(results.rows, results.test, results.ood))
+    table = tabulate(results.rows, main_columns(results.rows))
     return _TEMPLATE.substitute(
         title=escape(results.study["title"]),
         summary=escape(
@@ -128,9 +129,10 @@ def _severity_curves(results: Results) -> dict[str, dict[str, Sequence[tuple[flo
     pairs = dict.fromkeys(
         (r.dataset, r.corruption) for r in results.rows if r.severity is not None and r.corruption != MEAN
     )
+    several = len({family for family, _ in pairs}) > 1
     return {
-        corruption: {
-            method: [(cell.mean, cell.std) for cell in cells if cell is not None]
+        f"{family} {corruption}" if several else corruption: {
+            method: [(cell.mean, cell.std) if cell is not None else (math.nan, math.nan) for cell in cells]
             for method, cells in tabulate(results.rows, shift_columns(family, corruption)).lines.items()
         }
         for family, corruption in pairs
@@ -152,7 +154,7 @@ def _score_tables(results: Results) -> str:
         return "<p>This study has no OOD sets.</p>"
     tables = []
     for score in SCORES:
-        table = tabulate(results.rows, score_columns(score, results.ood))
+        table = tabulate(results.rows, score_columns(results.rows, score))
         tables.append(f"<div><h3>{escape(score.replace('_', '-'))}</h3>{_table(table)}</div>")
     return f'<div class="grid">{"".join(tables)}</div>'
 

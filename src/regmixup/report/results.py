@@ -38,7 +38,8 @@ class Results:
 
     @property
     def methods(self) -> list[str]:
-        return list(self.study["methods"])
+        """The methods with at least one finished run."""
+        return list(dict.fromkeys(run["method"] for run in self.study["runs"]))
 
     @property
     def test(self) -> str:

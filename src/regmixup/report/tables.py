@@ -91,8 +91,14 @@ def _best(cells: Sequence[Cell | None], column: Column) -> list[bool]:
     return [cell is not None and float(cell.shown) == top for cell in cells]
 
 
-def main_columns(rows: Sequence[Row], test: str, ood: Sequence[str]) -> list[Column]:
+def ood_sets(rows: Sequence[Row]) -> list[str]:
+    """The OOD sets as the rows name them, "(rebuilt)" and the like included."""
+    return list(dict.fromkeys(row.dataset for row in rows if row.metric == "auroc"))
+
+
+def main_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
+    test = next((row.dataset for row in rows if row.metric == "accuracy" and not row.corruption), "")
 
     def on(dataset: str, metric: str, posthoc: str = "none", corruption: str = "") -> Callable[[Row], bool]:
         return lambda r: (r.dataset, r.metric, r.posthoc, r.corruption) == (dataset, metric, posthoc, corruption)
@@ -103,7 +109,7 @@ def main_columns(rows: Sequence[Row], test: str, ood: Sequence[str]) -> list[Col
     shifted = list(dict.fromkeys(r.dataset for r in rows if r.corruption == MEAN))
     columns = [Column("accuracy", on(test, "accuracy"))]
     columns += [Column(f"accuracy {family}", on(family, "accuracy", corruption=MEAN)) for family in shifted]
-    columns += [Column(f"AUROC {name.removesuffix('/test')}", detected(name)) for name in ood]
+    columns += [Column(f"AUROC {name.removesuffix('/test')}", detected(name)) for name in ood_sets(rows)]
     for metric, title in (("ece", "ECE"), ("adaptive_ece", "AdaECE")):
         columns.append(Column(title, on(test, metric), higher_is_better=False))
         columns.append(Column(f"{title} + T", on(test, metric, "temperature"), higher_is_better=False))
@@ -111,13 +117,13 @@ def main_columns(rows: Sequence[Row], test: str, ood: Sequence[str]) -> list[Col
     return [*columns, Column("T", temperature, higher_is_better=None, percent=False)]
 
 
-def score_columns(score: str, ood: Sequence[str]) -> list[Column]:
+def score_columns(rows: Sequence[Row], score: str) -> list[Column]:
     """AUROC of one score on every OOD set."""
 
     def detected(dataset: str) -> Callable[[Row], bool]:
         return lambda r: (r.dataset, r.metric, r.score) == (dataset, "auroc", score)
 
-    return [Column(name.removesuffix("/test"), detected(name)) for name in ood]
+    return [Column(name.removesuffix("/test"), detected(name)) for name in ood_sets(rows)]
 
 
 def shift_columns(family: str, corruption: str) -> list[Column]:

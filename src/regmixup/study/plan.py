@@ -31,6 +31,11 @@ class Evaluation:
     def __post_init__(self) -> None:
         for name in self.datasets():
             check_dataset(name)
+        for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):
+            if len(set(names)) != len(names):
+                raise ValueError(f"{what} must name each dataset once, got {', '.join(names)}")
+        if self.profile and not self.profile.startswith("path:"):
+            raise ValueError(f"profile must be a `path:` set such as path:{self.test}, got {self.profile!r}")
 
     def shift_sets(self) -> list[str]:
         return [name for entry in self.shift for name in (FAMILIES[entry].names if entry in FAMILIES else [entry])]
@@ -61,6 +66,9 @@ class Study:
         recipes.get(self.recipe)
         for name in self.methods:
             methods.get(name)
+        for name in ("seed", "objective"):
+            if name in self.train:
+                raise ValueError(f"{name} cannot stand under [train]: a study names its seeds and methods")
         for what in ("methods", "seeds"):
             values = getattr(self, what)
             if not values or len(set(values)) != len(values):

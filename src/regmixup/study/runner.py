@@ -13,7 +13,7 @@ from regmixup.evaluation.evaluate import evaluate
 from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
 from regmixup.study.plan import Study
-from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.training.config import choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
 from regmixup.training.run import Run
 from regmixup.types import Row
@@ -38,6 +38,7 @@ def run_study(
     *,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
+    workers: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it."""
@@ -48,30 +49,19 @@ def run_study(
         entries = []
         for method, config in study.runs():
             config = resolve(config, device)
-            run = _train(method, config, runs, root, device, progress)
+            label = f"{method} seed {config.seed}"
+            if progress is not None:
+                progress.begin(label, config.epochs)
+            on_epoch = progress.epoch if progress is not None else None
+            run = train(config, runs, root=root, device=device, workers=workers, on_epoch=on_epoch)
+            if progress is not None:
+                progress.end(label, describe(run.history()[-1]))
             rows += _evaluate(study, method, run, root, device)
             entries.append({"method": method, "seed": config.seed, "folder": run.folder.name})
-        write_rows(folder / "rows.csv", rows)
-        write_json(folder / "study.json", {**encode(study), "runs": entries})
+            # After every run, so that a study that stops half-way has a table of what is done.
+            write_json(folder / "study.json", {**encode(study), "runs": entries})
+            write_rows(folder / "rows.csv", rows)
     return folder
-
-
-def _train(
-    method: str,
-    config: TrainConfig,
-    runs: str | Path,
-    root: str | Path | None,
-    device: torch.device,
-    progress: Progress | None,
-) -> Run:
-    label = f"{method} seed {config.seed}"
-    if progress is not None:
-        progress.begin(label, config.epochs)
-    run = train(config, runs, root=root, device=device, on_epoch=progress.epoch if progress is not None else None)
-    if progress is not None:
-        last = run.history()[-1]
-        progress.end(label, describe(last))
-    return run
 
 
 def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, device: torch.device) -> list[Row]:

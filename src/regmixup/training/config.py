@@ -37,7 +37,8 @@ class TrainConfig(Recipe):
     @property
     def name(self) -> str:
         """What the run's folder is called: readable, and unique by the configuration's fingerprint."""
-        objective = next(name for name, cls in OBJECTIVES.items() if cls is type(self.objective))
+        own = type(self.objective)
+        objective = next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())
         dataset = self.train_set.replace("/", "-").replace(":", "-")
         return f"{objective}-{dataset}-{self.network}-s{self.seed}-{fingerprint(self)[:12]}"
 

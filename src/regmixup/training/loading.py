@@ -7,7 +7,8 @@ import torch
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import Loader, ResidentLoader
-from regmixup.data.streaming import StreamingLoader, TrainTransform
+from regmixup.data.streaming import StreamingLoader
+from regmixup.data.transforms import TrainTransform
 from regmixup.training.config import TrainConfig
 
 

@@ -6,6 +6,8 @@ dropout. A checkpoint is therefore the weights, the momentum and the number of e
 
 from __future__ import annotations
 
+import math
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,22 +39,25 @@ def train(
     *,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
-    workers: int = 4,
+    workers: int | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Run:
     """Train, or go on from the last epoch, or return at once if the run is finished.
 
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
-    workers: processes that decode image files; they do not change the result.
+    workers: processes that decode image files, default one per core and at most 4; they do not change the result.
     on_epoch: called after every epoch with its record, for progress displays.
     """
     device = choose_device(device)
     config = resolve(config, device)
     run = Run(Path(runs) / config.name, config)
     if run.finished:
+        _check_same_folder(run, root)
         return run
-    with run.owned(), torch.random.fork_rng():
+    # fork_rng would otherwise start every accelerator of the machine.
+    seeded = [] if device.type == "cpu" else [device]
+    with run.owned(), torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"):
         dataset = data.load(config.train_set, root=root)
         torch.manual_seed(seed_for(config.seed, "init"))
         shape = input_shape(dataset, config)
@@ -66,7 +71,7 @@ def train(
             nesterov=config.nesterov and config.momentum > 0,
             weight_decay=config.weight_decay,
         )
-        loader = make_loader(dataset, config, device, workers)
+        loader = make_loader(dataset, config, device, workers if workers is not None else min(4, os.cpu_count() or 1))
         done = 0
         if run.checkpoint.exists():
             done = load_checkpoint(run.checkpoint, model, optimizer, fingerprint=run.fingerprint)
@@ -94,7 +99,7 @@ def train_epoch(
     draws = generator_for(config.seed, "draw", epoch)
     device = loader.device
     totals: dict[str, torch.Tensor] = {}
-    seen = {"images": 0, "clean": 0}
+    counts: dict[str, int] = {}
     for step, batch in enumerate(loader.epoch(epoch)):
         for group in optimizer.param_groups:
             group["lr"] = config.lr_at(epoch + step / len(loader))
@@ -106,20 +111,31 @@ def train_epoch(
         optimizer.step()
 
         count = len(batch.x)
-        seen["images"] += count
         sums = {"loss": out.loss.detach() * count, **{name: value * count for name, value in out.parts.items()}}
         if out.logits is not None:
-            seen["clean"] += count
-            sums["correct"] = (out.logits.detach().argmax(dim=1) == batch.y).sum()
+            sums["train_accuracy"] = (out.logits.detach().argmax(dim=1) == batch.y).sum()
         for name, value in sums.items():
-            totals[name] = totals.get(name, 0) + value.double()
-    correct = totals.pop("correct", None)
-    record = {name: float(value) / seen["images"] for name, value in totals.items()}
-    if not torch.isfinite(torch.tensor(record["loss"])):
+            totals[name] = totals.get(name, 0) + (value.float() if device.type == "mps" else value.double())
+            counts[name] = counts.get(name, 0) + count
+    # A part that only some steps have, as under Alternate, is averaged over those.
+    record = {name: float(value) / counts[name] for name, value in totals.items()}
+    if not math.isfinite(record["loss"]):
+        kept = f"; the checkpoint still holds epoch {epoch}" if epoch else ""
         raise DivergedError(
-            f"the loss became {record['loss']} in epoch {epoch + 1}; the checkpoint still holds epoch {epoch}. "
+            f"the loss became {record['loss']} in epoch {epoch + 1}{kept}. "
             f"A smaller lr (now {config.lr:g}) or some warm-up usually helps"
         )
-    if correct is not None:
-        record["train_accuracy"] = float(correct) / seen["clean"]
     return record
+
+
+def _check_same_folder(run: Run, root: str | Path | None) -> None:
+    """A folder is named by its path, so its files may have changed since a run was trained on them."""
+    name = run.config.train_set
+    if not name.startswith("folder:"):
+        return
+    recorded, found = run.provenance()["data"][name], data.load(name, root=root).fingerprint
+    if recorded != found:
+        raise ValueError(
+            f"{name} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, now {found[:12]}): "
+            "delete the run folder to train again"
+        )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
@@ -109,12 +110,19 @@ class Run:
         self, datasets: list[str], *, root: str | Path | None = None, device: str | torch.device | None = None
     ) -> list[Predictions]:
         """`predict` for several datasets with one load of the model, and none if all are stored."""
-        missing = [name for name in datasets if not self.predictions_path(name).exists()]
+        missing = [name for name in datasets if not self._is_stored(name, root)]
         if missing:
             model = self.model(device=device)
             for name in missing:
                 predictions.save(self._predict(model, name, root), self.predictions_path(name))
         return [predictions.load(self.predictions_path(name)) for name in datasets]
+
+    def _is_stored(self, name: str, root: str | Path | None) -> bool:
+        """Whether predictions are stored; those of a folder only as long as its files are the same."""
+        path = self.predictions_path(name)
+        if not path.exists() or not name.startswith("folder:"):
+            return path.exists()
+        return predictions.load(path).info.get("data") == data.load(name, root=root).fingerprint
 
     def _predict(self, model: Classifier, name: str, root: str | Path | None) -> Predictions:
         """Image files are brought to the size the network was trained on; images in memory must have it."""
@@ -126,6 +134,7 @@ class Run:
             parts = chunks(source, resize=round(crop * 256 / 224), crop=crop)
         else:
             parts = iter([source])
+        own = _labels_among(source.classes, self.provenance()["classes"])
         found = []
         for part in parts:
             images = part.images
@@ -134,5 +143,21 @@ class Run:
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
                 raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
-            found.append(predictions.predict(model, images, part.labels, dataset=name, info=info))
+            # Features of a shifted set's many subsets would take gigabytes; nothing is fitted on them.
+            features = not name.partition("/")[0].endswith("-c")
+            found.append(
+                predictions.predict(model, images, own[part.labels], dataset=name, features=features, info=info)
+            )
         return predictions.join(found)
+
+
+def _labels_among(classes: tuple[str, ...], known: list[str]) -> Tensor:
+    """For each class of a dataset its label among the model's classes, by name; -1 for one that the model never saw.
+
+    Where no name is shared, equally many classes are taken to be the same ones in the same order.
+    """
+    position = {name: label for label, name in enumerate(known)}
+    labels = torch.tensor([position.get(name, -1) for name in classes])
+    if int(labels.max()) < 0 and len(classes) == len(known):
+        return torch.arange(len(classes))
+    return labels

@@ -34,6 +34,8 @@ class StudyVerb:
     """Folder with the datasets' official files; embedded datasets need none."""
     device: str | None = None
     """For example cpu or cuda:0; default: the accelerator if there is one."""
+    workers: int | None = None
+    """Processes that decode image files; default: one per core, at most 4. Datasets in memory need none."""
     dry_run: Switch = False
     """Print the runs and whether they are done, and do nothing."""
 
@@ -51,7 +53,9 @@ def main(args: Sequence[str]) -> None:
         return
     console = Console()
     with LiveProgress(console, total=len(plan)) as progress:
-        folder = run_study(study, verb.runs, root=verb.root, device=verb.device, progress=progress)
+        folder = run_study(
+            study, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, progress=progress
+        )
     table, page = report(folder)
     console.print(table)
     print(f"rows    {folder / 'rows.csv'}\nreport  {page}")

@@ -43,6 +43,8 @@ class TrainVerb:
     """Folder with the datasets' official files; embedded datasets need none."""
     device: str | None = None
     """For example cpu or cuda:0; default: the accelerator if there is one."""
+    workers: int | None = None
+    """Processes that decode image files; default: one per core, at most 4. Datasets in memory need none."""
     dry_run: Switch = False
     """Print the resolved configuration as JSON, and do nothing."""
 
@@ -60,7 +62,9 @@ def main(args: Sequence[str]) -> None:
         return
     with LiveProgress(Console(), total=1) as progress:
         progress.begin(f"{method} seed {config.seed}", config.epochs)
-        run = train(config, verb.runs, root=verb.root, device=verb.device, on_epoch=progress.epoch)
+        run = train(
+            config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, on_epoch=progress.epoch
+        )
     print(f"epoch {config.epochs}: {describe(run.history()[-1])}\nrun  {run.folder}")
 
 
