@@ -114,7 +114,20 @@ def _decode(value: Any, hint: Any, where: str) -> Any:
             return decode(option, value, where)  # type: ignore[arg-type]
         if get_origin(option) is tuple and isinstance(value, list):
             return tuple(_decode(v, get_args(option)[0], where) for v in value)
+    _check_type(value, hint, where)
     return value
+
+
+def _check_type(value: Any, hint: Any, where: str) -> None:
+    """Text, numbers and switches must be what the field declares; richer types check themselves."""
+    fits = {
+        str: lambda: isinstance(value, str),
+        bool: lambda: isinstance(value, bool),
+        int: lambda: _is_number(value) and isinstance(value, numbers.Integral),
+        float: lambda: _is_number(value),
+    }
+    if hint in fits and not fits[hint]():
+        raise ValueError(f"{where} must be {hint.__name__}, got {value!r}")
 
 
 def _family(base: type[T]) -> list[type[T]]:

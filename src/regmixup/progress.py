@@ -49,7 +49,7 @@ class LiveProgress:
 
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch has ended."""
-        self.bars.update(self.epochs, completed=record["epoch"], note=describe(record))
+        self.bars.update(self.epochs, completed=record["epoch"], note=describe([record]))
 
     def end(self, label: str, note: str) -> None:
         """A run has ended."""
@@ -59,12 +59,15 @@ class LiveProgress:
         self.console.print(f"[{self.done}/{self.total}] {label}: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
-def describe(record: dict[str, Any]) -> str:
-    """The numbers of an epoch, in a line.
+def describe(history: list[dict[str, Any]]) -> str:
+    """The numbers of the last epoch, in a line.
 
-    >>> describe({"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0})
+    >>> describe([{"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0}])
     'loss 0.500, clean 0.250, mixed 0.750, train accuracy 98.0 %'
     """
+    if not history:
+        return "finished, without a history"
+    record = history[-1]
     parts = [f"{name} {record[name]:.3f}" for name in record if name not in ("epoch", "seconds", "train_accuracy")]
     if "train_accuracy" in record:
         parts.append(f"train accuracy {100 * record['train_accuracy']:.1f} %")

@@ -54,6 +54,14 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"cannot read {path}: {error}") from error
 
 
+def read_table(path: Path) -> dict[str, Any]:
+    """Read a JSON object, with an error that names the file."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
+    return value
+
+
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Rows as CSV, atomically. Floats are written so that they read back bit for bit; None is empty."""
     names = [f.name for f in fields(Row)]

@@ -1,11 +1,13 @@
 """The page: complete, self-contained, and made of what was measured."""
 
+import io
 import re
 from html.parser import HTMLParser
 
 import pytest
+from rich.console import Console
 
-from regmixup.report.build import report
+from regmixup.report.build import main_table, report
 from regmixup.report.page import render
 from regmixup.report.results import Results
 
@@ -95,3 +97,17 @@ def test_a_damaged_rows_file_is_named(results, tmp_path):
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"rows\.csv"):
         Results.open(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"title": "x"}', "{"])
+def test_a_damaged_study_file_is_named(results, tmp_path, content):
+    (tmp_path / "rows.csv").write_bytes((results.folder / "rows.csv").read_bytes())
+    (tmp_path / "study.json").write_text(content)
+    with pytest.raises(ValueError, match=r"study\.json"):
+        Results.open(tmp_path)
+
+
+def test_square_brackets_in_a_title_are_not_markup(results):
+    console = Console(file=io.StringIO(), width=100)
+    console.print(main_table(Results(results.folder, {**results.study, "title": "a [/nope] b"}, results.rows)))
+    assert "a [/nope] b" in console.file.getvalue()

@@ -48,6 +48,8 @@ def test_a_family_stands_for_all_of_its_sets():
         ('"photographs/test"', '"photographs/test", "photographs/test"', "ood must name each dataset once"),
         ('title = "Mini"', "title = ", "cannot read study"),
         ('title = "Mini"', "", "title"),
+        ('title = "Mini"', "title = 3", "title must be str, got 3"),
+        ("seeds = [0, 1]", 'seeds = ["0"]', "seeds must be int, got '0'"),
     ],
 )
 def test_a_wrong_study_file_is_explained(tmp_path, old, new, message):

@@ -246,3 +246,19 @@ def test_features_of_shifted_sets_are_not_stored(tmp_path):
     run = rm.train(config(epochs=1), tmp_path)
     assert run.predict("digits-c/contrast/1").features is None
     assert run.predict("digits/test").features is not None
+
+
+@pytest.mark.parametrize("content", ["[1, 2]\n", "{\n", '{"epoch": 1}\n', '{"epoch": 1, "loss": "x"}\n'])
+def test_a_damaged_history_is_named_and_the_way_out_told(tmp_path, content):
+    run = rm.train(config(epochs=1), tmp_path)
+    (run.folder / "history.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=r"history\.jsonl is damaged .*; delete it"):
+        run.history()
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{}", "{"])
+def test_a_damaged_provenance_is_named(tmp_path, content):
+    run = rm.train(config(epochs=1), tmp_path)
+    (run.folder / "provenance.json").write_text(content)
+    with pytest.raises(ValueError, match=r"provenance\.json"):
+        run.model()

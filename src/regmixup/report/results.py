@@ -15,7 +15,7 @@ from regmixup.evaluation.calibration import Reliability, reliability
 from regmixup.evaluation.entropy_profile import EntropyProfile, entropy_profile
 from regmixup.evaluation.scores import SCORES
 from regmixup.report.tables import paper_score
-from regmixup.storage import read_json, read_rows
+from regmixup.storage import read_rows, read_table
 from regmixup.types import Predictions, Row
 
 
@@ -34,7 +34,11 @@ class Results:
         for name in ("study.json", "rows.csv"):
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is not the folder of a finished study: it has no {name}")
-        return cls(folder, read_json(folder / "study.json"), read_rows(folder / "rows.csv"))
+        study = read_table(folder / "study.json")
+        wanted = {"title", "about", "recipe", "seeds", "evaluate", "runs"}
+        if not wanted <= study.keys():
+            raise ValueError(f"{folder / 'study.json'} is damaged: it lacks {', '.join(sorted(wanted - study.keys()))}")
+        return cls(folder, study, read_rows(folder / "rows.csv"))
 
     @property
     def methods(self) -> list[str]:
@@ -55,7 +59,7 @@ class Results:
 
     def run_json(self, method: str, name: str) -> list[dict[str, Any]]:
         """A JSON file of each of a method's runs."""
-        return [read_json(folder / name) for folder in self.run_folders(method)]
+        return [read_table(folder / name) for folder in self.run_folders(method)]
 
     def predictions(self, method: str, dataset: str) -> list[Predictions]:
         """Stored predictions, one per seed."""

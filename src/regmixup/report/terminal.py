@@ -11,7 +11,9 @@ from regmixup.report.tables import Table
 
 def render(table: Table, *, title: str, caption: str = "") -> RichTable:
     """A rich table: one line per quantity, one column per method, so that it fits a narrow terminal; best in bold."""
-    grid = RichTable(title=title, caption=caption or None, box=box.SIMPLE_HEAD, title_style="bold", pad_edge=False)
+    # Text, not str: square brackets in a title are not markup.
+    below = Text(caption) if caption else None
+    grid = RichTable(title=Text(title, "bold"), caption=below, box=box.SIMPLE_HEAD, pad_edge=False)
     grid.add_column("", no_wrap=True)
     for method in table.lines:
         grid.add_column(method, justify="right", no_wrap=True)

@@ -55,7 +55,7 @@ def run_study(
             on_epoch = progress.epoch if progress is not None else None
             run = train(config, runs, root=root, device=device, workers=workers, on_epoch=on_epoch)
             if progress is not None:
-                progress.end(label, describe(run.history()[-1]))
+                progress.end(label, describe(run.history()))
             rows += _evaluate(study, method, run, root, device)
             entries.append({"method": method, "seed": config.seed, "folder": run.folder.name})
             # After every run, so that a study that stops half-way has a table of what is done.

@@ -16,7 +16,7 @@ from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
 from regmixup.data.folders import FolderSet, chunks
 from regmixup.networks.contract import Classifier
-from regmixup.storage import owning, read_json, write_json, write_text
+from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.checkpoint import load_checkpoint
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.types import Predictions
@@ -67,7 +67,14 @@ class Run:
     def history(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""
         path = self.folder / "history.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        try:
+            records = [json.loads(line) for line in lines]
+            if not all(isinstance(v, int | float) for record in records for v in (record["epoch"], record["loss"])):
+                raise ValueError("epoch and loss must be numbers")
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is damaged ({error}); delete it, the weights do not need it") from error
+        return records
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replace the history."""
@@ -87,7 +94,11 @@ class Run:
         """What a finished run recorded about itself: versions, device, data, the shape of its input, its classes."""
         if not self.finished:
             raise ValueError(f"{self.folder} is not finished: train it to the end before using its model")
-        return read_json(self.folder / "provenance.json")
+        path = self.folder / "provenance.json"
+        record = read_table(path)
+        if not {"classes", "input", "data"} <= record.keys():
+            raise ValueError(f"{path} is damaged: it must name classes, input and data, found {', '.join(record)}")
+        return record
 
     def model(self, *, device: str | torch.device | None = None) -> Classifier:
         """The trained network, in evaluation mode. Needs no dataset."""

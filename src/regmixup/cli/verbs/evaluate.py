@@ -9,6 +9,7 @@ from pathlib import Path
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from regmixup import predictions
 from regmixup.cli.parsing import parse
@@ -67,8 +68,8 @@ def _table(rows: list[Row]) -> Table:
     for row in rows:
         percent = row.metric not in ("nll", "brier", "temperature")
         table.add_row(
-            row.dataset,
-            row.corruption,
+            Text(row.dataset),
+            Text(row.corruption),
             "" if row.severity is None else str(row.severity),
             "" if row.score else row.posthoc,
             row.score,

@@ -65,7 +65,7 @@ def main(args: Sequence[str]) -> None:
         run = train(
             config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, on_epoch=progress.epoch
         )
-    print(f"epoch {config.epochs}: {describe(run.history()[-1])}\nrun  {run.folder}")
+    print(f"epoch {config.epochs}: {describe(run.history())}\nrun  {run.folder}")
 
 
 def _value_of(flag: str, args: Sequence[str], default: str) -> str:
