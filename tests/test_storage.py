@@ -219,3 +219,15 @@ class TestOwning:
             assert (folder / ".owner").read_text() == str(os.getpid())
             assert not list(folder.rglob(".partial-*"))
             assert (folder / "whole.txt").read_text() == "whole"
+
+
+def test_a_process_may_own_a_folder_twice_and_keeps_it_until_the_outer_end(tmp_path):
+    with owning(tmp_path):
+        with owning(tmp_path):
+            pass
+        assert (tmp_path / ".owner").exists()
+        code = (
+            f"from pathlib import Path; from regmixup.storage import owning\nwith owning(Path({str(tmp_path)!r})): pass"
+        )
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
+    assert not (tmp_path / ".owner").exists()

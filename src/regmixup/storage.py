@@ -103,7 +103,10 @@ def owning(folder: Path) -> Iterator[None]:
 
     folder.mkdir(parents=True, exist_ok=True)
     owner = folder / ".owner"
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    lock = filelock.FileLock(folder / ".lock", timeout=0, is_singleton=True)
+    if lock.is_locked:  # by this process, further out
+        yield
+        return
     try:
         lock.acquire()
     except filelock.Timeout:

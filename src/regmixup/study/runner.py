@@ -56,7 +56,8 @@ def run_study(
             run = train(config, runs, root=root, device=device, workers=workers, on_epoch=on_epoch)
             if progress is not None:
                 progress.end(label, describe(run.history()))
-            rows += _evaluate(study, method, run, root, device)
+            with run.owned():
+                rows += _evaluate(study, method, run, root, device)
             entries.append({"method": method, "seed": config.seed, "folder": run.folder.name})
             # After every run, so that a study that stops half-way has a table of what is done.
             write_json(folder / "study.json", {**encode(study), "runs": entries})

@@ -123,9 +123,10 @@ class Run:
         """`predict` for several datasets with one load of the model, and none if all are stored."""
         missing = [name for name in datasets if not self._is_stored(name, root)]
         if missing:
-            model = self.model(device=device)
-            for name in missing:
-                predictions.save(self._predict(model, name, root), self.predictions_path(name))
+            with self.owned():
+                model = self.model(device=device)
+                for name in missing:
+                    predictions.save(self._predict(model, name, root), self.predictions_path(name))
         return [predictions.load(self.predictions_path(name)) for name in datasets]
 
     def _is_stored(self, name: str, root: str | Path | None) -> bool:
