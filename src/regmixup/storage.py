@@ -24,6 +24,8 @@ _TEMPORARY = ".partial-"
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; on success it becomes `path`, on failure it disappears."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise OSError(f"cannot write {path}: it is there and is not a regular file")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{path.name}"
     try:
