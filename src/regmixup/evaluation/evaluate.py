@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from torch import Tensor
+
 from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
@@ -54,12 +56,19 @@ def evaluate(
     if scaling is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=scaling.temperature))
     rows += _shift([restrict_predictions(p) if class_subset else p for p in shift], row, scaling)
+    id_scores = _scores(test)
     for other in ood:
         if class_subset and "class_subset" in other.info:
-            rows += _detection(*restrict_pair(test, other), row)
+            id_part, ood_part = restrict_pair(test, other)
+            rows += _detection(_scores(id_part), ood_part, row)
         else:
-            rows += _detection(test, other, row)
+            rows += _detection(id_scores, other, row)
     return rows
+
+
+def _scores(predictions: Predictions) -> dict[str, Tensor]:
+    """Every OOD score of every sample, by name."""
+    return {name: score(predictions.logits) for name, score in SCORES.items()}
 
 
 def _classification(predictions: Predictions, row: Row, scaling: FittedTemperature | None) -> list[Row]:
@@ -107,13 +116,12 @@ def _shift_name(dataset: str) -> tuple[str, str, int | None]:
     return dataset, dataset, None
 
 
-def _detection(test: Predictions, ood: Predictions, row: Row) -> list[Row]:
+def _detection(id_scores: dict[str, Tensor], ood: Predictions, row: Row) -> list[Row]:
     """Every detection metric for every score."""
     rows = []
-    for name, score in SCORES.items():
-        id_scores, ood_scores = score(test.logits), score(ood.logits)
+    for name, ood_scores in _scores(ood).items():
         for metric, function in DETECTION.items():
-            value = function(id_scores, ood_scores)
+            value = function(id_scores[name], ood_scores)
             rows.append(replace(row, dataset=_named(ood), score=name, metric=metric, value=value, n=len(ood)))
     return rows
 

@@ -139,14 +139,15 @@ class Run:
     def _predict(self, model: Classifier, name: str, root: str | Path | None) -> Predictions:
         """Image files are brought to the size the network was trained on; images in memory must have it."""
         source = data.load(name, root=root)
-        channels, *size = self.provenance()["input"]
+        record = self.provenance()
+        channels, *size = record["input"]
         info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
         if isinstance(source, FolderSet):
             crop = max(size)
             parts = chunks(source, resize=round(crop * 256 / 224), crop=crop)
         else:
             parts = iter([source])
-        own = _labels_among(source.classes, self.provenance()["classes"])
+        own = _labels_among(source.classes, record["classes"])
         found = []
         for part in parts:
             images = part.images
