@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import tyro
@@ -12,6 +14,18 @@ T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
 """A flag that is off unless given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """Where training runs and finds its data: the flags that train and study share."""
+
+    root: Path | None = None
+    """Folder with the datasets' official files; embedded datasets need none."""
+    device: str | None = None
+    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    workers: int | None = None
+    """Processes that decode image files; default: one per core, at most 4. Datasets in memory need none."""
 
 
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:

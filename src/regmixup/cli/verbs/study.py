@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.progress import LiveProgress
 from regmixup.report.build import report
 from regmixup.study.plan import load_study
@@ -19,7 +19,7 @@ from regmixup.training.run import Run
 
 
 @dataclass(frozen=True)
-class StudyVerb:
+class StudyVerb(Surroundings):
     """Train and evaluate every method and seed of a study, then print its table and write its report.
 
     Work that is done already is not done again, so the same command resumes an interrupted study.
@@ -30,12 +30,6 @@ class StudyVerb:
     """A study's name (regmixup list studies) or a TOML file."""
     runs: Path = Path("runs")
     """Folder for run folders, and for the study's rows and report."""
-    root: Path | None = None
-    """Folder with the datasets' official files; embedded datasets need none."""
-    device: str | None = None
-    """For example cpu or cuda:0; default: the accelerator if there is one."""
-    workers: int | None = None
-    """Processes that decode image files; default: one per core, at most 4. Datasets in memory need none."""
     dry_run: Switch = False
     """Print the runs and whether they are done, and do nothing."""
 

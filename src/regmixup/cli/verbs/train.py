@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import arg
 
-from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.config import encode
 from regmixup.objectives import Objective
 from regmixup.progress import LiveProgress, describe
@@ -22,7 +22,7 @@ from regmixup.training.loop import train
 
 
 @dataclass(frozen=True)
-class TrainVerb:
+class TrainVerb(Surroundings):
     """Train one model. --recipe and --method choose the defaults below; any field can then be changed.
 
     A finished run is never repeated, an interrupted one goes on from its last epoch.
@@ -39,12 +39,6 @@ class TrainVerb:
     """Decides initialisation, data order, augmentation, mixing and dropout."""
     runs: Path = Path("runs")
     """Folder for run folders."""
-    root: Path | None = None
-    """Folder with the datasets' official files; embedded datasets need none."""
-    device: str | None = None
-    """For example cpu or cuda:0; default: the accelerator if there is one."""
-    workers: int | None = None
-    """Processes that decode image files; default: one per core, at most 4. Datasets in memory need none."""
     dry_run: Switch = False
     """Print the resolved configuration as JSON, and do nothing."""
 
