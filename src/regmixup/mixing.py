@@ -7,8 +7,9 @@ compiles without graph breaks, replays in a CUDA graph and gives the same result
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ _NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default fo
 
 @dataclass(frozen=True)
 class Draw:
-    """The randomness of one step. Fields an objective does not need are None.
+    """The randomness of one step. Fields an objective does not need are None; one that needs others extends this.
 
     lam: () or (N,) float64, the weight of the image itself. For boxes, the share of pixels it keeps.
     partner: (N,) int64, the index of the image it is mixed with.
@@ -40,14 +41,16 @@ class Draw:
     box: Tensor | None = None
     branch: int | None = None
 
-    def to(self, device: torch.device) -> Draw:
+    def to(self, device: torch.device) -> Self:
         """The same draw on another device (small copies, no synchronisation)."""
 
-        def move(value: Tensor | None) -> Tensor | None:
-            return None if value is None else value.to(device, non_blocking=True)
+        def move(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            exact = device.type != "mps" or value.dtype != torch.float64  # MPS has no float64
+            return (value if exact else value.float()).to(device, non_blocking=True)
 
-        lam = self.lam.float() if self.lam is not None and device.type == "mps" else self.lam  # MPS has no float64
-        return Draw(lam=move(lam), partner=move(self.partner), box=move(self.box), branch=self.branch)
+        return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
 def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
@@ -119,6 +122,19 @@ def box_lam(box: Tensor, image_size: tuple[int, int]) -> Tensor:
     """The share of pixels outside the box, float64: the lambda CutMix's labels use after clipping."""
     top, bottom, left, right = box.unbind(-1)
     return 1 - ((bottom - top) * (right - left)).double() / (image_size[0] * image_size[1])
+
+
+def height_and_width(image_size: int | tuple[int, ...]) -> tuple[int, int]:
+    """The sides of an image given by one side, by (height, width) or by (channels, height, width).
+
+    >>> height_and_width(32), height_and_width((3, 24, 32))
+    ((32, 32), (24, 32))
+    """
+    if isinstance(image_size, int):
+        return image_size, image_size
+    if len(image_size) not in (2, 3):
+        raise ValueError(f"image_size must be a side, (height, width) or (channels, height, width), got {image_size!r}")
+    return image_size[-2], image_size[-1]
 
 
 def to_float(x: Tensor) -> Tensor:

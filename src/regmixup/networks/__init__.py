@@ -10,7 +10,7 @@ from regmixup.config import check_count, check_number
 from regmixup.names import check_name
 
 if TYPE_CHECKING:
-    from regmixup.networks.contract import Classifier, Normalization
+    from regmixup.networks.contract import Classifier, Constraint, Head, Normalization
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,14 @@ class Architecture:
     dropout: float = 0.0
 
 
+@dataclass(frozen=True)
+class Component:
+    """Where a constraint or a head is defined ("module:class"), and a line about it."""
+
+    home: str
+    description: str
+
+
 NETWORKS = {
     "small": Architecture("small:small", "three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
     "resnet18": Architecture("resnet:resnet18", "ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
@@ -30,9 +38,17 @@ NETWORKS = {
         "wide_resnet:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
     ),
 }
-HEADS = ("linear",)
+CONSTRAINTS = {
+    "spectral_norm": Component("spectral:SpectralNorm", "largest singular value at most c"),
+    "stable_rank": Component("stable_rank:StableRank", "spectral norm 1 and stable rank at most a share of the full"),
+}
+HEADS = {
+    "linear": Component("contract:LinearHead", "one linear layer"),
+    "gp": Component("gp_head:GPHead", "random-feature Gaussian process with a Laplace covariance (SNGP)"),
+    "rbf": Component("rbf_head:RBFHead", "distances to running class centroids (DUQ)"),
+}
 
-__all__ = ["HEADS", "NETWORKS", "build"]
+__all__ = ["CONSTRAINTS", "HEADS", "NETWORKS", "build", "constraint_of", "head_of"]
 
 
 def build(
@@ -42,13 +58,17 @@ def build(
     in_channels: int = 3,
     normalize: Normalization | None = None,
     dropout: float | None = None,
-    constraint: None = None,
-    head: str = "linear",
+    constraint: Constraint | str | None = None,
+    head: Head | str = "linear",
+    image_size: int | tuple[int, int] = 32,
 ) -> Classifier:
     """A network by name, with the contract of `Classifier`: `features(x) -> (N, D)`, `head`, `forward`.
 
     normalize: (mean, std) per channel applied to pixels in [0, 1]; None if you feed normalised tensors.
     dropout: None keeps the network's own rate (0.1 inside the blocks of wrn28-10, else 0).
+    constraint: on every convolution, by name or with its own values: SpectralNorm(c=0.5).
+    head: by name or with its own values: GPHead(num_features=512).
+    image_size: side, or (height, width), of the images; constraints on whole convolutions need to know it.
 
     >>> sum(p.numel() for p in build("wrn28-10", num_classes=10).parameters())
     36479194
@@ -56,21 +76,49 @@ def build(
     architecture = NETWORKS[check_name("network", name, NETWORKS)]
     check_count("num_classes", num_classes)
     check_count("in_channels", in_channels)
-    check_name("head", head, HEADS)
-    if constraint is not None:
-        raise ValueError(f"constraint must be None: no weight constraint is available yet, got {constraint!r}")
+    sides = (image_size, image_size) if isinstance(image_size, int) else image_size
+    for side in sides:
+        check_count("image_size", side)
     _check_normalize(normalize, in_channels)
     rate = architecture.dropout if dropout is None else dropout
     check_number("dropout", rate, least=0, below=1)
+    chosen_head, chosen_constraint = head_of(head), constraint_of(constraint)
 
-    from torch import nn
+    import torch
 
     from regmixup.networks.contract import Classifier
 
     module, _, function = architecture.backbone.partition(":")
     make = getattr(import_module(f"{__name__}.{module}"), function)
     backbone, dim = make(in_channels=in_channels, dropout=rate)
-    return Classifier(backbone, nn.Linear(dim, num_classes), feature_dim=dim, normalize=normalize)
+    if chosen_constraint is not None:
+        chosen_constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
+    return Classifier(backbone, chosen_head.build(dim, num_classes), feature_dim=dim, normalize=normalize)
+
+
+def head_of(head: Head | str, **fields: Any) -> Head:
+    """A head's configuration: itself, or by name with some fields given, head_of("gp", num_features=512)."""
+    from regmixup.networks.contract import Head
+
+    return _component("head", head, HEADS, Head, fields)
+
+
+def constraint_of(constraint: Constraint | str | None, **fields: Any) -> Constraint | None:
+    """A constraint's configuration: itself, or by name with some fields given; None for none."""
+    if constraint is None:
+        return None
+    from regmixup.networks.contract import Constraint
+
+    return _component("constraint", constraint, CONSTRAINTS, Constraint, fields)
+
+
+def _component(kind: str, value: Any, known: dict[str, Component], base: type, fields: dict[str, Any]) -> Any:
+    if isinstance(value, base):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{kind} must be a name ({', '.join(known)}) or a {base.__name__}, got {value!r}")
+    module, _, cls = known[check_name(kind, value, known)].home.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), cls)(**fields)
 
 
 def _check_normalize(normalize: Any, in_channels: int) -> None:

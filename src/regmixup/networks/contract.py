@@ -1,13 +1,78 @@
-"""The one contract of all networks: images -> features -> logits, with input normalisation inside."""
+"""The one contract of all networks: images -> features -> logits, with input normalisation inside.
+
+A network is a backbone, a `Constraint` on the backbone's weights (or none) and a `Head`. The last two are frozen
+dataclasses of hyper-parameters, so that a configuration can hold them; the modules they make hold the state.
+"""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from regmixup.config import check_choices
 from regmixup.mixing import to_float
 
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraint(ABC):
+    """A bound on the weights of a backbone. A subclass declares its fields and implements `apply`."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    @abstractmethod
+    def apply(self, backbone: nn.Module, example: Tensor) -> None:
+        """Parametrize the backbone's convolutions in place. example: (1, C, H, W), one image as it will see them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head(ABC):
+    """What turns features into logits. A subclass declares its fields and implements `build`."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    @abstractmethod
+    def build(self, feature_dim: int, num_classes: int) -> nn.Module:
+        """A module from features (N, D) to logits (N, K)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearHead(Head):
+    """One linear layer with torch's own initialisation."""
+
+    def build(self, feature_dim: int, num_classes: int) -> nn.Module:
+        return nn.Linear(feature_dim, num_classes)
+
+
+class HeadWithState(nn.Module):
+    """A head that learns from the clean images beside the gradient: a GP's precision, a kernel's centroids.
+
+    `Classifier` hands it the features at three moments. Mixed images never reach these.
+    """
+
+    def start_epoch(self) -> None:
+        """An epoch begins."""
+
+    def wants_step(self) -> bool:
+        """Whether `after_step` does something; without it the extra forward pass is saved."""
+        return False
+
+    def after_step(self, features: Tensor, y: Tensor) -> None:
+        """An optimizer step has been taken on images with these features. y: (N,) classes or (N, K) probabilities."""
+
+    def wants_finalizing(self) -> bool:
+        """Whether `finalize` does something."""
+        return False
+
+    def finalize(self, features: Iterable[Tensor]) -> None:
+        """Training has ended; the features of all train images, batch by batch."""
 
 
 class Normalize(nn.Module):
@@ -30,6 +95,9 @@ class Classifier(nn.Module):
 
     backbone: module from normalised images to (N, D). head: module from (N, D) to logits.
     normalize: (mean, std) per channel, or None if the images come normalised.
+
+    A loop calls `start_epoch()`, `after_step(x, y)` and, at the end, `finalize(batches)`; they do nothing for heads
+    without state of their own.
     """
 
     def __init__(
@@ -48,6 +116,30 @@ class Classifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))
+
+    def start_epoch(self) -> None:
+        """Tell the head that an epoch begins."""
+        if isinstance(self.head, HeadWithState):
+            self.head.start_epoch()
+
+    def after_step(self, x: Tensor, y: Tensor) -> None:
+        """Show the head the clean images of the step just taken, as the network sees them in evaluation mode."""
+        if isinstance(self.head, HeadWithState) and self.head.wants_step():
+            self.head.after_step(self._evaluated_features(x), y)
+
+    def finalize(self, batches: Iterable[Tensor]) -> None:
+        """Show the head all train images once, after training."""
+        if isinstance(self.head, HeadWithState) and self.head.wants_finalizing():
+            self.head.finalize(self._evaluated_features(x) for x in batches)
+
+    @torch.no_grad()
+    def _evaluated_features(self, x: Tensor) -> Tensor:
+        training = self.backbone.training
+        self.backbone.eval()
+        try:
+            return self.features(x)
+        finally:
+            self.backbone.train(training)
 
 
 class GlobalAverage(nn.Module):

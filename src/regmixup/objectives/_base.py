@@ -39,15 +39,18 @@ class Objective(ABC):
         """
         check_batch(x, y)
         if draw is None:
-            draw = self.draw(len(x), (x.shape[-2], x.shape[-1]), generator)
+            draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         if not isinstance(draw, Draw):
             raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
         return self.loss(model, to_float(x), y if y.ndim == 2 else y.long(), draw.to(x.device))
 
     def draw(
-        self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None
+        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
     ) -> Draw:
-        """All the randomness of one step; nothing for an objective that needs none."""
+        """All the randomness of one step; nothing for an objective that needs none.
+
+        image_size: a side, (height, width) or (channels, height, width); noise per pixel needs the last.
+        """
         return Draw()
 
     @abstractmethod

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number
-from regmixup.mixing import Draw, LamMode, Pairing, mixed_cross_entropy, sample_beta, sample_partners
+from regmixup.mixing import Draw, LamMode, Pairing, height_and_width, mixed_cross_entropy, sample_beta, sample_partners
 from regmixup.objectives._base import Objective, can_look, check_labels
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
@@ -40,10 +40,10 @@ class Vicinal(Objective):
         """The mixed images of one draw."""
 
     def draw(
-        self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None
+        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
     ) -> Draw:
-        size = (image_size, image_size) if isinstance(image_size, int) else (image_size[0], image_size[1])
-        draws = [self.draw_one(batch_size, size, generator) for _ in range(self.samples)]
+        sides = height_and_width(image_size)
+        draws = [self.draw_one(batch_size, sides, generator) for _ in range(self.samples)]
         return draws[0] if self.samples == 1 else _stack(draws)
 
     def draw_one(self, batch_size: int, image_size: tuple[int, int], generator: torch.Generator | None) -> Draw:
@@ -105,7 +105,7 @@ class Regularised(Vicinal):
         check_number("eta", self.eta, least=0)
 
     def draw(
-        self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None
+        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
     ) -> Draw:
         return Draw() if self.eta == 0 else super().draw(batch_size, image_size, generator)
 

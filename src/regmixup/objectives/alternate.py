@@ -38,7 +38,7 @@ class Alternate(Objective):
         check_number("probability", self.probability, least=0, most=1)
 
     def draw(
-        self, batch_size: int, image_size: int | tuple[int, int], generator: torch.Generator | None = None
+        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
     ) -> Draw:
         device = generator.device if generator is not None else torch.device("cpu")
         coin = torch.rand((), dtype=torch.float64, generator=generator, device=device)

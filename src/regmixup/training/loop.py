@@ -103,7 +103,7 @@ def train_epoch(
     for step, batch in enumerate(loader.epoch(epoch)):
         for group in optimizer.param_groups:
             group["lr"] = config.lr_at(epoch + step / len(loader))
-        draw = config.objective.draw(len(batch.x), (batch.x.shape[-2], batch.x.shape[-1]), draws)
+        draw = config.objective.draw(len(batch.x), tuple(batch.x.shape[1:]), draws)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
             out = config.objective(model, batch.x, batch.y, draw=draw)
         optimizer.zero_grad(set_to_none=True)
