@@ -127,10 +127,12 @@ class Classifier(nn.Module):
         if isinstance(self.head, HeadWithState) and self.head.wants_step():
             self.head.after_step(self._evaluated_features(x), y)
 
-    def finalize(self, batches: Iterable[Tensor]) -> None:
-        """Show the head all train images once, after training."""
-        if isinstance(self.head, HeadWithState) and self.head.wants_finalizing():
-            self.head.finalize(self._evaluated_features(x) for x in batches)
+    def finalize(self, batches: Iterable[Tensor]) -> bool:
+        """Show the head all train images once, after training, if it wants to see them; returns whether it did."""
+        if not (isinstance(self.head, HeadWithState) and self.head.wants_finalizing()):
+            return False
+        self.head.finalize(self._evaluated_features(x) for x in batches)
+        return True
 
     @torch.no_grad()
     def _evaluated_features(self, x: Tensor) -> Tensor:

@@ -1,0 +1,131 @@
+"""A Gaussian process as the last layer, by random features and a Laplace covariance: the head of SNGP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.config import check_count, check_number
+from regmixup.networks.contract import Head, HeadWithState
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPHead(Head):
+    """Logits from cosine random features, with a variance that grows away from the train data (Liu et al., 2020).
+
+    phi(h) = cos(h W + b), with W and b frozen;  logits = phi(h) beta;
+    P = sum over clean train images of phi phi^T;  v(h) = s phi^T (s I + P)^-1 phi, one variance for all classes.
+    That is Bayesian linear regression in phi with prior variance 1 and noise variance s. The forward pass gives the
+    posterior mean; `posthoc.MeanField` and `posthoc.MonteCarlo` turn mean and variance into probabilities.
+
+    num_features: columns of W, as many random features.
+    kernel_std: spread of W, whose columns are random orthogonal directions with the lengths of Gaussian vectors;
+        its inverse is the length scale of the kernel.
+    ridge: s.
+    covariance: "final" sums P over one clean, unaugmented pass after training, for the final weights. "epoch" sums
+        over the steps of the last epoch, as released; "momentum" averages over steps, P <- m P + (1 - m) phi^T phi / N.
+        The last two cost a second forward pass per step, so that mixed images never enter P.
+    momentum: m.
+
+    >>> head = GPHead(num_features=64).build(feature_dim=16, num_classes=3)
+    >>> tuple(head(torch.zeros(5, 16)).shape), tuple(head.variance(torch.zeros(5, 16)).shape)
+    ((5, 3), (5, 1))
+    """
+
+    num_features: int = 1024
+    kernel_std: float = 0.05
+    ridge: float = 1.0
+    covariance: Literal["final", "epoch", "momentum"] = "final"
+    momentum: float = 0.999
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("num_features", self.num_features)
+        check_number("kernel_std", self.kernel_std, above=0)
+        check_number("ridge", self.ridge, above=0)
+        check_number("momentum", self.momentum, least=0, below=1)
+
+    def build(self, feature_dim: int, num_classes: int) -> nn.Module:
+        return GaussianProcess(self, feature_dim, num_classes)
+
+
+class GaussianProcess(HeadWithState):
+    """The module of `GPHead`. Buffers: the frozen projection and phase, the precision P and (I + P / s)^-1."""
+
+    projection: Tensor
+    phase: Tensor
+    precision: Tensor
+    covariance: Tensor
+
+    def __init__(self, config: GPHead, feature_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        size = config.num_features
+        self.weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_classes, size)))
+        self.register_buffer("projection", config.kernel_std * orthogonal_features(feature_dim, size))
+        self.register_buffer("phase", 2 * math.pi * torch.rand(size))
+        self.register_buffer("precision", torch.zeros(size, size))
+        self.register_buffer("covariance", torch.eye(size))
+
+    def random_features(self, features: Tensor) -> Tensor:
+        """phi, (N, num_features). An angle needs all the digits there are, so autocast stays out."""
+        with torch.autocast(features.device.type, enabled=False):
+            return torch.cos(features.to(self.projection.dtype) @ self.projection + self.phase)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return nn.functional.linear(self.random_features(features), self.weight)
+
+    def variance(self, features: Tensor) -> Tensor:
+        """Variance of every logit, (N, 1); that of the prior until the precision has seen the train data."""
+        phi = self.random_features(features)
+        with torch.autocast(features.device.type, enabled=False):
+            return ((phi @ self.covariance) * phi).sum(dim=1, keepdim=True)
+
+    def start_epoch(self) -> None:
+        if self.config.covariance == "epoch":
+            self.precision.zero_()
+
+    def wants_step(self) -> bool:
+        return self.config.covariance != "final"
+
+    @torch.no_grad()
+    def after_step(self, features: Tensor, y: Tensor) -> None:
+        if self.config.covariance == "momentum":
+            self.precision *= self.config.momentum
+            self._add(features, (1 - self.config.momentum) / len(features))
+        else:
+            self._add(features, 1.0)
+
+    def wants_finalizing(self) -> bool:
+        return True
+
+    @torch.no_grad()
+    def finalize(self, features: Iterable[Tensor]) -> None:
+        if self.config.covariance == "final":
+            self.precision.zero_()
+            for batch in features:
+                self._add(batch, 1.0)
+        # In float64 on the CPU: P has eigenvalues from 0 to the number of train images.
+        precision = self.precision.double().cpu()
+        posterior = torch.eye(len(precision), dtype=torch.float64) + precision / self.config.ridge
+        self.covariance.copy_(torch.cholesky_inverse(torch.linalg.cholesky(posterior)))
+
+    def _add(self, features: Tensor, weight: float) -> None:
+        phi = self.random_features(features)
+        with torch.autocast(features.device.type, enabled=False):
+            self.precision.addmm_(phi.T, phi, alpha=weight)
+
+
+def orthogonal_features(inputs: int, outputs: int) -> Tensor:
+    """Random directions, orthogonal in blocks of `inputs` columns, with the lengths of Gaussian vectors: (D, F)."""
+    blocks = []
+    for _ in range(-(-outputs // inputs)):
+        q, r = torch.linalg.qr(torch.randn(inputs, inputs))
+        # With this choice of signs the basis is uniformly distributed.
+        blocks.append(q * r.diagonal().sign())
+    return torch.cat(blocks, dim=1)[:, :outputs] * torch.randn(inputs, outputs).norm(dim=0)

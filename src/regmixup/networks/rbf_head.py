@@ -1,0 +1,91 @@
+"""Distances to class centroids as the last layer: the head of DUQ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.config import check_count, check_number
+from regmixup.networks.contract import Head, HeadWithState
+
+
+@dataclass(frozen=True, kw_only=True)
+class RBFHead(Head):
+    """How near each class an image is, from 0 to 1 (van Amersfoort et al., 2020).
+
+    K_c(z) = exp(-mean_d (W_c z - e_c)_d^2 / (2 length_scale^2)), with a learned map W_c per class and centroids
+    e_c = m_c / n_c that follow the features of their class: after every step
+    n_c <- g n_c + (1 - g) |class c|,  m_c <- g m_c + (1 - g) sum over class c of W_c z,  g = momentum.
+
+    The logits are log K_c <= 0, so arg max, softmax and every loss on logits keep their meaning. The nearer the largest
+    is to 0, the surer the model: DUQ's OOD score, minus the largest kernel, ranks images like the score `max_logit`.
+
+    embedding_dim: rows of W_c; None for as many as there are features.
+    initial_count: n_c before training, about the images of a class in a batch (13 for 128 images of 10 classes).
+
+    >>> head = RBFHead(embedding_dim=4).build(feature_dim=8, num_classes=3)
+    >>> logits = head(torch.randn(5, 8))
+    >>> tuple(logits.shape), bool((logits <= 0).all())
+    ((5, 3), True)
+    """
+
+    embedding_dim: int | None = None
+    length_scale: float = 0.1
+    momentum: float = 0.999
+    initial_count: float = 13.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.embedding_dim is not None:
+            check_count("embedding_dim", self.embedding_dim)
+        check_number("length_scale", self.length_scale, above=0)
+        check_number("momentum", self.momentum, least=0, below=1)
+        check_number("initial_count", self.initial_count, above=0)
+
+    def build(self, feature_dim: int, num_classes: int) -> nn.Module:
+        return RadialBasis(self, feature_dim, num_classes)
+
+
+class RadialBasis(HeadWithState):
+    """The module of `RBFHead`. Buffers: the running counts n, (K,), and sums m, (E, K)."""
+
+    counts: Tensor
+    sums: Tensor
+
+    def __init__(self, config: RBFHead, feature_dim: int, num_classes: int) -> None:
+        super().__init__()
+        self.config = config
+        size = config.embedding_dim if config.embedding_dim is not None else feature_dim
+        self.weight = nn.Parameter(nn.init.kaiming_normal_(torch.empty(size, num_classes, feature_dim)))
+        self.register_buffer("counts", torch.full((num_classes,), float(config.initial_count)))
+        self.register_buffer("sums", config.initial_count * 0.05 * torch.randn(size, num_classes))
+
+    @property
+    def centroids(self) -> Tensor:
+        """e, (E, K)."""
+        return self.sums / self.counts
+
+    def embed(self, features: Tensor) -> Tensor:
+        """W_c z for every class, (N, E, K). A kernel this narrow needs float32, so autocast stays out."""
+        with torch.autocast(features.device.type, enabled=False):
+            return (features.to(self.weight.dtype) @ self.weight.flatten(0, 1).T).unflatten(1, self.weight.shape[:2])
+
+    def forward(self, features: Tensor) -> Tensor:
+        distance = (self.embed(features) - self.centroids).square().mean(dim=1)
+        return -distance / (2 * self.config.length_scale**2)
+
+    def wants_step(self) -> bool:
+        return True
+
+    @torch.no_grad()
+    def after_step(self, features: Tensor, y: Tensor) -> None:
+        """Move the centroids towards the features of their classes; soft labels count in part."""
+        kept = self.config.momentum
+        share = nn.functional.one_hot(y.long(), len(self.counts)) if y.ndim == 1 else y
+        share = share.to(self.counts.dtype)
+        with torch.autocast(features.device.type, enabled=False):
+            totals = torch.einsum("nek,nk->ek", self.embed(features), share)
+        self.counts.mul_(kept).add_(share.sum(dim=0), alpha=1 - kept)
+        self.sums.mul_(kept).add_(totals, alpha=1 - kept)

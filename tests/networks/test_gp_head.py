@@ -1,0 +1,160 @@
+"""The Gaussian-process head: Bayesian linear regression in its random features."""
+
+import math
+
+import pytest
+import torch
+
+from regmixup.networks import build
+from regmixup.networks.gp_head import GPHead, orthogonal_features
+
+
+def head(feature_dim=6, num_classes=3, seed=0, **fields):
+    torch.manual_seed(seed)
+    return GPHead(**{"num_features": 40, "kernel_std": 0.5, **fields}).build(feature_dim, num_classes).double()
+
+
+def features(count=30, dim=6, seed=1):
+    return torch.randn(count, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+class TestPosterior:
+    @pytest.mark.parametrize("ridge", [0.1, 1.0, 5.0])
+    def test_variance_is_that_of_bayesian_linear_regression(self, ridge):
+        """Weights w ~ N(0, I), noise variance s: the posterior covariance is (I + Phi^T Phi / s)^-1."""
+        gp, train, test = head(ridge=ridge), features(), features(seed=2)
+        gp.finalize([train[:20], train[20:]])
+        phi, phi_test = gp.random_features(train), gp.random_features(test)
+        posterior = torch.linalg.inv(torch.eye(40, dtype=torch.float64) + phi.T @ phi / ridge)
+        expected = torch.einsum("nf,fg,ng->n", phi_test, posterior, phi_test)
+        torch.testing.assert_close(gp.variance(test).squeeze(1), expected)
+
+    def test_mean_and_variance_are_those_of_the_gaussian_process_with_the_features_kernel(self):
+        """With the ridge solution as weights: k* (K + s I)^-1 y and k** - k* (K + s I)^-1 k*, in function space."""
+        gp, train, test = head(ridge=0.5, num_classes=1), features(), features(seed=2)
+        y = torch.sin(train.sum(dim=1, keepdim=True))
+        gp.finalize([train])
+        phi, phi_test = gp.random_features(train), gp.random_features(test)
+        ridge_solution = torch.linalg.solve(phi.T @ phi + 0.5 * torch.eye(40, dtype=torch.float64), phi.T @ y)
+        gp.weight.data = ridge_solution.T
+        gram = phi @ phi.T + 0.5 * torch.eye(30, dtype=torch.float64)
+        cross = phi_test @ phi.T
+        torch.testing.assert_close(gp(test), cross @ torch.linalg.solve(gram, y))
+        expected = (phi_test @ phi_test.T - cross @ torch.linalg.solve(gram, cross.T)).diagonal()
+        torch.testing.assert_close(gp.variance(test).squeeze(1), expected)
+
+    def test_before_the_data_it_is_the_prior(self):
+        gp = head()
+        phi = gp.random_features(features())
+        torch.testing.assert_close(gp.variance(features()).squeeze(1), phi.square().sum(dim=1))
+
+    def test_it_grows_away_from_the_train_data(self):
+        gp = head(num_features=500, kernel_std=1.0)
+        near = 0.1 * features(200)
+        gp.finalize([near])
+        assert gp.variance(near).mean() < 0.1 * gp.variance(near + 5).mean()
+
+    def test_an_eval_pass_of_logits_is_linear_in_the_random_features(self):
+        gp = head()
+        torch.testing.assert_close(gp(features()), gp.random_features(features()) @ gp.weight.T)
+
+
+class TestRandomFeatures:
+    def test_directions_are_orthogonal_in_blocks_with_gaussian_lengths(self):
+        torch.manual_seed(0)
+        projection = orthogonal_features(50, 120)
+        assert projection.shape == (50, 120)
+        for block in projection.split(50, dim=1):
+            gram = block.T @ block
+            off = gram - gram.diagonal().diag()
+            assert off.abs().max() < 1e-4 * gram.diagonal().min()
+        lengths = projection.norm(dim=0)
+        assert lengths.mean().item() == pytest.approx(math.sqrt(50), rel=0.05)
+        assert 0.4 < lengths.std().item() < 1.1  # a chi distribution with 50 degrees of freedom has 0.705
+
+    def test_their_products_average_to_the_gaussian_kernel(self):
+        """E[2 cos(a) cos(b)] over phases = cos(w (h - h')), whose mean is exp(-std^2 |h - h'|^2 / 2)."""
+        h, other = features(1), features(1, seed=5)
+        heads = [head(num_features=600, kernel_std=0.3, seed=seed) for seed in range(50)]
+        products = [2 * (gp.random_features(h) * gp.random_features(other)).mean().item() for gp in heads]
+        expected = math.exp(-0.09 * (h - other).square().sum().item() / 2)
+        assert sum(products) / len(products) == pytest.approx(expected, abs=0.02)
+
+    def test_only_the_output_weights_are_trained(self):
+        gp = head()
+        assert [name for name, _ in gp.named_parameters()] == ["weight"]
+        assert {"projection", "phase", "precision", "covariance"} <= gp.state_dict().keys()
+
+    def test_autocast_does_not_touch_the_angles(self):
+        torch.manual_seed(0)
+        gp = GPHead(num_features=64, kernel_std=1.0).build(16, 3)
+        h = 20 * torch.randn(8, 16)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            inside = gp.random_features(h)
+        assert torch.equal(inside, gp.random_features(h))
+
+
+class TestCovarianceModes:
+    def test_final_is_a_fresh_sum_over_the_given_batches(self):
+        gp = head()
+        gp.precision.fill_(7)
+        gp.finalize(features().split(7))
+        phi = gp.random_features(features())
+        torch.testing.assert_close(gp.precision, phi.T @ phi)
+
+    def test_epoch_sums_over_the_steps_since_the_epoch_began(self):
+        gp = head(covariance="epoch")
+        y = torch.zeros(30, dtype=torch.int64)
+        gp.after_step(features(seed=9), y)
+        gp.start_epoch()
+        for batch in features().split(7):
+            gp.after_step(batch, y[: len(batch)])
+        phi = gp.random_features(features())
+        torch.testing.assert_close(gp.precision, phi.T @ phi)
+        gp.finalize(pytest.fail("must not look at the images") for _ in range(1))
+        torch.testing.assert_close(gp.covariance, torch.linalg.inv(torch.eye(40).double() + phi.T @ phi))
+
+    def test_momentum_averages_over_steps(self):
+        gp = head(covariance="momentum", momentum=0.9)
+        y = torch.zeros(30, dtype=torch.int64)
+        phi = gp.random_features(features())
+        gp.after_step(features(), y)
+        gp.start_epoch()
+        gp.after_step(features(), y)
+        torch.testing.assert_close(gp.precision, (0.1 * 0.9 + 0.1) * phi.T @ phi / 30)
+
+    def test_the_default_costs_nothing_per_step(self):
+        model = build("small", num_classes=3, in_channels=1, head="gp")
+        calls = []
+        model.backbone.register_forward_hook(lambda *_: calls.append(1))
+        model.after_step(torch.rand(2, 1, 8, 8), torch.tensor([0, 1]))
+        assert not calls
+
+    def test_a_network_shows_its_head_features_in_evaluation_mode(self):
+        torch.manual_seed(0)
+        model = build("small", num_classes=3, in_channels=1, head=GPHead(num_features=32), dropout=0.5)
+        x = torch.rand(9, 1, 8, 8)
+        model.train()
+        before = {name: value.clone() for name, value in model.backbone.state_dict().items()}
+        assert model.finalize(x.split(4))
+        assert model.training
+        assert model.backbone.training
+        for name, value in model.backbone.state_dict().items():
+            assert torch.equal(value, before[name]), name
+        phi = model.eval().head.random_features(model.features(x))
+        torch.testing.assert_close(model.head.precision, phi.T @ phi)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"num_features": 0}, "num_features must be an integer >= 1, got 0"),
+        ({"kernel_std": 0}, "kernel_std must be a finite number > 0, got 0"),
+        ({"ridge": -1}, "ridge must be a finite number > 0, got -1"),
+        ({"momentum": 1}, "momentum must be a finite number >= 0 and < 1, got 1"),
+        ({"covariance": "last"}, "unknown covariance 'last'"),
+    ],
+)
+def test_bad_values_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        GPHead(**fields)
