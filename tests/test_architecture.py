@@ -28,11 +28,12 @@ ALLOWED = {
     "recipes": {"config", "names"},
     "progress": set(),
     "training": {
-        "", "config", "data", "methods", "names", "networks", "objectives", "predictions", "recipes", "storage",
-        "types",
+        "", "config", "data", "methods", "mixing", "names", "networks", "objectives", "posthoc", "predictions",
+        "recipes", "storage", "types",
     },
     "study": {
-        "config", "data", "evaluation", "methods", "names", "progress", "recipes", "storage", "training", "types",
+        "config", "data", "evaluation", "methods", "names", "posthoc", "progress", "recipes", "storage", "training",
+        "types",
     },
     "report": {"evaluation", "methods", "predictions", "storage", "types"},
 }  # fmt: skip

@@ -1,56 +1,144 @@
-"""The paper's rows by name: each can be built, and names only what exists."""
+"""The paper's rows by name: each can be built, names only what exists, and has the paper's values."""
 
+import dataclasses
 import subprocess
 import sys
 
 import pytest
 
-from regmixup import methods
+from regmixup import methods, posthoc
 from regmixup.evaluation.scores import SCORES
 from regmixup.methods import METHODS, Spec
-from regmixup.objectives import OBJECTIVES
+from regmixup.networks.gp_head import GPHead
+from regmixup.networks.rbf_head import RBFHead
+from regmixup.networks.spectral import SpectralNorm
+from regmixup.networks.stable_rank import StableRank
 from regmixup.objectives.alternate import Alternate
+from regmixup.objectives.augmix import AugMix
+from regmixup.objectives.bimodal import Bimodal
 from regmixup.objectives.cutmix import CutMix
+from regmixup.objectives.duq import DUQ
 from regmixup.objectives.erm import ERM
+from regmixup.objectives.gaussian_noise import GaussianNoise
+from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.regcutmix import RegCutMix
 from regmixup.objectives.regmixup import RegMixup
-from regmixup.training.config import objective_of
+from regmixup.recipes import RECIPES
+from regmixup.training.config import configure, objective_of
 
+SNGP_BOUND = SpectralNorm(c=6.0, norm="convolution")
 EXPECTED = {
-    "dnn": ERM(),
-    "label-smoothing": LabelSmoothing(),
-    "mixup": Mixup(alpha=0.3),
-    "cutmix": CutMix(),
-    "regmixup": RegMixup(alpha=20.0, eta=1.0),
-    "regcutmix": RegCutMix(),
-    "mixup+cutmix": Alternate(Mixup(alpha=0.3), CutMix()),
-    "regmixup+cutmix": Alternate(RegMixup(), CutMix()),
-    "regmixup+regcutmix": Alternate(RegMixup(), RegCutMix()),
+    "dnn": {"objective": ERM()},
+    "label-smoothing": {"objective": LabelSmoothing(smoothing=0.1)},
+    "mixup": {"objective": Mixup(alpha=0.3)},
+    "cutmix": {"objective": CutMix(alpha=1.0)},
+    "regmixup": {"objective": RegMixup(alpha=20.0, eta=1.0)},
+    "regcutmix": {"objective": RegCutMix()},
+    "mixup+cutmix": {"objective": Alternate(Mixup(alpha=0.3), CutMix())},
+    "regmixup+cutmix": {"objective": Alternate(RegMixup(), CutMix())},
+    "regmixup+regcutmix": {"objective": Alternate(RegMixup(), RegCutMix())},
+    "dnn-sn": {"objective": ERM(), "constraint": SpectralNorm(c=0.5, norm="matrix")},
+    "dnn-srn": {"objective": ERM(), "constraint": StableRank(ratio=0.3)},
+    "sngp": {"objective": ERM(), "constraint": SNGP_BOUND, "head": GPHead(num_features=1024, ridge=1.0)},
+    "duq": {"objective": DUQ(penalty=0.5), "head": RBFHead(length_scale=0.1, momentum=0.999), "lr": 0.05},
+    "kfac-llla": {"objective": ERM()},
+    "augmix": {"objective": AugMix(severity=3.0, width=3, jsd_weight=12.0)},
+    "deep-ensemble": {"objective": ERM(), "members": 5},
+    "half-regmixup": {"objective": HalfRegMixup()},
+    "bimodal": {"objective": Bimodal()},
+    "gaussian-noise": {"objective": GaussianNoise()},
+    "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead()},
+    "regcutmix+srn": {"objective": RegCutMix(), "constraint": StableRank(ratio=0.3)},
 }
+each_method = pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 
 
-def objectives_of(spec):
-    return {spec.objective}.union(*(objectives_of(v) for v in spec.fields.values() if isinstance(v, Spec)))
+def test_every_method_is_expected():
+    assert set(EXPECTED) == set(METHODS)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_the_papers_rows_have_the_papers_values(name):
-    assert objective_of(METHODS[name].spec) == EXPECTED[name]
+def test_a_method_is_the_digits_recipe_with_its_own_parts(name):
+    plain = configure("digits", "dnn")
+    assert configure("digits", name) == dataclasses.replace(plain, **EXPECTED[name])
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
-def test_every_method_builds_the_objective_it_names(method):
-    assert type(objective_of(method.spec)) is OBJECTIVES[method.spec.objective]
+@each_method
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_method_configures_every_recipe(method, recipe):
+    chosen = method.at(recipe)
+    config = configure(recipe, method.name)
+    assert config.objective == objective_of(chosen.objective)
+    assert all(getattr(config, name) == value for name, value in chosen.train.items())
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
+@each_method
 def test_every_method_names_what_exists(method):
     assert method.score in SCORES
-    assert objectives_of(method.spec) <= set(OBJECTIVES)
+    assert set(method.selected) <= set(RECIPES)
     assert method.description
     assert method.citation
+    for recipe in RECIPES:
+        spec = method.at(recipe).posthoc
+        assert spec is None or posthoc.build(spec.name, **spec.fields)
+
+
+def test_the_papers_selected_values():
+    """Appendix on hyper-parameters: alpha, eta, c, r and sigma_0 for each dataset and network."""
+    cifar10, cifar100 = ("cifar10-wrn28-10", "cifar10-resnet50"), ("cifar100-wrn28-10", "cifar100-resnet50")
+    for recipe in (*cifar10, *cifar100, "imagenet-resnet50"):
+        mixed, plain = configure(recipe, "regmixup").objective, configure(recipe, "mixup").objective
+        assert (mixed.alpha, mixed.eta) == (20.0 if recipe in cifar10 else 10.0, 1.0)
+        assert plain.alpha == (0.1 if recipe == "imagenet-resnet50" else 0.3)
+        assert configure(recipe, "dnn-sn").constraint.c == 0.5
+        assert configure(recipe, "dnn-srn").constraint.ratio == 0.3
+    variances = [METHODS["kfac-llla"].at(recipe).posthoc.fields["prior_variance"] for recipe in (*cifar10, *cifar100)]
+    assert variances == [1.0, 0.6, 4.0, 0.1]
+    assert METHODS["kfac-llla"].at("digits").posthoc.fields["prior_variance"] is None
+
+
+def test_methods_with_a_recipe_of_their_own_bring_it():
+    sngp, sngp100 = configure("cifar10-wrn28-10", "sngp"), configure("cifar100-wrn28-10", "sngp")
+    assert (sngp.lr, sngp.batch_size, sngp.epochs, sngp.weight_decay) == (0.16, 256, 250, 6e-4)
+    assert (sngp.milestones, sngp.lr_decay, sngp.warmup_epochs) == ((75, 150, 200), 0.2, 1.0)
+    assert (sngp.network, sngp.decay_on, sngp100.lr) == ("wrn28-10-sngp", "backbone", 0.08)
+    duq, duq100 = configure("cifar10-wrn28-10", "duq"), configure("cifar100-wrn28-10", "duq")
+    assert (duq.lr, duq.epochs, duq.milestones, duq.dropout) == (0.05, 200, (60, 120, 160), 0.3)
+    assert (duq.nesterov, duq100.head.initial_count) == (False, 1.28)
+    augmix = configure("cifar10-wrn28-10", "augmix")
+    assert (augmix.epochs, augmix.schedule, augmix.mean, augmix.dropout) == (100, "cosine", (0.5,) * 3, 0.0)
+    assert configure("imagenet-resnet50", "augmix").objective.severity == 1.0
+
+
+def test_what_the_caller_says_wins_over_the_method():
+    config = configure("cifar10-wrn28-10", "sngp", lr=0.5, network="small", head="linear", constraint=None)
+    assert (config.lr, config.network) == (0.5, "small")
+    assert config.constraint is None
+    assert config.head == configure().head
+
+
+def test_any_combination_is_one_line():
+    config = configure("cifar10-wrn28-10", "regcutmix", constraint=StableRank(ratio=0.5), head="gp", members=3)
+    assert config.objective == RegCutMix()
+    assert config.constraint == StableRank(ratio=0.5)
+    assert config.head == GPHead()
+    assert config.name.startswith("regcutmix-stable_rank-gp-cifar10-train-wrn28-10-x3-s0-")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head": "gq"}, "unknown head 'gq': did you mean 'gp'"),
+        ({"head": 3}, "head must be a name .* or a Head, got 3"),
+        ({"constraint": "spectral"}, "unknown constraint 'spectral': did you mean 'spectral_norm'"),
+        ({"members": 0}, "members must be an integer >= 1, got 0"),
+    ],
+)
+def test_wrong_parts_are_explained(changes, message):
+    with pytest.raises(ValueError, match=message):
+        configure("digits", "dnn", **changes)
 
 
 def test_names_are_unique_and_lead_to_their_methods():
@@ -59,14 +147,18 @@ def test_names_are_unique_and_lead_to_their_methods():
     assert all(methods.get(name).name == name for name in listed)
 
 
-def test_different_methods_are_different_objectives():
-    built = [objective_of(method.spec) for method in METHODS.values()]
+def test_different_methods_differ():
+    built = [(configure("digits", name), repr(method.posthoc)) for name, method in METHODS.items()]
     assert len(set(built)) == len(built)
 
 
-def test_the_paper_uses_entropy_for_mixup_and_dempster_shafer_elsewhere():
-    assert METHODS["mixup"].score == "entropy"
-    assert {METHODS[name].score for name in ("dnn", "regmixup", "cutmix")} == {"dempster_shafer"}
+def test_a_laplace_approximation_shares_its_network_with_plain_training():
+    assert configure("digits", "kfac-llla") == configure("digits", "dnn")
+
+
+def test_the_papers_scores():
+    assert {name for name, method in METHODS.items() if method.score == "entropy"} == {"mixup", "kfac-llla"}
+    assert {name for name, method in METHODS.items() if method.score == "max_logit"} == {"duq"}
 
 
 def test_an_unknown_method_comes_with_the_nearest():

@@ -1,7 +1,13 @@
-"""The paper's rows by name: which objective with which values. Plain data; listing it imports no torch."""
+"""The paper's rows by name: objective x constraint x head x posthoc, with the values the paper selected.
+
+Plain data; listing it imports no torch. Any other combination is one line of `configure`:
+
+    configure("cifar10-wrn28-10", "regmixup", constraint="spectral_norm", head="gp")
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +17,9 @@ from regmixup.names import check_name
 
 @dataclass(frozen=True)
 class Spec:
-    """An objective by its command-line name, with the fields that differ from its defaults."""
+    """An objective, constraint, head or posthoc map by its name, with the fields that differ from its defaults."""
 
-    objective: str
+    name: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -21,51 +27,205 @@ class Spec:
 class Method:
     """A named combination.
 
-    spec: the objective. score: the OOD score the paper uses for this method (Appendix on OOD detection).
+    train: fields of the recipe that the method replaces, `members` of an ensemble included.
+    posthoc: what is done to its predictions before they are scored; temperature scaling is always reported beside it.
+    score: the OOD score the paper uses for this method (Appendix on OOD detection).
+    selected: for a recipe by name, the fields of this class that differ there: what the paper selected or borrowed.
     """
 
     name: str
-    spec: Spec
     description: str
     citation: str
+    objective: Spec = Spec("erm")
+    constraint: Spec | None = None
+    head: Spec = Spec("linear")
+    posthoc: Spec | None = None
+    train: Mapping[str, Any] = field(default_factory=dict)
     score: str = "dempster_shafer"
+    selected: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    def at(self, recipe: str) -> Method:
+        """The method with the values selected for a recipe."""
+        return dataclasses.replace(self, **self.selected.get(recipe, {}))
+
+
+_PAPER = "Pinto et al., 2022, appendix"
+_OURS = "an extension of this project"
+_CIFAR10, _CIFAR100, _IMAGENET = "cifar10-wrn28-10", "cifar100-wrn28-10", "imagenet-resnet50"
+_ON_CIFAR100 = (_CIFAR100, "cifar100-resnet50")
+
+_MIXUP, _REGMIXUP, _REGMIXUP_10 = Spec("mixup", {"alpha": 0.3}), Spec("regmixup"), Spec("regmixup", {"alpha": 10.0})
+_STABLE_RANK = Spec("stable_rank", {"ratio": 0.3})
+_SNGP_BOUND = Spec("spectral_norm", {"c": 6.0, "norm": "convolution"})
+_SAMPLED = Spec("monte_carlo", {"samples": 10})
+
+
+def _alternate(first: Spec, second: Spec) -> Spec:
+    return Spec("alternate", {"first": first, "second": second})
+
+
+def _laplace(prior_variance: float | None) -> Spec:
+    """The factors and scales of the code the paper used, which its values of sigma_0 belong to."""
+    fields = {"prior": "split", "n_eff": 128.0, "fisher": "sampled", "average": "running", "samples": 1000}
+    return Spec("laplace", {**fields, "prior_variance": prior_variance})
+
+
+def _sngp(lr: float) -> dict[str, Any]:
+    """The recipe of SNGP's released code."""
+    steps = {"schedule": "step", "milestones": (75, 150, 200), "lr_decay": 0.2, "warmup_epochs": 1.0}
+    sizes = {"epochs": 250, "batch_size": 256, "lr": lr, "weight_decay": 6e-4, "decay_on": "backbone"}
+    return {"train": {"network": "wrn28-10-sngp", **steps, **sizes}}
+
+
+# DUQ's released code; on CIFAR-100 a class has about 1.28 images in a batch.
+_DUQ = {"lr": 0.05, "nesterov": False}
+_DUQ_WRN = {**_DUQ, "epochs": 200, "milestones": (60, 120, 160), "lr_decay": 0.2, "dropout": 0.3}
+_AUGMIX = {"epochs": 100, "schedule": "cosine", "mean": (0.5,) * 3, "std": (0.5,) * 3, "dropout": 0.0}
 
 _METHODS = (
-    Method("dnn", Spec("erm"), "plain cross-entropy", "Vapnik, 1991"),
+    Method("dnn", "plain cross-entropy", "Vapnik, 1991"),
     Method(
         "label-smoothing",
-        Spec("label_smoothing"),
         "cross-entropy on labels moved 0.1 towards uniform",
         "Szegedy et al., 2016",
+        objective=Spec("label_smoothing"),
     ),
     Method(
         "mixup",
-        Spec("mixup", {"alpha": 0.3}),
         "cross-entropy on mixed images alone, alpha 0.3",
         "Zhang et al., 2018",
+        objective=_MIXUP,
         score="entropy",
+        selected={_IMAGENET: {"objective": Spec("mixup", {"alpha": 0.1})}},
     ),
-    Method("cutmix", Spec("cutmix"), "cross-entropy on images with a pasted rectangle", "Yun et al., 2019"),
-    Method("regmixup", Spec("regmixup"), "clean cross-entropy + strongly mixed one, alpha 20", "Pinto et al., 2022"),
-    Method("regcutmix", Spec("regcutmix"), "clean cross-entropy + CutMix", "Pinto et al., 2022, appendix"),
+    Method("cutmix", "cross-entropy on images with a pasted rectangle", "Yun et al., 2019", objective=Spec("cutmix")),
+    Method(
+        "regmixup",
+        "clean cross-entropy + strongly mixed one, alpha 20",
+        "Pinto et al., 2022",
+        objective=_REGMIXUP,
+        selected={recipe: {"objective": _REGMIXUP_10} for recipe in (*_ON_CIFAR100, _IMAGENET)},
+    ),
+    Method("regcutmix", "clean cross-entropy + CutMix", _PAPER, objective=Spec("regcutmix")),
     Method(
         "mixup+cutmix",
-        Spec("alternate", {"first": Spec("mixup", {"alpha": 0.3}), "second": Spec("cutmix")}),
         "Mixup or CutMix, a coin at every step",
-        "Pinto et al., 2022, appendix",
+        _PAPER,
+        objective=_alternate(_MIXUP, Spec("cutmix")),
     ),
     Method(
         "regmixup+cutmix",
-        Spec("alternate", {"first": Spec("regmixup"), "second": Spec("cutmix")}),
         "RegMixup or CutMix, a coin at every step",
-        "Pinto et al., 2022, appendix",
+        _PAPER,
+        objective=_alternate(_REGMIXUP, Spec("cutmix")),
     ),
     Method(
         "regmixup+regcutmix",
-        Spec("alternate", {"first": Spec("regmixup"), "second": Spec("regcutmix")}),
         "RegMixup or RegCutMix, a coin at every step",
-        "Pinto et al., 2022, appendix",
+        _PAPER,
+        objective=_alternate(_REGMIXUP, Spec("regcutmix")),
+    ),
+    Method(
+        "dnn-sn",
+        "spectral norm of every convolution at most 0.5",
+        "Miyato et al., 2018",
+        constraint=Spec("spectral_norm", {"c": 0.5}),
+    ),
+    Method(
+        "dnn-srn",
+        "stable rank of every convolution at most 0.3 of the full",
+        "Sanyal et al., 2020",
+        constraint=_STABLE_RANK,
+    ),
+    Method(
+        "sngp",
+        "bounded convolutions and a Gaussian-process head, 10 Monte-Carlo samples",
+        "Liu et al., 2020",
+        constraint=_SNGP_BOUND,
+        head=Spec("gp"),
+        posthoc=_SAMPLED,
+        selected={_CIFAR10: _sngp(0.16), _CIFAR100: _sngp(0.08)},
+    ),
+    Method(
+        "duq",
+        "distances to class centroids with a gradient penalty",
+        "van Amersfoort et al., 2020",
+        objective=Spec("duq", {"penalty": 0.5}),
+        head=Spec("rbf"),
+        train=_DUQ,
+        score="max_logit",
+        selected={
+            _CIFAR10: {"train": _DUQ_WRN},
+            _CIFAR100: {"train": _DUQ_WRN, "head": Spec("rbf", {"initial_count": 1.28})},
+        },
+    ),
+    Method(
+        "kfac-llla",
+        "plain cross-entropy, then a Kronecker-factored Laplace approximation of the last layer",
+        "Kristiadi et al., 2020",
+        posthoc=_laplace(None),
+        score="entropy",
+        selected={
+            recipe: {"posthoc": _laplace(variance)}
+            for recipe, variance in zip(
+                (_CIFAR10, "cifar10-resnet50", *_ON_CIFAR100), (1.0, 0.6, 4.0, 0.1), strict=True
+            )
+        },
+    ),
+    Method(
+        "augmix",
+        "agreement between an image and two randomly augmented versions of it",
+        "Hendrycks et al., 2020",
+        objective=Spec("augmix"),
+        selected={
+            _CIFAR10: {"train": _AUGMIX},
+            _CIFAR100: {"train": _AUGMIX},
+            _IMAGENET: {"objective": Spec("augmix", {"severity": 1.0})},
+        },
+    ),
+    Method(
+        "deep-ensemble",
+        "five plain networks from different seeds, mean of logits",
+        "Lakshminarayanan et al., 2017",
+        train={"members": 5},
+    ),
+    Method(
+        "half-regmixup",
+        "RegMixup at the cost of plain training: half of each batch clean, half mixed",
+        _OURS,
+        objective=Spec("half_regmixup"),
+    ),
+    Method(
+        "bimodal",
+        "RegMixup's loss by importance sampling: each image clean or mixed",
+        _OURS,
+        objective=Spec("bimodal"),
+    ),
+    Method(
+        "gaussian-noise",
+        "clean cross-entropy + one on images with Gaussian noise",
+        _OURS,
+        objective=Spec("gaussian_noise"),
+    ),
+    Method(
+        "regmixup+sngp",
+        "RegMixup with SNGP's network; mixed images stay out of the covariance",
+        _OURS,
+        objective=_REGMIXUP,
+        constraint=_SNGP_BOUND,
+        head=Spec("gp"),
+        posthoc=_SAMPLED,
+        selected={
+            _CIFAR10: _sngp(0.16),
+            _CIFAR100: {**_sngp(0.08), "objective": _REGMIXUP_10},
+        },
+    ),
+    Method(
+        "regcutmix+srn",
+        "RegCutMix with stable-rank normalisation",
+        _OURS,
+        objective=Spec("regcutmix"),
+        constraint=_STABLE_RANK,
     ),
 )
 METHODS = {method.name: method for method in _METHODS}

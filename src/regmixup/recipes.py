@@ -37,7 +37,9 @@ class Recipe:
     nesterov: bool = True
     """Nesterov momentum."""
     weight_decay: float = 5e-4
-    """Coupled weight decay on all parameters, batch norm and biases included."""
+    """Coupled weight decay."""
+    decay_on: Literal["all", "weights", "backbone"] = "all"
+    """What decays: all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head (SNGP)."""
     crop_padding: int = 4
     """Random crops from images padded by this many zero pixels; 0 for none."""
     flip: bool = True
@@ -125,6 +127,18 @@ RECIPES = {
     "cifar10-resnet50": NamedRecipe(_cifar("cifar10", "resnet50"), "the paper's ResNet-50 on CIFAR-10"),
     "cifar100-wrn28-10": NamedRecipe(_cifar("cifar100", "wrn28-10"), "the paper's WideResNet-28-10 on CIFAR-100"),
     "cifar100-resnet50": NamedRecipe(_cifar("cifar100", "resnet50"), "the paper's ResNet-50 on CIFAR-100"),
+    "imagenet-resnet50": NamedRecipe(
+        Recipe(
+            train_set="imagenet/train",
+            network="timm/resnet50",
+            epochs=100,
+            weight_decay=1e-4,
+            decay_on="weights",
+            mean=(0.485, 0.456, 0.406),
+            std=(0.229, 0.224, 0.225),
+        ),
+        "the paper's ResNet-50 on ImageNet",
+    ),
 }
 
 

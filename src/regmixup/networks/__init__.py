@@ -48,7 +48,7 @@ HEADS = {
     "rbf": Component("rbf_head:RBFHead", "distances to running class centroids (DUQ)"),
 }
 
-__all__ = ["CONSTRAINTS", "HEADS", "NETWORKS", "build", "constraint_of", "head_of"]
+__all__ = ["CONSTRAINTS", "HEADS", "NETWORKS", "build", "constraint_of", "head_of", "import_components", "name_of"]
 
 
 def build(
@@ -110,6 +110,21 @@ def constraint_of(constraint: Constraint | str | None, **fields: Any) -> Constra
     from regmixup.networks.contract import Constraint
 
     return _component("constraint", constraint, CONSTRAINTS, Constraint, fields)
+
+
+def name_of(component: Constraint | Head | None) -> str:
+    """The name of a constraint or head in the catalogue; "none" for no constraint."""
+    if component is None:
+        return "none"
+    homes = {found.home.partition(":")[2]: name for name, found in (CONSTRAINTS | HEADS).items()}
+    cls = type(component).__name__
+    return homes.get(cls, cls.lower())
+
+
+def import_components() -> None:
+    """Import every constraint and head, so that a stored configuration can name any of them."""
+    for component in (CONSTRAINTS | HEADS).values():
+        import_module(f"{__name__}.{component.home.partition(':')[0]}")
 
 
 def _component(kind: str, value: Any, known: dict[str, Component], base: type, fields: dict[str, Any]) -> Any:

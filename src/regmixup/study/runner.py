@@ -8,15 +8,17 @@ from typing import Protocol
 
 import torch
 
+from regmixup import methods, posthoc
 from regmixup.config import encode
 from regmixup.evaluation.evaluate import evaluate
+from regmixup.posthoc import FittedPosthoc
 from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
 from regmixup.study.plan import Study
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
 from regmixup.training.run import Run
-from regmixup.types import Row
+from regmixup.types import Predictions, Row
 
 
 class Progress(Protocol):
@@ -51,7 +53,7 @@ def run_study(
             config = resolve(config, device)
             label = f"{method} seed {config.seed}"
             if progress is not None:
-                progress.begin(label, config.epochs)
+                progress.begin(label, config.epochs * config.members)
             on_epoch = progress.epoch if progress is not None else None
             run = train(config, runs, root=root, device=device, workers=workers, on_epoch=on_epoch)
             if progress is not None:
@@ -80,9 +82,22 @@ def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, devi
     rows = evaluate(
         found[sets.test],
         validation=found[sets.validation],
+        posthoc=_posthoc(study, method, run, found[sets.validation], root, device),
         shift=[found[name] for name in sets.shift_sets()],
         ood=[found[name] for name in sets.ood],
         row=row,
     )
     write_rows(run.folder / "rows.csv", rows)
     return [replace(r, study=study.name) for r in rows]
+
+
+def _posthoc(
+    study: Study, method: str, run: Run, validation: Predictions, root: str | Path | None, device: torch.device
+) -> FittedPosthoc | None:
+    """What the method does to its predictions, fitted on train and validation predictions."""
+    spec = methods.get(method).at(study.recipe).posthoc
+    if spec is None:
+        return None
+    chosen = posthoc.build(spec.name, **spec.fields)
+    train = run.predict(run.config.train_set, root=root, device=device) if chosen.needs_train else None
+    return chosen.fit(train=train, validation=validation)

@@ -3,65 +3,93 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from regmixup import methods, recipes
+from regmixup import methods, networks, recipes
 from regmixup.config import check_count, fingerprint
 from regmixup.data import check_dataset
-from regmixup.names import check_name, unknown
-from regmixup.networks import NETWORKS
+from regmixup.names import unknown
+from regmixup.networks import check_network, constraint_of, head_of
+from regmixup.networks.contract import Constraint, Head, LinearHead
 from regmixup.objectives import OBJECTIVES, Objective, build
 from regmixup.recipes import Recipe
+
+networks.import_components()  # so that a stored configuration can name any of them
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Recipe):
-    """A recipe with its objective and seed: everything that decides the trained weights."""
+    """A recipe with its objective, constraint, head and seed: everything that decides the trained weights."""
 
     objective: Objective
     """What the loss sees."""
+    constraint: Constraint | None = None
+    """A bound on the weights of the backbone's convolutions."""
+    head: Head = field(default_factory=LinearHead)
+    """What turns features into logits."""
+    members: int = 1
+    """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
     seed: int = 0
     """Decides initialisation, data order, augmentation, mixing and dropout."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("seed", self.seed, least=0)
-        check_name("network", self.network, NETWORKS)
+        check_count("members", self.members)
+        check_network(self.network)
         check_dataset(self.train_set)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
+        if not isinstance(self.head, Head):
+            raise ValueError(f"head must be a Head such as GPHead(), got {self.head!r}")
+        if self.constraint is not None and not isinstance(self.constraint, Constraint):
+            raise ValueError(f"constraint must be None or a Constraint such as SpectralNorm(), got {self.constraint!r}")
 
     @property
     def name(self) -> str:
         """What the run's folder is called: readable, and unique by the configuration's fingerprint."""
         own = type(self.objective)
         objective = next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())
-        dataset = self.train_set.replace("/", "-").replace(":", "-")
-        return f"{objective}-{dataset}-{self.network}-s{self.seed}-{fingerprint(self)[:12]}"
+        parts = [objective, *(networks.name_of(part) for part in (self.constraint, self.head))]
+        parts += [self.train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
+        if self.members > 1:
+            parts.append(f"x{self.members}")
+        plain = ("none", "linear")
+        return f"{'-'.join(p for p in parts if p not in plain)}-s{self.seed}-{fingerprint(self)[:12]}"
+
+    def member(self, index: int) -> TrainConfig:
+        """One model of an ensemble. Seed s of M members uses the seeds s M, ..., s M + M - 1, none of them twice."""
+        return dataclasses.replace(self, members=1, seed=self.seed * self.members + index)
 
 
 def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) -> TrainConfig:
     """A named recipe with a named method, and any field changed: configure("digits", "mixup", seed=1, epochs=5).
 
-    `objective=rm.RegMixup(alpha=10)` overrides the method's objective.
+    `objective=rm.RegMixup(alpha=10)` overrides the method's objective, `head="gp"` or `head=GPHead(ridge=2)` its head,
+    `constraint=` its constraint. A method brings the values that the paper selected for this recipe.
     """
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
     for key in changes:
         if key not in fields:
             raise unknown("field of TrainConfig", key, fields)
-    base = {f.name: getattr(found, f.name) for found in [recipes.get(recipe)] for f in dataclasses.fields(found)}
-    if "objective" not in changes:
-        base["objective"] = objective_of(methods.get(method).spec)
-    return TrainConfig(**{**base, **changes})
+    named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
+    values = {f.name: getattr(named, f.name) for f in dataclasses.fields(named)} | dict(chosen.train)
+    values |= {"objective": objective_of(chosen.objective), "head": head_of(chosen.head.name, **chosen.head.fields)}
+    if chosen.constraint is not None:
+        values["constraint"] = constraint_of(chosen.constraint.name, **chosen.constraint.fields)
+    values |= changes
+    return TrainConfig(
+        **{**values, "head": head_of(values["head"]), "constraint": constraint_of(values.get("constraint"))}
+    )
 
 
 def objective_of(spec: methods.Spec) -> Objective:
     """The objective a method's plain data describes."""
     fields = {k: objective_of(v) if isinstance(v, methods.Spec) else v for k, v in spec.fields.items()}
-    return build(spec.objective, **fields)
+    return build(spec.name, **fields)
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 
-from regmixup.data.folders import FolderSet
+from regmixup.data.folders import FolderSet, chunks
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
@@ -40,3 +42,15 @@ def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int
         _, channels, height, width = dataset.images.shape
         return channels, height, width
     return 3, config.image_size, config.image_size
+
+
+def clean_parts(dataset: ImageSet | FolderSet, size: Sequence[int]) -> Iterator[ImageSet]:
+    """The images of a dataset without augmentation, a part at a time.
+
+    Image files are brought to the size (height, width) that a network was trained on; images in memory keep theirs.
+    """
+    if isinstance(dataset, ImageSet):
+        yield dataset
+        return
+    crop = max(size)
+    yield from chunks(dataset, resize=round(crop * 256 / 224), crop=crop)

@@ -9,22 +9,25 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from regmixup import data
 from regmixup.data.loader import Loader
 from regmixup.data.seeds import generator_for, seed_for
+from regmixup.mixing import Draw
+from regmixup.networks.contract import Classifier
 from regmixup.storage import write_json
 from regmixup.training.checkpoint import load_checkpoint, save_checkpoint
 from regmixup.training.config import TrainConfig, choose_device, resolve
-from regmixup.training.loading import input_shape, make_loader
+from regmixup.training.loading import clean_parts, input_shape, make_loader
+from regmixup.training.optim import make_optimizer
 from regmixup.training.provenance import provenance
 from regmixup.training.run import Run
+from regmixup.types import Batch, LossOutput
 
 EpochRecord = dict[str, Any]
 
@@ -55,22 +58,18 @@ def train(
     if run.finished:
         _check_same_folder(run, root)
         return run
+    if config.members > 1:
+        return _train_members(run, root=root, device=device, workers=workers, on_epoch=on_epoch)
     # fork_rng would otherwise start every accelerator of the machine.
     seeded = [] if device.type == "cpu" else [device]
     with run.owned(), torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"):
         dataset = data.load(config.train_set, root=root)
         torch.manual_seed(seed_for(config.seed, "init"))
         shape = input_shape(dataset, config)
-        model = run.build(num_classes=len(dataset.classes), in_channels=shape[0]).to(device)
+        model = run.build(num_classes=len(dataset.classes), input_shape=shape).to(device)
         if device.type == "cuda":
             model = model.to(memory_format=torch.channels_last)
-        optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=config.lr,
-            momentum=config.momentum,
-            nesterov=config.nesterov and config.momentum > 0,
-            weight_decay=config.weight_decay,
-        )
+        optimizer = make_optimizer(model, config)
         loader = make_loader(dataset, config, device, workers if workers is not None else min(4, os.cpu_count() or 1))
         done = 0
         if run.checkpoint.exists():
@@ -85,16 +84,54 @@ def train(
             save_checkpoint(run.checkpoint, model, optimizer, epoch=epoch + 1, fingerprint=run.fingerprint)
             if on_epoch is not None:
                 on_epoch(history[-1])
+        images = (x.to(device) for part in clean_parts(dataset, shape[1:]) for x in part.images.split(1000))
+        if model.finalize(images):
+            save_checkpoint(run.checkpoint, model, optimizer, epoch=config.epochs, fingerprint=run.fingerprint)
         seconds = sum(record["seconds"] for record in history)
         write_json(run.folder / "provenance.json", provenance(config, dataset, shape, device, seconds))
     return run
 
 
+def _train_members(
+    run: Run,
+    *,
+    root: str | Path | None,
+    device: torch.device,
+    workers: int | None,
+    on_epoch: Callable[[EpochRecord], None] | None,
+) -> Run:
+    """An ensemble's members are runs like any other, beside its own folder, and may serve other studies too."""
+    epochs = run.config.epochs
+
+    def numbered(member: int) -> Callable[[EpochRecord], None] | None:
+        return on_epoch and (lambda record: on_epoch({**record, "epoch": member * epochs + record["epoch"]}))
+
+    with run.owned():
+        members = [
+            train(member.config, run.folder.parent, root=root, device=device, workers=workers, on_epoch=numbered(index))
+            for index, member in enumerate(run.members())
+        ]
+        histories = [member.history() for member in members]
+        run.write_history([_mean_record(records) for records in zip(*histories, strict=True)])
+        seconds = sum(record["seconds"] for history in histories for record in history)
+        own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}
+        names = [member.folder.name for member in members]
+        write_json(run.folder / "provenance.json", {**members[0].provenance(), **own, "members": names})
+    return run
+
+
+def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:
+    """The mean of what several models reported for one epoch."""
+    shared = [name for name in records[0] if name != "epoch"]
+    return {"epoch": records[0]["epoch"], **{name: sum(r[name] for r in records) / len(records) for name in shared}}
+
+
 def train_epoch(
-    config: TrainConfig, model: nn.Module, optimizer: torch.optim.Optimizer, loader: Loader, epoch: int
+    config: TrainConfig, model: Classifier, optimizer: torch.optim.Optimizer, loader: Loader, epoch: int
 ) -> EpochRecord:
     """One pass over the data. What it reports is summed on the device and read once, at the end."""
     model.train()
+    model.start_epoch()
     torch.manual_seed(seed_for(config.seed, "dropout", epoch))
     draws = generator_for(config.seed, "draw", epoch)
     device = loader.device
@@ -104,11 +141,7 @@ def train_epoch(
         for group in optimizer.param_groups:
             group["lr"] = config.lr_at(epoch + step / len(loader))
         draw = config.objective.draw(len(batch.x), tuple(batch.x.shape[1:]), draws)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=config.precision == "bfloat16"):
-            out = config.objective(model, batch.x, batch.y, draw=draw)
-        optimizer.zero_grad(set_to_none=True)
-        out.loss.backward()
-        optimizer.step()
+        out = train_step(config, model, optimizer, batch, draw)
 
         count = len(batch.x)
         sums = {"loss": out.loss.detach() * count, **{name: value * count for name, value in out.parts.items()}}
@@ -126,6 +159,21 @@ def train_epoch(
             f"A smaller lr (now {config.lr:g}) or some warm-up usually helps"
         )
     return record
+
+
+def train_step(
+    config: TrainConfig, model: Classifier, optimizer: torch.optim.Optimizer, batch: Batch, draw: Draw
+) -> LossOutput:
+    """One update of the weights, and of what the head keeps beside them."""
+    precision = torch.autocast(batch.x.device.type, dtype=torch.bfloat16, enabled=config.precision == "bfloat16")
+    with precision:
+        out = config.objective(model, batch.x, batch.y, draw=draw)
+    optimizer.zero_grad(set_to_none=True)
+    out.loss.backward()
+    optimizer.step()
+    with precision:
+        model.after_step(batch.x, batch.y)
+    return out
 
 
 def _check_same_folder(run: Run, root: str | Path | None) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ from torch import Tensor
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
-from regmixup.data.folders import FolderSet, chunks
 from regmixup.networks.contract import Classifier
+from regmixup.posthoc import ensemble
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.checkpoint import load_checkpoint
 from regmixup.training.config import TrainConfig, choose_device
+from regmixup.training.loading import clean_parts
 from regmixup.types import Predictions
 
 
@@ -54,7 +55,14 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether training has ended; a finished run is never repeated. Without its checkpoint it is not finished."""
-        return (self.folder / "provenance.json").is_file() and self.checkpoint.is_file()
+        if not (self.folder / "provenance.json").is_file():
+            return False
+        return self.checkpoint.is_file() if self.config.members == 1 else all(m.finished for m in self.members())
+
+    def members(self) -> list[Run]:
+        """The runs of an ensemble's models, which lie beside its own folder."""
+        configs = [self.config.member(index) for index in range(self.config.members)]
+        return [Run(self.folder.parent / config.name, config) for config in configs]
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -80,14 +88,18 @@ class Run:
         """Replace the history."""
         write_text(self.folder / "history.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
-    def build(self, *, num_classes: int, in_channels: int) -> Classifier:
-        """The run's network, freshly initialised."""
+    def build(self, *, num_classes: int, input_shape: Sequence[int]) -> Classifier:
+        """The run's network, freshly initialised. input_shape: channels, height and width of the images."""
+        channels, height, width = input_shape
         return networks.build(
             self.config.network,
             num_classes=num_classes,
-            in_channels=in_channels,
+            in_channels=channels,
             normalize=(self.config.mean, self.config.std),
             dropout=self.config.dropout,
+            constraint=self.config.constraint,
+            head=self.config.head,
+            image_size=(height, width),
         )
 
     def provenance(self) -> dict[str, Any]:
@@ -102,8 +114,10 @@ class Run:
 
     def model(self, *, device: str | torch.device | None = None) -> Classifier:
         """The trained network, in evaluation mode. Needs no dataset."""
+        if self.config.members > 1:
+            raise ValueError(f"{self.folder} is an ensemble of {self.config.members} models: take one of run.members()")
         record = self.provenance()
-        model = self.build(num_classes=len(record["classes"]), in_channels=record["input"][0])
+        model = self.build(num_classes=len(record["classes"]), input_shape=record["input"])
         load_checkpoint(self.checkpoint, model, fingerprint=self.fingerprint)
         return model.to(choose_device(device)).eval()
 
@@ -124,9 +138,9 @@ class Run:
         missing = [name for name in datasets if not self._is_stored(name, root)]
         if missing:
             with self.owned():
-                model = self.model(device=device)
-                for name in missing:
-                    predictions.save(self._predict(model, name, root), self.predictions_path(name))
+                found = self._predict_members if self.config.members > 1 else self._predict_each
+                for name, prediction in found(missing, root, device):
+                    predictions.save(prediction, self.predictions_path(name))
         return [predictions.load(self.predictions_path(name)) for name in datasets]
 
     def _is_stored(self, name: str, root: str | Path | None) -> bool:
@@ -136,20 +150,32 @@ class Run:
             return path.exists()
         return predictions.load(path).info.get("data") == data.load(name, root=root).fingerprint
 
+    def _predict_each(
+        self, names: list[str], root: str | Path | None, device: str | torch.device | None
+    ) -> Iterator[tuple[str, Predictions]]:
+        model = self.model(device=device)
+        for name in names:
+            yield name, self._predict(model, name, root)
+
+    def _predict_members(
+        self, names: list[str], root: str | Path | None, device: str | torch.device | None
+    ) -> Iterator[tuple[str, Predictions]]:
+        """The mean of the members' logits, with the members' own beside it."""
+        for member in self.members():
+            member.predict_all(names, root=root, device=device)
+        for name in names:
+            joined = ensemble([member.predict(name, root=root, device=device) for member in self.members()])
+            yield name, replace(joined, info={**joined.info, "run": self.fingerprint})
+
     def _predict(self, model: Classifier, name: str, root: str | Path | None) -> Predictions:
-        """Image files are brought to the size the network was trained on; images in memory must have it."""
+        """Images in memory must have the size the network was trained on."""
         source = data.load(name, root=root)
         record = self.provenance()
         channels, *size = record["input"]
         info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
-        if isinstance(source, FolderSet):
-            crop = max(size)
-            parts = chunks(source, resize=round(crop * 256 / 224), crop=crop)
-        else:
-            parts = iter([source])
         own = _labels_among(source.classes, record["classes"])
         found = []
-        for part in parts:
+        for part in clean_parts(source, size):
             images = part.images
             if channels == 1 and images.shape[1] == 3:
                 images = images.float().mean(dim=1, keepdim=True).round().to(images.dtype)

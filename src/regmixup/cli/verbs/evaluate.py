@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regmixup import predictions
+from regmixup import methods, posthoc, predictions, recipes
 from regmixup.cli.parsing import parse
 from regmixup.evaluation.evaluate import evaluate
+from regmixup.posthoc import FittedPosthoc
 from regmixup.storage import write_rows
 from regmixup.types import Predictions, Row
 
@@ -24,6 +25,7 @@ class EvaluateVerb:
 
     Files: .safetensors, .npz (keys logits, labels), .npy (logits), .csv (header label,name,...; then label, logits).
     Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
+    Example: regmixup evaluate --predictions test.npz --method kfac-llla --train train.npz --val val.npz
     """
 
     predictions: Path
@@ -34,6 +36,12 @@ class EvaluateVerb:
     """Predictions for shifted versions of the test set, with labels."""
     val: Path | None = None
     """Validation predictions; the temperature is fitted on these, by ECE."""
+    method: str | None = None
+    """Do to the predictions what this method does before they are scored, see `regmixup list methods`."""
+    recipe: str = "digits"
+    """The recipe whose selected values the method takes, see `regmixup list recipes`."""
+    train: Path | None = None
+    """Train predictions with features, for methods that are fitted on them."""
     out: Path | None = None
     """Also write all rows to this CSV file."""
 
@@ -41,9 +49,11 @@ class EvaluateVerb:
 def main(args: Sequence[str]) -> None:
     """Evaluate, print every row, and write them where asked."""
     verb = parse(EvaluateVerb, "evaluate", args)
+    validation = _labelled(verb.val) if verb.val is not None else None
     rows = evaluate(
         _labelled(verb.predictions),
-        validation=_labelled(verb.val) if verb.val is not None else None,
+        validation=validation,
+        posthoc=_posthoc(verb, validation),
         shift=[_labelled(path) for path in verb.shift],
         ood=[predictions.load(path) for path in verb.ood],
     )
@@ -51,6 +61,17 @@ def main(args: Sequence[str]) -> None:
     if verb.out is not None:
         write_rows(verb.out, rows)
         print(f"rows  {verb.out}")
+
+
+def _posthoc(verb: EvaluateVerb, validation: Predictions | None) -> FittedPosthoc | None:
+    if verb.method is None:
+        return None
+    recipes.get(verb.recipe)
+    spec = methods.get(verb.method).at(verb.recipe).posthoc
+    if spec is None:
+        return None
+    train = predictions.load(verb.train) if verb.train is not None else None
+    return posthoc.build(spec.name, **spec.fields).fit(train=train, validation=validation)
 
 
 def _labelled(path: Path) -> Predictions:

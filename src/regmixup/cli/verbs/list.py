@@ -15,7 +15,7 @@ import regmixup
 from regmixup.cli.parsing import parse
 from regmixup.data import FAMILIES
 from regmixup.methods import METHODS
-from regmixup.networks import NETWORKS
+from regmixup.networks import CONSTRAINTS, HEADS, NETWORKS
 from regmixup.recipes import RECIPES
 from regmixup.study.plan import studies
 
@@ -27,7 +27,9 @@ class ListVerb:
     Example: regmixup list methods
     """
 
-    what: Positional[Literal["all", "methods", "recipes", "networks", "datasets", "studies", "objectives"]] = "all"
+    what: Positional[
+        Literal["all", "methods", "recipes", "networks", "constraints", "heads", "datasets", "studies", "objectives"]
+    ] = "all"
     """Which list to print."""
 
 
@@ -38,6 +40,8 @@ def main(args: Sequence[str]) -> None:
         "methods": {name: f"{m.description} ({m.citation})" for name, m in METHODS.items()},
         "recipes": {name: named.description for name, named in RECIPES.items()},
         "networks": {name: network.description for name, network in NETWORKS.items()},
+        "constraints": {name: constraint.description for name, constraint in CONSTRAINTS.items()},
+        "heads": {name: head.description for name, head in HEADS.items()},
         "datasets": {name: f"{f.description} [{len(f.names)}]" for name, f in FAMILIES.items()},
         "studies": {name: tomllib.loads(path.read_text(encoding="utf-8"))["title"] for name, path in studies().items()},
         "objectives": _objectives(),

@@ -14,6 +14,8 @@ from tyro.conf import arg
 
 from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.config import encode
+from regmixup.networks import name_of
+from regmixup.networks.contract import Constraint, Head
 from regmixup.objectives import Objective
 from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
@@ -22,19 +24,34 @@ from regmixup.training.loop import train
 
 
 @dataclass(frozen=True)
+class Unconstrained:
+    """No constraint: no flags of its own."""
+
+
+@dataclass(frozen=True)
 class TrainVerb(Surroundings):
     """Train one model. --recipe and --method choose the defaults below; any field can then be changed.
 
+    --head and --constraint replace the method's own, so that any combination is one line.
     A finished run is never repeated, an interrupted one goes on from its last epoch.
     Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
+    Example: regmixup train --method regmixup --head gp --constraint spectral_norm --constraint.c 6
     """
 
     training: Annotated[Recipe, arg(name="")]
     objective: Annotated[Objective, arg(name="")]
+    head_fields: Annotated[Head, arg(name="head")]
+    constraint_fields: Annotated[object, arg(name="constraint")]
     recipe: str
     """Named training configuration, see `regmixup list recipes`."""
     method: str
-    """Named objective, see `regmixup list methods`."""
+    """Named combination of objective, constraint and head, see `regmixup list methods`."""
+    head: str
+    """What turns features into logits, see `regmixup list heads`."""
+    constraint: str
+    """Bound on the convolutions' weights, see `regmixup list constraints`; none for none."""
+    members: int = 1
+    """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
     seed: int = 0
     """Decides initialisation, data order, augmentation, mixing and dropout."""
     runs: Path = Path("runs")
@@ -45,31 +62,55 @@ class TrainVerb(Surroundings):
 
 def main(args: Sequence[str]) -> None:
     """Train, or print what would be trained."""
-    recipe, method = _value_of("--recipe", args, "digits"), _value_of("--method", args, "regmixup")
-    default = configure(recipe, method)
-    training = Recipe(**_fields(default))
-    verb = parse(TrainVerb, "train", args, default=TrainVerb(training, default.objective, recipe, method))
-    config = TrainConfig(**_fields(verb.training), objective=verb.objective, seed=verb.seed)
+    recipe = _value_of("--recipe", args) or "digits"
+    method = _value_of("--method", args) or "regmixup"
+    parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
+    default = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
+    verb = parse(
+        TrainVerb,
+        "train",
+        args,
+        default=TrainVerb(
+            training=Recipe(**_fields(default)),
+            objective=default.objective,
+            head_fields=default.head,
+            constraint_fields=default.constraint if default.constraint is not None else Unconstrained(),
+            recipe=recipe,
+            method=method,
+            head=name_of(default.head),
+            constraint=name_of(default.constraint),
+            members=default.members,
+        ),
+    )
+    constraint = verb.constraint_fields
+    config = TrainConfig(
+        **_fields(verb.training),
+        objective=verb.objective,
+        head=verb.head_fields,
+        constraint=constraint if isinstance(constraint, Constraint) else None,
+        members=verb.members,
+        seed=verb.seed,
+    )
     config = resolve(config, choose_device(verb.device))
     if verb.dry_run:
         print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
         return
     with LiveProgress(Console(), total=1) as progress:
-        progress.begin(f"{method} seed {config.seed}", config.epochs)
+        progress.begin(f"{method} seed {config.seed}", config.epochs * config.members)
         run = train(
             config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, on_epoch=progress.epoch
         )
     print(f"epoch {config.epochs}: {describe(run.history())}\nrun  {run.folder}")
 
 
-def _value_of(flag: str, args: Sequence[str], default: str) -> str:
+def _value_of(flag: str, args: Sequence[str]) -> str | None:
     """The word after a flag, or behind its equals sign."""
     for index, word in enumerate(args):
         if word == flag and index + 1 < len(args):
             return args[index + 1]
         if word.startswith(f"{flag}="):
             return word.partition("=")[2]
-    return default
+    return None
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:
