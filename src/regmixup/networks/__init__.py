@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from regmixup.config import check_count, check_number
 from regmixup.names import check_name
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from regmixup.networks.contract import Classifier, Constraint, Head, Normalization
+
+    Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,9 @@ HEADS = {
     "rbf": Component("rbf_head:RBFHead", "distances to running class centroids (DUQ)"),
 }
 
-__all__ = ["CONSTRAINTS", "HEADS", "NETWORKS", "build", "constraint_of", "head_of", "import_components", "name_of"]
+__all__ = [
+    "CONSTRAINTS", "HEADS", "NETWORKS", "bake", "build", "constraint_of", "head_of", "import_components", "name_of",
+]  # fmt: skip
 
 
 def build(
@@ -94,6 +100,29 @@ def build(
     if chosen_constraint is not None:
         chosen_constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
     return Classifier(backbone, chosen_head.build(dim, num_classes), feature_dim=dim, normalize=normalize)
+
+
+def bake(model: Model) -> Model:
+    """Replace every constrained weight by its effective value, in place: what remains is a plain network.
+
+    It gives the logits that the model gives in evaluation mode, at the price of no constraint, and its state dict has
+    the names of the unconstrained network. What is trained from here on is unconstrained.
+
+    >>> model = build("small", num_classes=10, constraint="spectral_norm")
+    >>> bake(model).state_dict().keys() == build("small", num_classes=10).state_dict().keys()
+    True
+    """
+    from torch import nn
+    from torch.nn.utils import parametrize
+
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module):
+            constrained = module.parametrizations
+            assert isinstance(constrained, nn.ModuleDict)
+            constrained.eval()  # so that reading the weight makes no further power iteration
+            for name in list(constrained):
+                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    return model
 
 
 def head_of(head: Head | str, **fields: Any) -> Head:

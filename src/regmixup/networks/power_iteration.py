@@ -1,0 +1,156 @@
+"""What the constraints share: the largest singular value of a convolution's weight, followed by power iteration.
+
+Two unit vectors approach the top singular pair of W: v <- W^T u / ||W^T u||, then u <- W v / ||W v||. A weight moves
+little in a step of training, so one iteration per forward pass keeps up with it. The vectors are buffers, so that
+checkpoints carry them; they move in training mode only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from regmixup.config import check_count
+from regmixup.networks.contract import Constraint
+
+
+class Top(NamedTuple):
+    """The largest singular value, sigma = u^T W v, differentiable in W, with its vectors, which are constants."""
+
+    sigma: Tensor
+    u: Tensor
+    v: Tensor
+
+
+class PowerIteration(nn.Module, ABC):
+    """The top singular value and vectors of the linear map that a weight stands for.
+
+    weight: what `times` and `adjoint` understand. shape: of the vectors v that the map takes.
+    iterations: per forward pass in training mode. warmup: iterations now, from random vectors.
+    """
+
+    u: Tensor
+    v: Tensor
+
+    @torch.no_grad()
+    def __init__(self, weight: Tensor, shape: tuple[int, ...], *, iterations: int, warmup: int) -> None:
+        super().__init__()
+        self.iterations = iterations
+        v = weight.new_empty(shape).normal_()
+        u = torch.randn_like(self.times(weight, v))
+        u, v = self._iterate(weight, u, v, warmup)
+        self.register_buffer("u", u)
+        self.register_buffer("v", v)
+
+    @abstractmethod
+    def times(self, weight: Tensor, v: Tensor) -> Tensor:
+        """W v."""
+
+    @abstractmethod
+    def adjoint(self, weight: Tensor, u: Tensor) -> Tensor:
+        """W^T u."""
+
+    def forward(self, weight: Tensor) -> Top:
+        with torch.no_grad():
+            # Copies: a later forward pass moves the buffers, and the backward pass of this one needs its own vectors.
+            u, v = (vector.to(weight.dtype, copy=True) for vector in (self.u, self.v))
+            if self.training:
+                u, v = self._iterate(weight, u, v, self.iterations)
+                self.u.copy_(u)
+                self.v.copy_(v)
+        return Top((u * self.times(weight, v)).sum(), u, v)
+
+    def _iterate(self, weight: Tensor, u: Tensor, v: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        for _ in range(count):
+            v = _unit(self.adjoint(weight, u), otherwise=v)
+            u = _unit(self.times(weight, v), otherwise=u)
+        return u, v
+
+
+def _unit(vector: Tensor, *, otherwise: Tensor) -> Tensor:
+    """The vector at length 1. A zero weight sends everything to 0: it keeps the vectors it had."""
+    length = torch.linalg.vector_norm(vector)
+    return torch.where(length > 0, vector / length, otherwise)
+
+
+class MatrixPowerIteration(PowerIteration):
+    """Of the weight as a matrix (out, in * kh * kw): what the convolution does to one patch. u: (out,)."""
+
+    def __init__(self, weight: Tensor, *, iterations: int, warmup: int) -> None:
+        matrix = weight.flatten(1)
+        super().__init__(matrix, matrix.shape[1:], iterations=iterations, warmup=warmup)
+
+    def forward(self, weight: Tensor) -> Top:
+        return super().forward(weight.flatten(1))
+
+    def times(self, weight: Tensor, v: Tensor) -> Tensor:
+        return weight @ v
+
+    def adjoint(self, weight: Tensor, u: Tensor) -> Tensor:
+        return weight.T @ u
+
+
+class NormalisedWeight(nn.Module, ABC):
+    """A parametrization weight -> weight that uses the top singular value, in at least float32 whatever surrounds it.
+
+    In training mode every reading of the layer's weight is one power iteration, and a forward pass reads it once.
+    """
+
+    def __init__(self, power: PowerIteration) -> None:
+        super().__init__()
+        self.power = power
+
+    @abstractmethod
+    def normalise(self, weight: Tensor, top: Top) -> Tensor:
+        """The effective weight. weight: (out, in, kh, kw)."""
+
+    def forward(self, weight: Tensor) -> Tensor:
+        with _no_autocast(weight.device.type):
+            exact = weight.float() if weight.dtype in (torch.float16, torch.bfloat16) else weight
+            return self.normalise(exact, self.power(exact)).to(weight.dtype)
+
+
+def _no_autocast(device_type: str) -> AbstractContextManager[object]:
+    """The meta device knows no autocast."""
+    known = torch.amp.is_autocast_available(device_type)
+    return torch.autocast(device_type, enabled=False) if known else nullcontext()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerIterated(Constraint):
+    """A constraint on every convolution that power iteration drives.
+
+    iterations: per forward pass in training mode. warmup: at construction, so that a network can be evaluated
+        before it is trained.
+    """
+
+    iterations: int = 1
+    warmup: int = 15
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("iterations", self.iterations)
+        check_count("warmup", self.warmup)
+
+    def matrix_power(self, conv: nn.Conv2d) -> PowerIteration:
+        """Power iteration on the layer's weight as a matrix."""
+        return MatrixPowerIteration(conv.weight, iterations=self.iterations, warmup=self.warmup)
+
+
+def parametrize_convolutions(backbone: nn.Module, make: Callable[[nn.Conv2d], NormalisedWeight]) -> None:
+    """Register what `make` returns for each convolution as its weight's parametrization."""
+    for conv in convolutions(backbone):
+        # The checks that `unsafe` leaves out would cost a power iteration.
+        parametrize.register_parametrization(conv, "weight", make(conv), unsafe=True)
+
+
+def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
+    """All of them, in order: the stem, those of the blocks, and projections."""
+    return [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]

@@ -1,0 +1,86 @@
+"""Stable rank normalisation: spectral norm 1, and no more stable rank than a share of the full one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.config import check_number
+from regmixup.networks.power_iteration import (
+    NormalisedWeight,
+    PowerIterated,
+    PowerIteration,
+    Top,
+    parametrize_convolutions,
+)
+
+_SMALLEST_SIGMA = 1e-12
+
+
+class _StableRankNormalised(NormalisedWeight):
+    """u v^T + s (W / sigma - u v^T), with the largest s <= 1 whose stable rank is at most `target`."""
+
+    def __init__(self, power: PowerIteration, target: float) -> None:
+        super().__init__(power)
+        self.target = target
+
+    def normalise(self, weight: Tensor, top: Top) -> Tensor:
+        unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
+        if self.target >= min(len(top.u), len(top.v)):
+            return unit  # no matrix has a larger stable rank
+        share = self._share(unit)
+        return share * unit + torch.outer((1 - share) * top.u, top.v).view(weight.shape)
+
+    def _share(self, unit: Tensor) -> Tensor | float:
+        """s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)).
+
+        The squared norm is ||W / sigma||^2 - 1, because u^T W v / sigma = 1.
+        """
+        if self.target == 1:
+            return 0.0
+        return 1 / ((unit.square().sum() - 1) / (self.target - 1)).clamp(min=1).sqrt()
+
+    def extra_repr(self) -> str:
+        return f"target={self.target:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StableRank(PowerIterated):
+    """Spectral norm 1 and stable rank at most R for every convolution: DNN-SRN of the paper (Sanyal et al., 2020).
+
+    The stable rank ||W||_F^2 / sigma^2 of a matrix W (out, in * kh * kw) lies between 1 and its rank. With sigma and
+    the vectors u, v of the largest singular value, and R = ratio * min(out, in * kh * kw) but at least 1:
+
+        D = W / sigma - u v^T,    effective weight = u v^T + D min(1, sqrt(R - 1) / ||D||_F)
+
+    so that the largest singular value stays 1 and the others shrink together, if they have to. Biases, batch norm and
+    the head are free. Unlike `SpectralNorm`, a weight with sigma < 1 is scaled up.
+
+    0 < ratio <= 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1 leaves W / sigma. Where R is 1 although
+        the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is u v^T and gets no gradient.
+    iterations, warmup: of the power iteration, per forward pass in training mode and at construction.
+
+    Singular values 2, 1, 1, 1 become 1 and three of sqrt(0.2 / 3), with stable rank 0.3 * 4 = 1.2:
+
+    >>> _ = torch.manual_seed(0)
+    >>> conv = nn.Conv2d(4, 4, 1)
+    >>> conv.weight.data = torch.tensor([2.0, 1.0, 1.0, 1.0]).diag().reshape(4, 4, 1, 1)
+    >>> StableRank(ratio=0.3).apply(conv, example=torch.zeros(1, 4, 8, 8))
+    >>> conv.weight.detach().flatten(1).diagonal()
+    tensor([1.0000, 0.2582, 0.2582, 0.2582])
+    """
+
+    ratio: float = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("ratio", self.ratio, above=0, most=1)
+
+    def apply(self, backbone: nn.Module, example: Tensor) -> None:
+        def normalised(conv: nn.Conv2d) -> NormalisedWeight:
+            target = max(1.0, self.ratio * min(conv.weight.flatten(1).shape))
+            return _StableRankNormalised(self.matrix_power(conv), target)
+
+        parametrize_convolutions(backbone, normalised)

@@ -1,0 +1,361 @@
+"""What every constraint promises, whatever it bounds."""
+
+import copy
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
+
+from regmixup.networks import CONSTRAINTS, bake, build, constraint_of
+from regmixup.networks.spectral import SpectralNorm
+from regmixup.networks.stable_rank import StableRank
+from regmixup.objectives.regmixup import RegMixup
+from tests.networks.constrained import convolution, original, power, random_weight
+
+CHOICES = {
+    "spectral_norm": SpectralNorm(),
+    "spectral_norm, convolution": SpectralNorm(norm="convolution"),
+    "stable_rank": StableRank(),
+}
+each_constraint = pytest.mark.parametrize("constraint", CHOICES.values(), ids=CHOICES)
+
+
+def network(constraint, name="small", seed=0, **options):
+    torch.manual_seed(seed)
+    return build(name, num_classes=10, constraint=constraint, image_size=8, **options)
+
+
+def images(size=8, batch_size=4):
+    return torch.rand(batch_size, 3, size, size, generator=torch.Generator().manual_seed(1))
+
+
+def labels(batch_size=4):
+    return torch.arange(batch_size)
+
+
+def convolutions(model):
+    return [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+
+
+def vectors(model):
+    return [vector.clone() for conv in convolutions(model) for vector in (power(conv).u, power(conv).v)]
+
+
+def same(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def gradients(model):
+    return [parameter.grad for parameter in model.parameters()]
+
+
+# ---------------------------------------------------------------------------------------------- where it is applied
+
+
+def test_the_registry_names_them():
+    assert {name: constraint_of(name) for name in CONSTRAINTS} == {
+        "spectral_norm": SpectralNorm(iterations=1, warmup=15, c=0.5, norm="matrix"),
+        "stable_rank": StableRank(iterations=1, warmup=15, ratio=0.3),
+    }
+
+
+@each_constraint
+@pytest.mark.parametrize(("name", "number"), [("wrn28-10", 1 + 24 + 3), ("resnet50", 1 + 48 + 4)])
+def test_every_convolution_is_constrained_and_nothing_else(constraint, name, number):
+    """The stem, those of the blocks and the projections; on the meta device, where a network has no values."""
+    with torch.device("meta"):
+        model = build(name, num_classes=10, constraint=dataclasses.replace(constraint, warmup=1))
+    constrained = [module for module in model.modules() if parametrize.is_parametrized(module)]
+    assert constrained == convolutions(model)
+    assert len(constrained) == number
+    assert all(list(module.parametrizations) == ["weight"] for module in constrained)
+
+
+@each_constraint
+def test_a_training_step_reads_no_values(constraint):
+    """The meta device has none to read: .item() or a branch on a tensor, which would stall a GPU, fails here."""
+    with torch.device("meta"):
+        model = build("small", num_classes=10, constraint=constraint)
+    F.cross_entropy(model(images().to("meta")), labels().to("meta")).backward()
+    assert all(grad.is_meta for grad in gradients(model))
+
+
+# ------------------------------------------------------------------------------------------- the network's contract
+
+
+@each_constraint
+@pytest.mark.parametrize("name", ["small", "resnet18"])
+def test_a_constrained_network_keeps_the_contract(constraint, name):
+    model = network(constraint, name, normalize=((0.5,) * 3, (0.25,) * 3)).eval()
+    for size in (5, 8, 9):
+        features = model.features(images(size, 2))
+        assert features.shape == (2, model.feature_dim)
+        logits = model(images(size, 2))
+        assert logits.shape == (2, 10)
+        assert torch.equal(logits, model.head(features))
+        assert not torch.allclose(logits[0], logits[1])
+    model.train()
+    F.cross_entropy(model(images(9)), labels()).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+        assert parameter.grad.abs().max() > 0, parameter_name
+
+
+@each_constraint
+def test_it_acts(constraint):
+    """The same seed without the constraint has the same weights, but not the same effective ones."""
+    plain, constrained = network(None), network(constraint)
+    for ours, free in zip(convolutions(constrained), convolutions(plain), strict=True):
+        assert torch.equal(original(ours), free.weight)
+        assert not torch.allclose(ours.weight, free.weight, rtol=0.1)
+
+
+# --------------------------------------------------------------------------------------------------------- vectors
+
+
+@each_constraint
+def test_vectors_are_unit_vectors_drawn_from_the_global_seed(constraint):
+    first, again, other = (vectors(network(constraint, seed=seed)) for seed in (0, 0, 1))
+    assert same(first, again)
+    assert not same(first, other)
+    assert all(vector.norm().item() == pytest.approx(1, rel=1e-5) for vector in first)
+
+
+@each_constraint
+def test_vectors_stand_still_in_evaluation_mode(constraint):
+    model = network(constraint).eval()
+    before = vectors(model)
+    logits = model(images())
+    assert torch.equal(model(images()), logits)
+    assert same(vectors(model), before)
+    model.train()
+    model.after_step(images(), labels())
+    assert same(vectors(model), before)
+
+
+@each_constraint
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_a_forward_pass_in_training_mode_makes_the_given_number_of_iterations(constraint, iterations):
+    constraint = dataclasses.replace(constraint, iterations=iterations, warmup=1)
+    conv = convolution(constraint, random_weight(4, 3, 3, 3), padding=1)
+    iteration, weight = power(conv), original(conv).detach()
+    if iteration.u.ndim == 1:
+        weight = weight.flatten(1)
+    u = iteration.u
+    for _ in range(iterations):
+        v = F.normalize(iteration.adjoint(weight, u).flatten(), dim=0).reshape(iteration.v.shape)
+        u = F.normalize(iteration.times(weight, v).flatten(), dim=0).reshape(iteration.u.shape)
+    conv(torch.zeros(2, 3, 7, 7, dtype=torch.float64))
+    torch.testing.assert_close((iteration.u, iteration.v), (u, v))
+
+
+# ----------------------------------------------------------------------------------------------------------- state
+
+
+@each_constraint
+def test_a_state_dict_restores_the_logits(constraint):
+    model, other = network(constraint), network(constraint, seed=1)
+    model(images())
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.eval()(images()), model.eval()(images()))
+
+
+@each_constraint
+def test_training_goes_on_from_a_state_dict_to_the_bit(constraint):
+    def step(model):
+        model.zero_grad()
+        F.cross_entropy(model(images()), labels()).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+
+    model, resumed = network(constraint), network(constraint, seed=1)
+    step(model)
+    resumed.load_state_dict(model.state_dict())
+    for _ in range(2):
+        step(model)
+        step(resumed)
+    assert same(model.state_dict().values(), resumed.state_dict().values())
+
+
+@each_constraint
+def test_a_deep_copy_has_its_own_vectors(constraint):
+    model = network(constraint)
+    before, copied = vectors(model), copy.deepcopy(model)
+    logits = copied(images())
+    assert same(vectors(model), before)
+    assert not same(vectors(copied), before)
+    assert torch.equal(model(images()), logits)
+
+
+@each_constraint
+@pytest.mark.parametrize("training", [False, True])
+def test_baking_leaves_a_plain_network_with_the_same_logits(constraint, training):
+    model = network(constraint).eval()
+    parameters, logits = set(model.parameters()), model(images())
+    model.train(training)
+    assert bake(model) is model
+    assert torch.equal(model.eval()(images()), logits)
+    assert not any(parametrize.is_parametrized(module) for module in model.modules())
+    assert all(type(conv) is nn.Conv2d and isinstance(conv.weight, nn.Parameter) for conv in convolutions(model))
+    assert set(model.parameters()) == parameters
+    plain = network(None).eval()
+    plain.load_state_dict(model.state_dict())
+    assert torch.equal(plain(images()), logits)
+
+
+def test_baking_an_unconstrained_network_changes_nothing():
+    model = network(None)
+    before = copy.deepcopy(model.state_dict())
+    after = bake(model).state_dict()
+    assert after.keys() == before.keys()
+    assert same(after.values(), before.values())
+
+
+def test_importing_bake_imports_no_torch():
+    code = "import sys; from regmixup.networks import bake; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ------------------------------------------------------------------------------------------------------- gradients
+
+
+@each_constraint
+def test_two_forward_passes_before_one_backward_pass(constraint):
+    """The second pass moves the vectors; the gradient is still the sum of the gradients of the two."""
+    model, twin = network(constraint), network(constraint)
+    first, second = images(), images().flip(0) ** 2
+    (F.cross_entropy(model(first), labels()) + F.cross_entropy(model(second), labels())).backward()
+    for x in (first, second):
+        F.cross_entropy(twin(x), labels()).backward()
+    torch.testing.assert_close(gradients(model), gradients(twin))
+
+
+@each_constraint
+def test_a_training_pass_between_a_forward_pass_and_its_backward_pass(constraint):
+    conv = convolution(constraint, random_weight(4, 3, 3, 3, sigma=3.0)).eval()
+    twin = copy.deepcopy(conv)
+    x = images(7).double()
+    loss = conv(x).square().sum()
+    conv.train()
+    conv(x)
+    loss.backward()
+    twin(x).square().sum().backward()
+    assert torch.equal(original(conv).grad, original(twin).grad)
+
+
+@each_constraint
+@pytest.mark.parametrize("passes", ["joint", "separate"])
+def test_regmixup_trains_it(constraint, passes):
+    model = network(constraint)
+    objective = RegMixup(passes=passes)
+    out = objective(model, images(), labels(), generator=torch.Generator().manual_seed(0))
+    out.loss.backward()
+    assert all(torch.isfinite(grad).all() for grad in gradients(model))
+
+
+@each_constraint
+def test_gradient_checkpointing(constraint):
+    """The backward pass forwards once more, with vectors one iteration further."""
+    model = network(constraint)
+    checkpoint(model, images(), use_reentrant=False).square().sum().backward()
+    assert all(torch.isfinite(grad).all() for grad in gradients(model))
+
+
+@each_constraint
+@pytest.mark.parametrize("sigma", [0.1, 3.0])
+def test_derivatives_of_first_and_second_order_are_those_of_finite_differences(constraint, sigma):
+    """In evaluation mode the vectors are constants, and the effective weight a function of the weight alone."""
+    conv = convolution(constraint, random_weight(5, 2, 2, 2, sigma=sigma), size=(4, 5)).eval()
+    normalise = conv.parametrizations.weight[0]
+    assert torch.autograd.gradcheck(normalise, original(conv))
+    assert torch.autograd.gradgradcheck(normalise, original(conv))
+
+
+@each_constraint
+def test_a_penalty_on_the_input_gradient_reaches_the_weights(constraint):
+    model = network(constraint).double()
+    x = images().double().requires_grad_()
+    (slope,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+    slope.square().sum().backward()
+    for conv in convolutions(model):
+        assert torch.isfinite(original(conv).grad).all()
+        assert original(conv).grad.abs().max() > 0
+
+
+# ---------------------------------------------------------------------------------------- types, layouts, compilers
+
+
+@each_constraint
+def test_autocast_does_not_touch_the_normalisation(constraint):
+    model, twin = network(constraint), network(constraint)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        weights = [conv.weight for conv in convolutions(model)]
+        logits = model(images())
+    assert same(weights, [conv.weight for conv in convolutions(twin)])
+    assert logits.dtype == torch.bfloat16
+    logits.float().square().sum().backward()
+    assert all(grad.dtype == torch.float32 and torch.isfinite(grad).all() for grad in gradients(model))
+
+
+@each_constraint
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_models_of_other_types(constraint, dtype):
+    """bfloat16 keeps 8 bits; normalising in float32 loses none beyond those of the weight and the vectors."""
+    model, twin = network(constraint).eval(), network(constraint).eval().to(dtype)
+    for ours, theirs in zip(convolutions(model), convolutions(twin), strict=True):
+        assert theirs.weight.dtype == dtype
+        tolerance = 1e-5 if dtype == torch.float64 else 2e-2
+        torch.testing.assert_close(theirs.weight.to(torch.float32), ours.weight, rtol=tolerance, atol=tolerance / 10)
+    twin.train()
+    assert twin(images().to(dtype)).dtype == dtype
+
+
+@each_constraint
+def test_channels_last_is_the_same_network(constraint):
+    model, twin = network(constraint), network(constraint).to(memory_format=torch.channels_last)
+    torch.testing.assert_close(twin(images()), model(images()), rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(convolutions(model.eval()), convolutions(twin.eval()), strict=True):
+        assert original(theirs).is_contiguous(memory_format=torch.channels_last)
+        assert theirs.weight.is_contiguous(memory_format=torch.channels_last)
+        torch.testing.assert_close(theirs.weight, ours.weight)
+
+
+@each_constraint
+def test_a_training_step_compiles_into_one_graph(constraint):
+    model = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.Flatten())
+    constraint.apply(model, images(5))
+    twin, x = copy.deepcopy(model), images(5)
+
+    def loss(network):
+        return network(x).square().mean()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(model), loss(twin))
+    compiled(model).backward()
+    loss(twin).backward()
+    torch.testing.assert_close(gradients(model), gradients(twin))
+    assert same(model.state_dict().values(), twin.state_dict().values())
+
+
+# ---------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("constraint", [SpectralNorm, StableRank])
+@pytest.mark.parametrize("field", ["iterations", "warmup"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True])
+def test_iterations_and_warmup_must_be_positive_integers(constraint, field, value):
+    with pytest.raises(ValueError, match=rf"^{field} must be an integer >= 1, got {value!r}$"):
+        constraint(**{field: value})
+
+
+def test_an_unknown_constraint_is_corrected():
+    with pytest.raises(ValueError, match=r"^unknown constraint 'spectral': did you mean 'spectral_norm'\? Available: "):
+        build("small", num_classes=10, constraint="spectral")
