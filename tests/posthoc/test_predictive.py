@@ -139,6 +139,13 @@ class TestOnPredictions:
             with pytest.raises(ValueError, match=f"variance must be >= 0 everywhere, got {bad}"):
                 method(p)
 
+    @pytest.mark.parametrize("shape", [(4,), (4, 2), (1, 4)])
+    def test_a_variance_of_another_shape_is_refused(self, shape):
+        """Of four samples and four classes, (4,) would broadcast, and mean something else."""
+        for function in (lambda v: mean_field(torch.zeros(4, 4), v), lambda v: sampled(torch.zeros(4, 4), v)):
+            with pytest.raises(ValueError, match=r"the shape of the logits, \(4, 4\), or one column"):
+                function(torch.ones(shape))
+
     @pytest.mark.parametrize(
         ("method", "fields", "message"),
         [

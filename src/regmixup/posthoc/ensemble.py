@@ -22,6 +22,10 @@ def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> 
     probs: the mean of the members' probabilities, for average="probs" and where a member has `probs` that are not the
     softmax of its logits (Monte-Carlo); else None, the softmax of the mean logits.
     Features and heads belong to one member and are left out; of `info` stays what all members share.
+
+    >>> sure, unsure = (Predictions(torch.tensor([[s, 0.0]]), torch.tensor([0])) for s in (2.0, 0.0))
+    >>> ensemble([sure, unsure]).logits
+    tensor([[1., 0.]])
     """
     check_name("average", average, get_args(Average))
     if not members:

@@ -44,7 +44,14 @@ class LastLayerLaplace(Posthoc):
     sigma_0 takes 128, its batch size, so those values are on that scale.
     prior: added to the eigenvalues of the Kronecker product ("exact"), or to each factor ("split").
     predictive: the mean softmax of `samples` draws, or mean-field logits with `factor`.
-    The paper's method: LastLayerLaplace(fisher="sampled", average="running", n_eff=128, prior="split").
+    The code that the paper used is LastLayerLaplace(fisher="sampled", average="running", n_eff=128, prior="split").
+
+    One train sample, phi = 1, p = (1/2, 1/2) and no bias: G has eigenvalues 0 and 1/2, so d = (1, 2/3).
+
+    >>> logits, weight = torch.zeros(1, 2), torch.zeros(2, 1)
+    >>> train = Predictions(logits, torch.tensor([0]), features=torch.ones(1, 1), head_weight=weight)
+    >>> LastLayerLaplace(prior_variance=1.0).fit(train=train).variance(torch.ones(1, 1))
+    tensor([[0.8333, 0.8333]], dtype=torch.float64)
     """
 
     prior_variance: float | None = None

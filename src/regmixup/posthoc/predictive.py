@@ -16,7 +16,7 @@ from regmixup.config import check_count, check_number
 from regmixup.posthoc._base import Posthoc, as_given, required
 from regmixup.types import Predictions
 
-_CHUNK = 2**22
+_CHUNK = 2**20
 # torch draws normal numbers in groups of 16. Whole groups of rows make the stream the same however it is cut.
 _GROUP = 16
 
@@ -29,7 +29,7 @@ def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) ->
     >>> mean_field(torch.tensor([[2.0, -2.0]]), torch.tensor([[3.0]]), factor=1.0)
     tensor([[ 1., -1.]])
     """
-    _check_variance(variance)
+    _check_variance(logits, variance)
     return logits / (1 + factor * variance).sqrt()
 
 
@@ -52,7 +52,7 @@ def monte_carlo(
     >>> monte_carlo(torch.zeros(1, 4), torch.zeros(1, 1), samples=3)
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]], dtype=torch.float64)
     """
-    _check_variance(variance)
+    _check_variance(logits, variance)
     check_count("samples", samples)
     check_number("temperature", temperature, above=0)
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
@@ -71,7 +71,12 @@ def monte_carlo(
     return torch.cat(probs)
 
 
-def _check_variance(variance: Tensor) -> None:
+def _check_variance(logits: Tensor, variance: Tensor) -> None:
+    if variance.shape not in (logits.shape, (len(logits), 1)):
+        raise ValueError(
+            f"variance must have the shape of the logits, {tuple(logits.shape)}, or one column, "
+            f"got {tuple(variance.shape)}"
+        )
     if not bool((variance >= 0).all()):
         raise ValueError(f"variance must be >= 0 everywhere, got {float(variance.min())}")
 

@@ -88,6 +88,7 @@ class TemperatureScaling:
                     values[i] = self._value(probs_at(round(float(grid[i]), 9)), labels)
             return min(sorted(values), key=values.__getitem__)
 
+        # The widest of 1, 10 and 100 steps of the grid that is no more than about 0.1.
         coarse = max(stride for stride in (1, 10, 100) if stride == 1 or stride * self.step < 0.11)
         best = best_of(range(0, len(grid), coarse))
         while coarse > 1:
