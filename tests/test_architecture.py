@@ -22,7 +22,7 @@ ALLOWED = {
     "networks": {"config", "mixing", "names"},
     "objectives": {"config", "mixing", "names", "types"},
     "data": {"", "config", "mixing", "names", "storage", "types"},
-    "posthoc": {"config", "types"},
+    "posthoc": {"config", "names", "types"},
     "evaluation": {"config", "posthoc", "types"},
     "methods": {"names"},
     "recipes": {"config", "names"},

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -38,6 +38,15 @@ class HasFeatures(Protocol):
     def features(self, x: Tensor) -> Tensor: ...
 
 
+@runtime_checkable
+class HasVariance(Protocol):
+    """A head that knows how uncertain its logits are, as a Gaussian process does."""
+
+    def variance(self, features: Tensor) -> Tensor:
+        """Features (N, D) -> the variance of the logits: (N, K), or (N,) or (N, 1) if shared by all classes."""
+        ...
+
+
 @torch.no_grad()
 def predict(
     model: nn.Module,
@@ -52,19 +61,24 @@ def predict(
     """What `model` says about images (N, C, H, W), in evaluation mode, without augmentation, in float32.
 
     features: whether to keep what reaches the head, where the model has `features` and `head`; the head's weight and
-    bias are kept with it where it is linear.
+    bias are kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
     """
     device = next(model.parameters()).device
     modes = {module: module.training for module in model.modules()}
     model.eval()
     logits: list[Tensor] = []
     kept: list[Tensor] = []
-    # What reaches the head, whatever `forward` does before it; one pass gives both.
-    hook = (
-        model.head.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].float().cpu()))
-        if features and isinstance(model, HasFeatures)
-        else None
-    )
+    variances: list[Tensor] = []
+
+    def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if features:
+            kept.append(inputs[0].float().cpu())
+        if isinstance(head, HasVariance):
+            variance = head.variance(inputs[0]).float().cpu()
+            variances.append(variance if variance.ndim == 2 else variance[:, None])
+
+    # What reaches the head, whatever `forward` does before it; one pass gives all.
+    hook = model.head.register_forward_pre_hook(look) if isinstance(model, HasFeatures) else None
     try:
         for x in images.split(batch_size):
             x = to_float(x.to(device, non_blocking=True))
@@ -76,10 +90,12 @@ def predict(
             module.training = training
     head = getattr(model, "head", None)
     linear = head if kept and isinstance(head, nn.Linear) else None
+    every = torch.cat(logits).cpu()
     return Predictions(
-        logits=torch.cat(logits).cpu(),
+        logits=every,
         labels=labels,
         features=torch.cat(kept) if kept else None,
+        logit_variance=torch.cat(variances).expand_as(every).contiguous() if variances else None,
         head_weight=linear.weight.detach().float().cpu().clone() if linear is not None else None,
         head_bias=linear.bias.detach().float().cpu().clone()
         if linear is not None and linear.bias is not None
@@ -93,13 +109,11 @@ def join(parts: list[Predictions]) -> Predictions:
     """Predictions for the parts of one dataset, one after the other; the head is that of the first."""
     if len(parts) == 1:
         return parts[0]
-    features = [part.features for part in parts if part.features is not None]
-    return replace(
-        parts[0],
-        logits=torch.cat([part.logits for part in parts]),
-        labels=torch.cat([part.labels for part in parts]),
-        features=torch.cat(features) if features else None,
-    )
+    joined: dict[str, Any] = {}
+    for name in ("logits", "labels", "features", "probs", "logit_variance"):
+        if getattr(parts[0], name) is not None:
+            joined[name] = torch.cat([getattr(part, name) for part in parts])
+    return replace(parts[0], **joined)
 
 
 def file_name(dataset: str) -> str:

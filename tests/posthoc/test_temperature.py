@@ -169,3 +169,60 @@ def test_data_that_cannot_be_fitted_is_refused(logits, labels, message):
 def test_settings_that_make_no_sense_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
         TemperatureScaling(**fields)
+
+
+def recorded(logits):
+    """Softmax at a temperature, and the list of temperatures that were asked for."""
+    asked = []
+
+    def probs_at(temperature):
+        asked.append(temperature)
+        return (logits / temperature).softmax(dim=1)
+
+    return probs_at, asked
+
+
+class TestCoarseToFine:
+    """Where probabilities have to be computed anew for each temperature."""
+
+    @pytest.mark.parametrize("temperature", [0.37, 1.0, 2.468, 9.2])
+    def test_one_valley_is_found_exactly(self, temperature):
+        logits, labels = planted(temperature, 400)
+        probs_at, asked = recorded(logits)
+        found = TemperatureScaling(criterion="nll").fit_predictive(probs_at, labels)
+        whole = TemperatureScaling(criterion="nll").fit(logits, labels)
+        assert found.temperature == whole.temperature
+        assert found.objective == pytest.approx(whole.objective, abs=1e-12)
+        assert len(asked) == len(set(asked)) <= 145
+
+    def test_one_valley_of_the_calibration_error(self):
+        """Every sample has the same confidence c(T), 7 of 10 are right: ECE is |c(T) - 0.7|, 0 at one temperature."""
+        logits = torch.tensor([[4.0, 0.0, 0.0]], dtype=torch.float64).repeat(10, 1)
+        labels = torch.tensor([0] * 7 + [1] * 3)
+        found = TemperatureScaling().fit_predictive(recorded(logits)[0], labels)
+        assert found.temperature == TemperatureScaling().fit(logits, labels).temperature
+        assert found.temperature == pytest.approx(4 / math.log(0.7 / 0.15), abs=5e-4)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_a_rough_criterion_is_nearly_as_good_as_the_whole_grid(self, seed):
+        logits, labels = planted(2.0, 1000, seed=seed)
+        found = TemperatureScaling().fit_predictive(recorded(logits)[0], labels)
+        assert found.objective == pytest.approx(ece((logits / found.temperature).softmax(dim=1), labels), abs=1e-12)
+        assert -1e-12 < found.objective - TemperatureScaling().fit(logits, labels).objective < 0.005
+
+    def test_a_wide_step_is_searched_everywhere(self):
+        logits, labels = planted(2.0, 200)
+        scaling = TemperatureScaling(low=0.5, high=4.0, step=0.25)
+        probs_at, asked = recorded(logits)
+        assert scaling.fit_predictive(probs_at, labels).temperature == scaling.fit(logits, labels).temperature
+        assert asked == [0.5 + 0.25 * j for j in range(15)]
+
+    def test_the_edge_warns(self):
+        logits, labels = planted(9.0, 500)
+        with pytest.warns(UserWarning, match=r"best temperature, 3, lies on the edge of \[1, 3\]"):
+            TemperatureScaling(criterion="nll", low=1.0, high=3.0).fit_predictive(recorded(logits)[0], labels)
+
+    def test_labels_that_do_not_fit_are_refused(self):
+        logits, _ = planted(1.0, 5)
+        with pytest.raises(ValueError, match=r"probs and labels must be \(N, K\) and \(N,\), N >= 1, got"):
+            TemperatureScaling().fit_predictive(recorded(logits)[0], torch.zeros(4, dtype=torch.int64))

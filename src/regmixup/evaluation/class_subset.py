@@ -58,11 +58,10 @@ def restrict_predictions(predictions: Predictions) -> Predictions:
     if "class_subset" not in predictions.info:
         return predictions
     subset = subset_of(predictions.info)
-    probs = None if predictions.probs is None else restrict(predictions.probs, subset)
     return Predictions(
         restrict(predictions.logits, subset),
         restrict_labels(predictions.labels, subset),
-        probs=None if probs is None else probs / probs.sum(dim=1, keepdim=True),
+        probs=_restricted_probs(predictions.probs, subset),
         dataset=f"{predictions.dataset} ({len(subset)} classes)",
         info={key: value for key, value in predictions.info.items() if key != "class_subset"},
     )
@@ -74,11 +73,28 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
     inside = torch.isin(test.labels, torch.tensor(subset))
     if not bool(inside.any()):
         raise ValueError(f"{test.dataset} has no image of the {len(subset)} classes of {ood.dataset}")
-    name = f"{ood.dataset} ({len(subset)} classes)"
+    test_probs = test.probs[inside] if test.probs is not None else None
     return (
-        Predictions(restrict(test.logits[inside], subset), restrict_labels(test.labels[inside], subset)),
-        Predictions(restrict(ood.logits, subset), torch.full_like(ood.labels, -1), dataset=name),
+        Predictions(
+            restrict(test.logits[inside], subset),
+            restrict_labels(test.labels[inside], subset),
+            probs=_restricted_probs(test_probs, subset),
+        ),
+        Predictions(
+            restrict(ood.logits, subset),
+            torch.full_like(ood.labels, -1),
+            probs=_restricted_probs(ood.probs, subset),
+            dataset=f"{ood.dataset} ({len(subset)} classes)",
+        ),
     )
+
+
+def _restricted_probs(probs: Tensor | None, class_indices: Sequence[int]) -> Tensor | None:
+    """The probabilities given that the class is one of these; as for logits, where they are their softmax."""
+    if probs is None:
+        return None
+    kept = restrict(probs, class_indices)
+    return kept / kept.sum(dim=1, keepdim=True)
 
 
 def _check(class_indices: Sequence[int]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -10,8 +10,8 @@ from torch import Tensor
 from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
-from regmixup.evaluation.scores import SCORES
-from regmixup.posthoc import FittedTemperature, TemperatureScaling
+from regmixup.evaluation.scores import score_all
+from regmixup.posthoc import FittedPosthoc, FittedTemperature, TemperatureScaling, as_given, probabilities
 from regmixup.types import Predictions, Row
 
 CLASSIFICATION = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
@@ -25,6 +25,7 @@ def evaluate(
     validation: Predictions | None = None,
     shift: Sequence[Predictions] = (),
     ood: Sequence[Predictions] = (),
+    posthoc: FittedPosthoc | None = None,
     class_subset: bool = True,
     row: Row | None = None,
 ) -> list[Row]:
@@ -33,7 +34,8 @@ def evaluate(
     test: in-distribution test predictions. validation: where the temperature is chosen, by ECE; without it there are
     no temperature-scaled rows. shift: predictions for shifted versions of the test set, named
     "<family>/<corruption>/<severity>"; each gets its own rows, and their plain mean over the subsets is added with
-    corruption "mean". ood: out-of-distribution sets, scored with unscaled logits by every score.
+    corruption "mean". ood: out-of-distribution sets, scored without temperature by every score.
+    posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
     class_subset: for sets that cover some of the classes (ImageNet-A, -R, -O), compare only the logits of these, and
     for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
     row: a template whose study, run, method, ... every row carries.
@@ -49,49 +51,63 @@ def evaluate(
                 f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
                 "they cannot come from one model"
             )
-    scaling = TemperatureScaling().fit(validation.logits, validation.labels) if validation is not None else None
-    subject = restrict_predictions(test) if class_subset else test
-    named = replace(row, dataset=_named(subject))
-    rows = _classification(subject, named, scaling)
+    posthoc = posthoc if posthoc is not None else as_given
+    scaling = _fit_temperature(posthoc, validation) if validation is not None else None
+
+    def versions(predictions: Predictions) -> dict[str, Predictions]:
+        """Without and with temperature."""
+        found = {"none": posthoc(predictions)}
+        if scaling is not None:
+            found["temperature"] = posthoc(predictions, scaling.temperature)
+        return found
+
+    def narrowed(found: dict[str, Predictions]) -> dict[str, Predictions]:
+        return {name: restrict_predictions(p) for name, p in found.items()} if class_subset else found
+
+    known = versions(test)
+    subject = narrowed(known)
+    named = replace(row, dataset=_named(subject["none"]))
+    rows = _classification(subject, named)
     if scaling is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=scaling.temperature))
-    rows += _shift([restrict_predictions(p) if class_subset else p for p in shift], row, scaling)
-    id_scores = _scores(test)
-    for other in ood:
+    rows += _shift((narrowed(versions(p)) for p in shift), row)
+    id_scores = score_all(known["none"])
+    for other in map(posthoc, ood):
         if class_subset and "class_subset" in other.info:
-            id_part, ood_part = restrict_pair(test, other)
-            rows += _detection(_scores(id_part), ood_part, row)
+            id_part, ood_part = restrict_pair(known["none"], other)
+            rows += _detection(score_all(id_part), ood_part, row)
         else:
             rows += _detection(id_scores, other, row)
     return rows
 
 
-def _scores(predictions: Predictions) -> dict[str, Tensor]:
-    """Every OOD score of every sample, by name."""
-    return {name: score(predictions.logits) for name, score in SCORES.items()}
+def _fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> FittedTemperature:
+    """The whole grid where a temperature divides plain logits; from coarse to fine where each costs new samples."""
+    unscaled = posthoc(validation)
+    if unscaled.probs is None:
+        return TemperatureScaling().fit(unscaled.logits, unscaled.labels)
+    return TemperatureScaling().fit_predictive(lambda t: probabilities(posthoc(validation, t)), validation.labels)
 
 
-def _classification(predictions: Predictions, row: Row, scaling: FittedTemperature | None) -> list[Row]:
-    """All classification metrics, without and with temperature."""
-    row = replace(row, n=len(predictions))
-    logits = predictions.logits.double()
-    versions = {"none": predictions.probs if predictions.probs is not None else logits.softmax(dim=1)}
-    if scaling is not None:
-        versions["temperature"] = scaling(logits).softmax(dim=1)
-    return [
-        replace(row, posthoc=posthoc, metric=name, value=metric(probs, predictions.labels))
-        for posthoc, probs in versions.items()
-        for name, metric in CLASSIFICATION.items()
-    ]
+def _classification(versions: dict[str, Predictions], row: Row) -> list[Row]:
+    """All classification metrics of one dataset, without and with temperature."""
+    rows = []
+    for posthoc, predictions in versions.items():
+        probs = probabilities(predictions)
+        for name, metric in CLASSIFICATION.items():
+            value = metric(probs, predictions.labels)
+            rows.append(replace(row, posthoc=posthoc, metric=name, value=value, n=len(predictions)))
+    return rows
 
 
-def _shift(shift: Sequence[Predictions], row: Row, scaling: FittedTemperature | None) -> list[Row]:
+def _shift(shift: Iterable[dict[str, Predictions]], row: Row) -> list[Row]:
     """Rows per (corruption, severity), and the mean over the subsets: for ECE that is not the same as pooling."""
     rows: list[Row] = []
-    for subset in shift:
+    for versions in shift:
+        subset = versions["none"]
         family, corruption, severity = _shift_name(subset.dataset)
         template = replace(row, dataset=_named(subset, family), corruption=corruption, severity=severity)
-        rows += _classification(subset, template, scaling)
+        rows += _classification(versions, template)
     groups: dict[tuple[str, str, str], list[Row]] = {}
     for r in rows:
         groups.setdefault((r.dataset, r.posthoc, r.metric), []).append(r)
@@ -119,7 +135,7 @@ def _shift_name(dataset: str) -> tuple[str, str, int | None]:
 def _detection(id_scores: dict[str, Tensor], ood: Predictions, row: Row) -> list[Row]:
     """Every detection metric for every score."""
     rows = []
-    for name, ood_scores in _scores(ood).items():
+    for name, ood_scores in score_all(ood).items():
         for metric, function in DETECTION.items():
             value = function(id_scores[name], ood_scores)
             rows.append(replace(row, dataset=_named(ood), score=name, metric=metric, value=value, n=len(ood)))

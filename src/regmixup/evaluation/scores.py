@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from regmixup.types import Predictions
+
 
 def _precise(logits: Tensor) -> Tensor:
     logits = torch.as_tensor(logits)
@@ -60,3 +62,16 @@ def max_logit(logits: Tensor) -> Tensor:
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {
     f.__name__: f for f in (dempster_shafer, entropy, energy, max_probability, max_logit)
 }
+# These see nothing of the logits but their softmax, so log-probabilities can stand in for logits.
+SCORES_OF_PROBS = frozenset({"entropy", "max_probability"})
+
+
+def score_all(predictions: Predictions) -> dict[str, Tensor]:
+    """Every score of every sample, by name, without temperature.
+
+    Where the predictions have `probs` of their own (Monte-Carlo, mean of probabilities), entropy and max_probability
+    are those of `probs`; the other scores are always those of the logits.
+    """
+    logits = predictions.logits
+    log_probs = logits if predictions.probs is None else predictions.probs.log()
+    return {name: score(log_probs if name in SCORES_OF_PROBS else logits) for name, score in SCORES.items()}

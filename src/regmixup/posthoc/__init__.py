@@ -1,5 +1,20 @@
-"""What is done to predictions after training: fitted on validation predictions, mapping predictions to predictions."""
+"""What is done to predictions after training: fitted on stored predictions, mapping predictions to predictions."""
 
+from regmixup.names import check_name
+from regmixup.posthoc._base import FittedPosthoc, Posthoc, as_given, probabilities
+from regmixup.posthoc.ensemble import ensemble
+from regmixup.posthoc.laplace import FittedLaplace, LastLayerLaplace
+from regmixup.posthoc.predictive import MeanField, MonteCarlo
 from regmixup.posthoc.temperature import FittedTemperature, TemperatureScaling
 
-__all__ = ["FittedTemperature", "TemperatureScaling"]
+POSTHOCS: dict[str, type[Posthoc]] = {"laplace": LastLayerLaplace, "mean_field": MeanField, "monte_carlo": MonteCarlo}
+
+__all__ = [
+    "POSTHOCS", "FittedLaplace", "FittedPosthoc", "FittedTemperature", "LastLayerLaplace", "MeanField", "MonteCarlo",
+    "Posthoc", "TemperatureScaling", "as_given", "build", "ensemble", "probabilities",
+]  # fmt: skip
+
+
+def build(name: str, **fields: object) -> Posthoc:
+    """A posthoc method by its name: build("mean_field", factor=20)."""
+    return POSTHOCS[check_name("posthoc", name, POSTHOCS)](**fields)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_count, check_number
+from regmixup.posthoc._ece import ece_of_confidence, ece_of_probs
 
 _TOLERANCE = 1e-10
 _CHUNK = 2**22
@@ -58,8 +59,7 @@ class TemperatureScaling:
         """Fit on validation logits (N, K) and labels (N,)."""
         logits, labels = _checked(logits, labels)
         shifted = logits - logits.amax(dim=1, keepdim=True)
-        count = round((self.high - self.low) / self.step) + 1
-        grid = torch.linspace(self.low, self.high, count, dtype=torch.float64, device=logits.device)
+        grid = self._grid().to(logits.device)
 
         def values(temperatures: Tensor, log_norm: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
             parts = temperatures.split(max(1, _CHUNK // len(labels)))
@@ -70,13 +70,53 @@ class TemperatureScaling:
         again = doubtful | (value <= value.min() + 10 * _TOLERANCE)
         value[again] = values(grid[again], lambda temperatures: _log_norm(shifted, temperatures))[0]
         best = int(value.argmin())
-        if best in (0, count - 1) and count > 1:
+        return self._fitted(grid, best, float(value[best]))
+
+    def fit_predictive(self, probs_at: Callable[[float], Tensor], labels: Tensor) -> FittedTemperature:
+        """Fit where probabilities are no softmax of logits / T, but have to be computed anew for each temperature.
+
+        probs_at: temperature -> (N, K). The grid is searched from coarse to fine: in steps of about 0.1 everywhere,
+        then of 0.01 and 0.001 around the best so far. That is some 140 temperatures and not the 9,901 of the whole
+        grid: where the criterion has several valleys, it can miss the deepest.
+        """
+        grid = self._grid()
+        values: dict[int, float] = {}
+
+        def best_of(indices: range) -> int:
+            for i in indices:
+                if i not in values:
+                    values[i] = self._value(probs_at(round(float(grid[i]), 9)), labels)
+            return min(sorted(values), key=values.__getitem__)
+
+        # The widest of 1, 10 and 100 steps of the grid that is no more than about 0.1.
+        coarse = max(stride for stride in (1, 10, 100) if stride == 1 or stride * self.step < 0.11)
+        best = best_of(range(0, len(grid), coarse))
+        while coarse > 1:
+            finer = coarse // 10
+            best = best_of(range(max(best - coarse, 0), min(best + coarse + 1, len(grid)), finer))
+            coarse = finer
+        return self._fitted(grid, best, values[best])
+
+    def _grid(self) -> Tensor:
+        count = round((self.high - self.low) / self.step) + 1
+        return torch.linspace(self.low, self.high, count, dtype=torch.float64)
+
+    def _fitted(self, grid: Tensor, best: int, value: float) -> FittedTemperature:
+        """The result, with a warning if it lies on the edge."""
+        if best in (0, len(grid) - 1) and len(grid) > 1:
             warnings.warn(
                 f"the best temperature, {grid[best]:g}, lies on the edge of [{self.low:g}, {self.high:g}]: "
                 "the search range may be too narrow for these logits",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return FittedTemperature(round(float(grid[best]), 9), float(value[best]))
+        return FittedTemperature(round(float(grid[best]), 9), value)
+
+    def _value(self, probs: Tensor, labels: Tensor) -> float:
+        """The criterion of probabilities."""
+        probs, labels = _checked(probs, labels, name="probs")
+        if self.criterion == "nll":
+            return float(-probs.gather(1, labels[:, None]).log().mean())
+        return ece_of_probs(probs, labels, self.num_bins)
 
     def _criterion(
         self, log_norm: Tensor, shifted: Tensor, labels: Tensor, temperatures: Tensor
@@ -90,25 +130,21 @@ class TemperatureScaling:
             return (log_norm - own).mean(dim=1), torch.zeros_like(temperatures, dtype=torch.bool)
         confidence = (-log_norm).exp()
         correct = (shifted.argmax(dim=1) == labels).double()
-        edges = torch.arange(self.num_bins + 1, dtype=torch.float64, device=shifted.device) / self.num_bins
-        index = torch.bucketize(confidence, edges).sub_(1).clamp_(0, self.num_bins - 1)
-        gap = torch.zeros(len(temperatures), self.num_bins, dtype=torch.float64, device=shifted.device)
-        gap.scatter_add_(1, index, confidence - correct)
         position = confidence * self.num_bins
         near_edge = ((position - position.round()).abs() < 2 * self.num_bins * _TOLERANCE) & (confidence < 1)
-        return gap.abs().sum(dim=1) / len(labels), near_edge.any(dim=1)
+        return ece_of_confidence(confidence, correct, self.num_bins), near_edge.any(dim=1)
 
 
-def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _checked(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:
     logits, labels = torch.as_tensor(logits).double(), torch.as_tensor(labels)
     if labels.is_floating_point():
         raise ValueError(f"labels must be integers, got {labels.dtype}")
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(logits) == 0:
         raise ValueError(
-            f"logits and labels must be (N, K) and (N,), N >= 1, got {tuple(logits.shape)}, {tuple(labels.shape)}"
+            f"{name} and labels must be (N, K) and (N,), N >= 1, got {tuple(logits.shape)}, {tuple(labels.shape)}"
         )
     if not torch.isfinite(logits).all():
-        raise ValueError("logits must be finite, got NaN or infinite values")
+        raise ValueError(f"{name} must be finite, got NaN or infinite values")
     if int(labels.min()) < 0 or int(labels.max()) >= logits.shape[1]:
         raise ValueError(
             f"labels must lie in [0, {logits.shape[1]}), got values from {int(labels.min())} to {int(labels.max())}"

@@ -1,0 +1,79 @@
+"""What every posthoc method is: a frozen dataclass of hyper-parameters, whose fit is a map of predictions.
+
+The contract of the map: `logits` of the result are the posterior mean (Dempster-Shafer, energy and the largest logit
+are computed from them, so they are never divided by a temperature); `probs` are the predictive probabilities at that
+temperature, or None where these are the softmax of the result's logits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from regmixup.config import check_choices, check_number
+from regmixup.types import Predictions
+
+
+class FittedPosthoc(Protocol):
+    """A map from predictions to predictions. The temperature divides logits: each sample's, where there are samples."""
+
+    def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posthoc(ABC):
+    """Base of all posthoc methods. A subclass declares its fields, what it needs, and implements `fit`."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    @property
+    def needs_train(self) -> bool:
+        """Whether `fit` wants the predictions for the train set."""
+        return False
+
+    @property
+    def needs_validation(self) -> bool:
+        """Whether `fit` wants the predictions for the validation set."""
+        return False
+
+    @abstractmethod
+    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedPosthoc:
+        """The map, fitted on the predictions it needs; others are ignored."""
+
+
+def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
+    """The fitted posthoc that does nothing but scale: predictions as they are, with `probs` at the temperature.
+
+    An ensemble that averaged probabilities averages softmax(member logits / T); all else is softmax(logits / T).
+    """
+    check_number("temperature", temperature, above=0)
+    if temperature == 1:
+        return predictions
+    if predictions.member_logits is None or predictions.probs is None:
+        return replace(predictions, probs=_softmax(predictions.logits, temperature))
+    members = predictions.member_logits
+    total = reduce(torch.add, (_softmax(member, temperature) for member in members))
+    return replace(predictions, probs=total / len(members))
+
+
+def probabilities(predictions: Predictions) -> Tensor:
+    """What the predictions say, float64 (N, K): their `probs`, or else the softmax of their logits."""
+    return predictions.probs.double() if predictions.probs is not None else _softmax(predictions.logits, 1.0)
+
+
+def _softmax(logits: Tensor, temperature: float) -> Tensor:
+    return (logits.double() / temperature).softmax(dim=1)
+
+
+def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
+    """A field of the predictions that may be absent, or an error that names it."""
+    value: Tensor | None = getattr(predictions, field)
+    if value is None:
+        raise ValueError(f"{purpose} needs {field}, which the predictions for {predictions.dataset!r} do not hold")
+    return value

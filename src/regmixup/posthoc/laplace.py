@@ -1,0 +1,187 @@
+"""The last-layer Laplace approximation with Kronecker factors (KFAC-LLLA; Kristiadi et al., 2020).
+
+The head s = W phi + b gets a Gaussian posterior around its trained weights: prior variance sigma_0, and the curvature
+n A x G of the train loss, with A the mean of phi phi^T, G that of the loss's curvature in the logits, and n G for the
+bias. With A = Q_A diag(a) Q_A^T and G = Q_G diag(g) Q_G^T the covariance of an input's logits is diagonal in Q_G:
+
+    Sigma(x) = Q_G diag(d(x)) Q_G^T,   d_k(x) = sum_j (q_j^T phi)^2 v_jk + 1 / (n g_k + tau),   tau = 1 / sigma_0
+
+where v_jk is 1 / (n a_j g_k + tau) for the exact prior, 1 / ((sqrt(n) a_j + sqrt(tau)) (sqrt(n) g_k + sqrt(tau))) for
+the prior split between the factors, and the last term belongs to the bias. So two eigendecompositions serve every prior
+variance, every input and every sample.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from regmixup.config import check_count, check_number
+from regmixup.posthoc._base import Posthoc, probabilities, required
+from regmixup.posthoc._curvature import kronecker_factors
+from regmixup.posthoc._ece import ece_of_probs
+from regmixup.posthoc.predictive import MonteCarlo, shrunk
+from regmixup.types import Predictions
+
+_CHUNK = 2**22
+# 1, 2, 4 and 6 in every decade: contains all that the paper selected (1, 0.6, 4 and 0.1).
+_GRID = (*(float(f"{digit}e{exponent}") for exponent in range(-3, 3) for digit in (1, 2, 4, 6)), 1000.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastLayerLaplace(Posthoc):
+    """Fit on train predictions with features and a linear head; the defaults agree with laplace-torch's `kron`.
+
+    prior_variance: sigma_0; None tries each of `grid` on the validation set and keeps the one of the smallest ECE.
+    fisher: G from the whole distribution of labels, or from one label drawn for each sample.
+    average: A and G as means over the train set, or as running averages over batches of `batch_size`.
+    n_eff: how many samples the curvature counts for; None is the size of the train set. The code behind the paper's
+    sigma_0 takes 128, its batch size, so those values are on that scale.
+    prior: added to the eigenvalues of the Kronecker product ("exact"), or to each factor ("split").
+    predictive: the mean softmax of `samples` draws, or mean-field logits with `factor`.
+    The code that the paper used is LastLayerLaplace(fisher="sampled", average="running", n_eff=128, prior="split").
+
+    One train sample, phi = 1, p = (1/2, 1/2) and no bias: G has eigenvalues 0 and 1/2, so d = (1, 2/3).
+
+    >>> logits, weight = torch.zeros(1, 2), torch.zeros(2, 1)
+    >>> train = Predictions(logits, torch.tensor([0]), features=torch.ones(1, 1), head_weight=weight)
+    >>> LastLayerLaplace(prior_variance=1.0).fit(train=train).variance(torch.ones(1, 1))
+    tensor([[0.8333, 0.8333]], dtype=torch.float64)
+    """
+
+    prior_variance: float | None = None
+    grid: tuple[float, ...] = _GRID
+    fisher: Literal["exact", "sampled"] = "exact"
+    average: Literal["exact", "running"] = "exact"
+    batch_size: int = 128
+    n_eff: float | None = None
+    prior: Literal["exact", "split"] = "exact"
+    predictive: Literal["monte_carlo", "mean_field"] = "monte_carlo"
+    samples: int = 1000
+    factor: float = math.pi / 8
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("prior_variance", "n_eff"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), above=0)
+        if not self.grid:
+            raise ValueError("grid must hold at least one prior variance, got none")
+        for value in self.grid:
+            check_number("grid", value, above=0)
+        check_count("batch_size", self.batch_size)
+        check_count("samples", self.samples)
+        check_number("factor", self.factor, least=0)
+        check_count("seed", self.seed, least=0)
+
+    @property
+    def needs_train(self) -> bool:
+        return True
+
+    @property
+    def needs_validation(self) -> bool:
+        return self.prior_variance is None
+
+    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedLaplace:
+        """Two eigendecompositions of the train set's curvature, and the search for sigma_0 if none is given."""
+        if train is None:
+            raise ValueError("LastLayerLaplace needs train predictions, got None")
+        if self.needs_validation and validation is None:
+            raise ValueError("LastLayerLaplace needs validation predictions to choose prior_variance, got None")
+        features = required(train, "features", "LastLayerLaplace")
+        required(train, "head_weight", "LastLayerLaplace")
+        factors = kronecker_factors(
+            features,
+            train.logits,
+            fisher=self.fisher,
+            average=self.average,
+            batch_size=self.batch_size,
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+        a, g = torch.linalg.eigh(factors.features), torch.linalg.eigh(factors.logits)
+        posterior = _Posterior(
+            feature_values=a.eigenvalues,
+            feature_basis=a.eigenvectors,
+            class_values=g.eigenvalues,
+            class_basis=g.eigenvectors,
+            count=float(len(train)) if self.n_eff is None else self.n_eff,
+            bias=train.head_bias is not None,
+        )
+        if self.prior_variance is not None:
+            return FittedLaplace(self, posterior, self.prior_variance)
+        assert validation is not None
+        return self._tuned(posterior, validation)
+
+    def _tuned(self, posterior: _Posterior, validation: Predictions) -> FittedLaplace:
+        """The member of the grid with the smallest validation ECE, the first of equals."""
+        errors = []
+        for prior_variance in self.grid:
+            probs = probabilities(FittedLaplace(self, posterior, prior_variance)(validation))
+            errors.append(ece_of_probs(probs, validation.labels))
+        best = min(range(len(errors)), key=errors.__getitem__)
+        if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
+            warnings.warn(
+                f"the best prior variance, {self.grid[best]:g}, lies on the edge of the grid: it may be too narrow",
+                stacklevel=3,
+            )
+        return FittedLaplace(self, posterior, self.grid[best], errors[best])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Posterior:
+    """What the train set says, before a prior: eigenvalues and eigenvectors of A and G, and how much they count."""
+
+    feature_values: Tensor
+    feature_basis: Tensor
+    class_values: Tensor
+    class_basis: Tensor
+    count: float
+    bias: bool
+
+
+@dataclass(frozen=True, eq=False)
+class FittedLaplace:
+    """Predictions with features -> predictions under the posterior. `objective`: validation ECE, where it was tuned."""
+
+    laplace: LastLayerLaplace
+    posterior: _Posterior = field(repr=False)
+    prior_variance: float
+    objective: float | None = None
+
+    def spectrum(self, features: Tensor) -> Tensor:
+        """d(x), the eigenvalues of the logits' covariance: features (N, D) -> float64 (N, K)."""
+        p, tau = self.posterior, 1 / self.prior_variance
+        if features.ndim != 2 or features.shape[1] != len(p.feature_values):
+            raise ValueError(f"features must be (N, {len(p.feature_values)}), got {tuple(features.shape)}")
+        # Rounding can leave eigenvalues of a singular matrix a little below zero.
+        a, g = p.feature_values.clamp(min=0)[:, None], p.class_values.clamp(min=0)
+        if self.laplace.prior == "exact":
+            weight = 1 / (p.count * a * g + tau)
+        else:
+            root = math.sqrt(p.count)
+            weight = 1 / ((root * a + math.sqrt(tau)) * (root * g + math.sqrt(tau)))
+        bias = 1 / (p.count * g + tau) if p.bias else torch.zeros_like(g)
+        parts = features.split(max(1, _CHUNK // features.shape[1]))
+        return torch.cat([(part.double() @ p.feature_basis).square() @ weight + bias for part in parts])
+
+    def variance(self, features: Tensor) -> Tensor:
+        """The variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
+        return self.spectrum(features) @ self.posterior.class_basis.square().T
+
+    def covariance(self, features: Tensor) -> Tensor:
+        """Sigma(x), float64 (N, K, K). Nothing here needs it; for looking at a few inputs."""
+        basis = self.posterior.class_basis
+        return (basis * self.spectrum(features)[:, None]) @ basis.T
+
+    def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
+        features = required(predictions, "features", "LastLayerLaplace")
+        if self.laplace.predictive == "mean_field":
+            return shrunk(predictions, self.variance(features), self.laplace.factor, temperature)
+        sampling = MonteCarlo(samples=self.laplace.samples, seed=self.laplace.seed)
+        return sampling.draw(predictions, self.spectrum(features), temperature, self.posterior.class_basis)

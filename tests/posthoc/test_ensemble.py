@@ -1,0 +1,98 @@
+"""Ensembles: what is averaged, what is kept, and who may be averaged with whom."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regmixup.posthoc import as_given, ensemble
+from regmixup.types import Predictions
+
+LABELS = torch.tensor([0, 1, 2, 0])
+
+
+def member(seed, **fields):
+    logits = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+    return replace(Predictions(logits, LABELS, dataset="toy/test", info={"run": str(seed), "data": "d"}), **fields)
+
+
+MEMBERS = [member(seed) for seed in range(3)]
+
+
+def test_logits_are_averaged_and_members_kept():
+    found = ensemble(MEMBERS)
+    by_hand = (MEMBERS[0].logits.double() + MEMBERS[1].logits + MEMBERS[2].logits) / 3
+    torch.testing.assert_close(found.logits, by_hand.float(), rtol=0, atol=1e-7)
+    assert found.logits.dtype == torch.float32
+    assert torch.equal(found.member_logits, torch.stack([m.logits for m in MEMBERS]))
+    assert found.probs is None
+    assert torch.equal(found.labels, LABELS)
+    assert found.dataset == "toy/test"
+
+
+def test_probabilities_are_averaged_when_asked():
+    found = ensemble(MEMBERS, average="probs")
+    by_hand = sum(m.logits.double().softmax(dim=1) for m in MEMBERS) / 3
+    torch.testing.assert_close(found.probs, by_hand, rtol=0, atol=1e-15)
+    assert torch.equal(found.logits, ensemble(MEMBERS).logits)
+
+
+def test_an_ensemble_of_one_is_itself():
+    for average in ("logits", "probs"):
+        found = ensemble(MEMBERS[:1], average=average)
+        assert torch.equal(found.logits, MEMBERS[0].logits)
+        assert found.info == MEMBERS[0].info
+    assert torch.equal(found.probs, MEMBERS[0].logits.double().softmax(dim=1))
+
+
+def test_equal_members_are_one_member():
+    found = ensemble([MEMBERS[0]] * 5, average="probs")
+    assert torch.equal(found.logits, MEMBERS[0].logits)
+    torch.testing.assert_close(found.probs, MEMBERS[0].logits.double().softmax(dim=1), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("average", ["logits", "probs"])
+def test_the_members_own_probabilities_are_averaged(average):
+    own = [replace(m, probs=m.logits.div(3).softmax(dim=1)) for m in MEMBERS[:2]]
+    found = ensemble([*own, MEMBERS[2]], average=average)
+    by_hand = (own[0].probs.double() + own[1].probs + MEMBERS[2].logits.double().softmax(dim=1)) / 3
+    torch.testing.assert_close(found.probs, by_hand, rtol=0, atol=1e-15)
+
+
+def test_a_temperature_divides_mean_logits_or_each_members():
+    of_logits, of_probs = as_given(ensemble(MEMBERS), 2.0), as_given(ensemble(MEMBERS, average="probs"), 2.0)
+    torch.testing.assert_close(of_logits.probs, (ensemble(MEMBERS).logits.double() / 2).softmax(dim=1))
+    by_hand = sum((m.logits.double() / 2).softmax(dim=1) for m in MEMBERS) / 3
+    torch.testing.assert_close(of_probs.probs, by_hand, rtol=0, atol=1e-15)
+    assert float((of_logits.probs - of_probs.probs).abs().max()) > 1e-3
+
+
+def test_what_belongs_to_one_member_is_left_out():
+    rich = [
+        replace(m, features=torch.zeros(4, 2), head_weight=torch.zeros(3, 2), logit_variance=torch.ones(4, 3))
+        for m in MEMBERS
+    ]
+    found = ensemble(rich)
+    assert found.features is found.head_weight is found.logit_variance is None
+    assert found.info == {"data": "d"}
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ({"labels": LABELS.roll(1)}, r"in position 1, 'toy/test' \(4, 3\) with other labels"),
+        ({"dataset": "toy/val"}, r"got 'toy/test' \(4, 3\) and, in position 1, 'toy/val'"),
+        ({"logits": torch.zeros(4, 5)}, r"in position 1, 'toy/test' \(4, 5\)"),
+        ({"logits": torch.zeros(2, 3), "labels": LABELS[:2]}, r"in position 1, 'toy/test' \(2, 3\)"),
+    ],
+)
+def test_members_must_have_predicted_the_same(other, message):
+    with pytest.raises(ValueError, match=message):
+        ensemble([MEMBERS[0], member(1, **other)])
+
+
+def test_nobody_is_no_ensemble_and_averages_have_names():
+    with pytest.raises(ValueError, match="members must hold at least one Predictions, got none"):
+        ensemble([])
+    with pytest.raises(ValueError, match="unknown average 'logit': did you mean 'logits'"):
+        ensemble(MEMBERS, average="logit")

@@ -1,0 +1,267 @@
+"""The last-layer Laplace: against the full Hessian, the published formulas, and what its settings promise."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from numpy.polynomial.hermite_e import hermegauss
+
+from regmixup.evaluation.calibration import ece
+from regmixup.posthoc import LastLayerLaplace, laplace, predictive, probabilities
+from regmixup.posthoc._curvature import _sampled, kronecker_factors
+from regmixup.types import Predictions
+from tests.posthoc.made_up import linear_head
+from tests.references import laplace as reference
+
+TRAIN, NEW = linear_head(), linear_head(7, seed=1)
+
+
+class TestExactPrior:
+    """Where the curvature is a Kronecker product, the answer is that of the full Hessian over all weights."""
+
+    def check(self, features, weight):
+        train = Predictions(
+            features @ weight.T,
+            torch.zeros(len(features), dtype=torch.int64),
+            features=features,
+            head_weight=weight,
+        )
+        new = linear_head(3, features.shape[1], len(weight), bias=False)
+        for prior_variance in (0.1, 4.0):
+            found = LastLayerLaplace(prior_variance=prior_variance).fit(train=train).covariance(new.features)
+            for row, phi in zip(found, new.features, strict=True):
+                full = reference.full_covariance(phi, features, weight, prior_variance=prior_variance)
+                torch.testing.assert_close(row, full, rtol=0, atol=1e-10)
+
+    @pytest.mark.parametrize("classes", [2, 4])
+    def test_one_train_sample(self, classes):
+        one = linear_head(1, 3, classes, bias=False)
+        self.check(one.features, one.head_weight)
+
+    def test_train_samples_that_share_their_features(self):
+        one = linear_head(1, 3, 4, bias=False)
+        self.check(one.features.repeat(9, 1), one.head_weight)
+
+    def test_train_samples_that_share_their_probabilities(self):
+        many = linear_head(9, 3, 4, bias=False)
+        self.check(many.features, torch.zeros_like(many.head_weight))
+
+    def test_in_general_a_kronecker_product_is_only_close(self):
+        """The test above would mean little if the two agreed everywhere."""
+        many = linear_head(9, 3, 4, bias=False)
+        found = LastLayerLaplace(prior_variance=1.0).fit(train=many).covariance(many.features[:1])[0]
+        full = reference.full_covariance(many.features[0], many.features, many.head_weight, prior_variance=1.0)
+        assert 1e-3 < float((found - full).abs().max()) < 1
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("prior_variance", [0.1, 4.0])
+@pytest.mark.parametrize("n_eff", [None, 128.0])
+def test_the_split_prior_is_the_published_formula(bias, prior_variance, n_eff):
+    train = linear_head(bias=bias)
+    fitted = LastLayerLaplace(prior_variance=prior_variance, prior="split", n_eff=n_eff).fit(train=train)
+    ((a, g),) = reference.factors(train.features, train.logits)
+    for row, phi in zip(fitted.covariance(NEW.features), NEW.features, strict=True):
+        expected = reference.split_covariance(
+            phi, a, g, n_eff=n_eff or len(train), prior_variance=prior_variance, bias=bias
+        )
+        torch.testing.assert_close(row, expected, rtol=0, atol=1e-10)
+
+
+def test_the_variance_is_the_diagonal_of_the_covariance():
+    fitted = LastLayerLaplace(prior_variance=1.0).fit(train=TRAIN)
+    diagonal = fitted.covariance(NEW.features).diagonal(dim1=1, dim2=2)
+    torch.testing.assert_close(fitted.variance(NEW.features), diagonal)
+
+
+def test_without_curvature_only_the_prior_is_left():
+    """n_eff -> 0: Sigma(x) = sigma_0 (|phi|^2 + 1) I, for either prior."""
+    for prior in ("exact", "split"):
+        fitted = LastLayerLaplace(prior_variance=0.5, n_eff=1e-30, prior=prior).fit(train=TRAIN)
+        expected = 0.5 * (NEW.features.square().sum(dim=1) + 1)[:, None, None] * torch.eye(3, dtype=torch.float64)
+        torch.testing.assert_close(fitted.covariance(NEW.features), expected, rtol=1e-9, atol=1e-9)
+
+
+class TestCurvature:
+    @pytest.mark.parametrize("batch_size", [1, 7, 60, 1000])
+    def test_the_mean_does_not_depend_on_the_batches(self, batch_size):
+        ((a, g),) = reference.factors(TRAIN.features, TRAIN.logits)
+        found = kronecker_factors(TRAIN.features, TRAIN.logits, batch_size=batch_size)
+        torch.testing.assert_close(found.features, a)
+        torch.testing.assert_close(found.logits, g)
+
+    @pytest.mark.parametrize("batch_size", [2, 7])
+    def test_the_running_average_is_a_loop_over_batches(self, batch_size):
+        """Thirty batches of two: far enough for the weight of a new batch to stop at 0.05."""
+        a, g = reference.running(reference.factors(TRAIN.features, TRAIN.logits, batch_size))
+        found = kronecker_factors(TRAIN.features, TRAIN.logits, average="running", batch_size=batch_size)
+        torch.testing.assert_close(found.features, a)
+        torch.testing.assert_close(found.logits, g)
+
+    def test_one_drawn_label_for_each_sample(self):
+        uniform = torch.rand(60, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+        labels = _sampled(TRAIN.logits.softmax(dim=1), uniform).argmax(dim=1)
+        ((_, g),) = reference.factors(TRAIN.features, TRAIN.logits, labels=labels)
+        for batch_size in (7, 1000):
+            generator = torch.Generator().manual_seed(5)
+            found = kronecker_factors(
+                TRAIN.features, TRAIN.logits, fisher="sampled", batch_size=batch_size, generator=generator
+            )
+            torch.testing.assert_close(found.logits, g)
+
+    def test_drawn_labels_have_the_softmax_as_their_distribution(self):
+        logits = TRAIN.logits[:1].expand(40_000, 3)
+        uniform = torch.rand(40_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        shares = _sampled(logits.softmax(dim=1), uniform).mean(dim=0)
+        torch.testing.assert_close(shares, logits[0].softmax(dim=0), rtol=0, atol=0.01)
+
+    def test_drawn_labels_tend_to_the_exact_curvature(self):
+        generator = torch.Generator().manual_seed(0)
+        many = torch.stack(
+            [
+                kronecker_factors(TRAIN.features, TRAIN.logits, fisher="sampled", generator=generator).logits
+                for _ in range(1500)
+            ]
+        )
+        exact = kronecker_factors(TRAIN.features, TRAIN.logits).logits
+        assert float(many.std(dim=0).max()) > 0.01
+        torch.testing.assert_close(many.mean(dim=0), exact, rtol=0, atol=0.004)
+
+    @pytest.mark.parametrize(
+        ("fields", "same"), [({}, True), ({"fisher": "sampled"}, False), ({"average": "running"}, False)]
+    )
+    def test_the_settings_reach_the_curvature(self, fields, same):
+        plain = LastLayerLaplace(prior_variance=1.0, batch_size=10).fit(train=TRAIN).variance(NEW.features)
+        other = LastLayerLaplace(prior_variance=1.0, batch_size=11, **fields).fit(train=TRAIN).variance(NEW.features)
+        assert torch.allclose(plain, other) == same
+
+
+class TestPredictive:
+    @pytest.mark.parametrize("temperature", [1.0, 2.5])
+    def test_samples_have_the_covariance(self, temperature):
+        """Two classes: softmax is a sigmoid of the difference, whose mean is a one-dimensional integral."""
+        train, new = linear_head(30, 3, 2, spread=2.0), linear_head(6, 3, 2, seed=4, spread=2.0)
+        fitted = LastLayerLaplace(prior_variance=3.0, samples=40_000).fit(train=train)
+        covariance = fitted.covariance(new.features)
+        difference = new.logits[:, 0] - new.logits[:, 1]
+        independent = covariance[:, 0, 0] + covariance[:, 1, 1]
+        nodes, weights = map(torch.tensor, hermegauss(60))
+
+        def mean_sigmoid(variance):
+            at = difference[:, None] + variance.sqrt()[:, None] * nodes
+            return (torch.sigmoid(at / temperature) * weights).sum(dim=1) / weights.sum()
+
+        expected = mean_sigmoid(independent - 2 * covariance[:, 0, 1])
+        torch.testing.assert_close(fitted(new, temperature).probs[:, 0], expected, rtol=0, atol=0.008)
+        assert float((expected - mean_sigmoid(independent)).abs().max()) > 0.03
+
+    def test_a_narrow_prior_leaves_the_network_as_it_is(self):
+        for way in ("monte_carlo", "mean_field"):
+            fitted = LastLayerLaplace(prior_variance=1e-14, predictive=way, samples=10).fit(train=TRAIN)
+            torch.testing.assert_close(probabilities(fitted(NEW)), NEW.logits.softmax(dim=1), rtol=0, atol=1e-6)
+
+    def test_logits_stay_the_posterior_mean(self):
+        fitted = LastLayerLaplace(prior_variance=1.0, samples=10).fit(train=TRAIN)
+        assert fitted(NEW, 3.0).logits is NEW.logits
+
+    def test_mean_field_logits_are_shrunk_by_the_variance(self):
+        fitted = LastLayerLaplace(prior_variance=1.0, predictive="mean_field", factor=2.0).fit(train=TRAIN)
+        expected = NEW.logits / (1 + 2 * fitted.variance(NEW.features)).sqrt()
+        said = fitted(NEW)
+        assert said.probs is None
+        assert torch.equal(said.logits, expected)
+        assert torch.equal(fitted(NEW, 2.0).probs, (expected / 2).softmax(dim=1))
+        assert torch.equal(fitted(NEW, 2.0).logits, expected)
+
+    def test_chunks_do_not_matter(self, monkeypatch):
+        many = linear_head(50, seed=3)
+        fitted = LastLayerLaplace(prior_variance=1.0, samples=5).fit(train=TRAIN)
+        whole = fitted(many).probs
+        monkeypatch.setattr(predictive, "_CHUNK", 1)
+        monkeypatch.setattr(laplace, "_CHUNK", 1)
+        torch.testing.assert_close(fitted(many).probs, whole, rtol=0, atol=1e-13)
+
+    def test_a_thousand_classes_are_sampled_in_pieces(self, monkeypatch):
+        train, new = linear_head(30, 5, 1000), linear_head(40, 5, 1000, seed=1)
+        drawn, randn = [], torch.randn
+        monkeypatch.setattr(predictive, "_CHUNK", 2**16)
+        monkeypatch.setattr(torch, "randn", lambda *shape, **kw: drawn.append(shape) or randn(*shape, **kw))
+        fitted = LastLayerLaplace(prior_variance=1.0, samples=8).fit(train=train)
+        assert fitted(new).probs.shape == (40, 1000)
+        assert drawn == [(16, 8, 1000)] * 3
+
+
+class TestTuning:
+    GRID = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    VALIDATION = linear_head(150, seed=5, spread=3.0, dataset="toy/val")
+    OVERCONFIDENT = linear_head(60, spread=3.0)
+
+    @pytest.mark.parametrize("way", ["monte_carlo", "mean_field"])
+    def test_the_best_of_the_grid_by_trying_each(self, way):
+        fields = {"predictive": way, "samples": 30, "n_eff": 3.0}
+        fitted = LastLayerLaplace(grid=self.GRID, **fields).fit(train=self.OVERCONFIDENT, validation=self.VALIDATION)
+        errors = {}
+        for prior_variance in self.GRID:
+            one = LastLayerLaplace(prior_variance=prior_variance, **fields).fit(train=self.OVERCONFIDENT)
+            errors[prior_variance] = ece(probabilities(one(self.VALIDATION)), self.VALIDATION.labels)
+        assert fitted.prior_variance == min(errors, key=errors.get)
+        assert fitted.objective == pytest.approx(min(errors.values()), abs=1e-12)
+        assert fitted.prior_variance not in (0.01, 1000.0)
+        assert fitted.objective < ece(self.VALIDATION.logits.softmax(dim=1), self.VALIDATION.labels)
+
+    def test_a_given_prior_variance_needs_no_validation_set(self):
+        given, tuned = LastLayerLaplace(prior_variance=1.0), LastLayerLaplace()
+        assert (given.needs_train, given.needs_validation) == (True, False)
+        assert (tuned.needs_train, tuned.needs_validation) == (True, True)
+        assert given.fit(train=TRAIN).objective is None
+
+    def test_the_edge_of_the_grid_warns(self):
+        tuned = LastLayerLaplace(grid=(1e-6, 1e-5), predictive="mean_field")
+        with pytest.warns(UserWarning, match="the best prior variance, 1e-05, lies on the edge of the grid"):
+            tuned.fit(train=self.OVERCONFIDENT, validation=self.VALIDATION)
+
+    def test_the_papers_values_are_in_the_grid(self):
+        grid = LastLayerLaplace().grid
+        assert {1.0, 0.6, 4.0, 0.1} <= set(grid)
+        assert list(grid) == sorted(grid)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("name", ["features", "head_weight"])
+    def test_train_predictions_without_what_it_needs(self, name):
+        with pytest.raises(ValueError, match=f"LastLayerLaplace needs {name}, which the predictions for 'toy/train'"):
+            LastLayerLaplace(prior_variance=1.0).fit(train=replace(TRAIN, **{name: None}))
+
+    def test_no_train_or_validation_predictions(self):
+        with pytest.raises(ValueError, match="needs train predictions, got None"):
+            LastLayerLaplace(prior_variance=1.0).fit(validation=TRAIN)
+        with pytest.raises(ValueError, match="needs validation predictions to choose prior_variance, got None"):
+            LastLayerLaplace().fit(train=TRAIN)
+
+    def test_predictions_without_features_or_with_others(self):
+        fitted = LastLayerLaplace(prior_variance=1.0, samples=2).fit(train=TRAIN)
+        with pytest.raises(ValueError, match="needs features, which the predictions for 'toy-c/fog/1'"):
+            fitted(replace(NEW, features=None, dataset="toy-c/fog/1"))
+        with pytest.raises(ValueError, match=r"features must be \(N, 4\), got \(7, 2\)"):
+            fitted(replace(NEW, features=NEW.features[:, :2]))
+
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"prior_variance": 0.0}, "prior_variance must be a finite number > 0, got 0.0"),
+            ({"n_eff": -1.0}, "n_eff must be a finite number > 0, got -1.0"),
+            ({"grid": ()}, "grid must hold at least one prior variance, got none"),
+            ({"grid": (1.0, -2.0)}, "grid must be a finite number > 0, got -2.0"),
+            ({"fisher": "empirical"}, "unknown fisher 'empirical'"),
+            ({"average": "exakt"}, "unknown average 'exakt': did you mean 'exact'"),
+            ({"prior": "none"}, "unknown prior 'none'"),
+            ({"predictive": "meanfield"}, "unknown predictive 'meanfield': did you mean 'mean_field'"),
+            ({"samples": 0}, "samples must be an integer >= 1, got 0"),
+            ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+            ({"factor": -0.1}, "factor must be a finite number >= 0, got -0.1"),
+            ({"seed": -1}, "seed must be an integer >= 0, got -1"),
+        ],
+    )
+    def test_settings_that_make_no_sense(self, fields, message):
+        with pytest.raises(ValueError, match=message):
+            LastLayerLaplace(**fields)

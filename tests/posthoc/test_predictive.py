@@ -1,0 +1,159 @@
+"""The mean softmax of Gaussian logits: against integrals, limits, and itself cut into other pieces."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from numpy.polynomial.hermite_e import hermegauss
+
+from regmixup.posthoc import MeanField, MonteCarlo, predictive
+from regmixup.posthoc.predictive import mean_field, monte_carlo
+from regmixup.types import Predictions
+
+
+def uncertain(count=50, classes=4, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(count, classes, generator=generator, dtype=torch.float64)
+    variance = 3 * torch.rand(count, classes, generator=generator, dtype=torch.float64)
+    labels = torch.randint(classes, (count,), generator=generator)
+    return Predictions(logits.to(dtype), labels, logit_variance=variance.to(dtype), dataset="toy/test")
+
+
+def sampled(logits, variance, *, seed=0, samples=8, **options):
+    generator = torch.Generator().manual_seed(seed)
+    return monte_carlo(logits, variance, samples=samples, generator=generator, **options)
+
+
+class TestMonteCarlo:
+    @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+    def test_two_classes_are_an_integral_over_one_gaussian(self, temperature):
+        """p_0 = E sigmoid(z / T) with z ~ N(s_0 - s_1, v_0 + v_1): 60 nodes give it to more digits than samples do."""
+        p = uncertain(6, 2)
+        nodes, weights = map(torch.tensor, hermegauss(60))
+        spread = p.logit_variance.sum(dim=1).sqrt()
+        difference = (p.logits[:, 0] - p.logits[:, 1])[:, None] + spread[:, None] * nodes
+        expected = (torch.sigmoid(difference / temperature) * weights).sum(dim=1) / weights.sum()
+        found = sampled(p.logits, p.logit_variance, samples=40_000, temperature=temperature)
+        torch.testing.assert_close(found[:, 0], expected, rtol=0, atol=0.008)
+
+    def test_one_variance_for_all_classes_is_still_independent_noise(self):
+        p = uncertain()
+        shared = p.logit_variance[:, :1]
+        assert torch.equal(sampled(p.logits, shared), sampled(p.logits, shared.expand(50, 4)))
+        same_noise_for_all = p.logits.softmax(dim=1)
+        assert float((sampled(p.logits, shared) - same_noise_for_all).abs().max()) > 0.05
+
+    def test_without_variance_it_is_the_softmax(self):
+        p = uncertain()
+        for variance in (0.0, 1e-20):
+            found = sampled(p.logits, torch.full((50, 1), variance, dtype=torch.float64), temperature=2.0)
+            torch.testing.assert_close(found, (p.logits / 2).softmax(dim=1), rtol=0, atol=1e-9)
+
+    def test_a_basis_turns_the_noise(self):
+        """Noise along (1, 1, 1) alone changes no softmax; the same variance along a class does."""
+        logits = torch.randn(20, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        basis = torch.linalg.qr(torch.tensor([[1.0, 1, 0], [1, 0, 1], [1, 0, 0]], dtype=torch.float64)).Q
+        variance = torch.tensor([[9.0, 0.0, 0.0]], dtype=torch.float64).expand(20, 3)
+        torch.testing.assert_close(sampled(logits, variance, basis=basis), logits.softmax(dim=1))
+        assert float((sampled(logits, variance) - logits.softmax(dim=1)).abs().max()) > 0.1
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize(("classes", "samples"), [(2, 1), (3, 5), (4, 8)])
+    def test_neither_chunks_nor_later_rows_matter(self, monkeypatch, dtype, classes, samples):
+        p = uncertain(75, classes, dtype=dtype)
+        whole = sampled(p.logits, p.logit_variance, samples=samples)
+        for chunk in (1, 16 * samples * classes, 50 * samples * classes):
+            monkeypatch.setattr(predictive, "_CHUNK", chunk)
+            assert torch.equal(sampled(p.logits, p.logit_variance, samples=samples), whole)
+        assert torch.equal(sampled(p.logits[:21], p.logit_variance[:21], samples=samples), whole[:21])
+
+    def test_every_row_class_and_sample_has_noise_of_its_own(self):
+        """Equal rows: with shared noise their probabilities would be equal too."""
+        logits, variance = torch.zeros(40, 3, dtype=torch.float64), torch.ones(40, 1, dtype=torch.float64)
+        found = sampled(logits, variance, samples=1)
+        assert len(found.unique()) == 120
+        assert float(sampled(logits, variance, samples=4000).sub(1 / 3).abs().max()) < 0.02
+
+    def test_samples_of_half_precision_logits_are_taken_in_float32(self):
+        p = uncertain(dtype=torch.float16)
+        found = sampled(p.logits, p.logit_variance)
+        assert found.dtype == torch.float64
+        assert torch.equal(found, sampled(p.logits.float(), p.logit_variance.float()))
+
+
+class TestMeanField:
+    def test_factor_zero_is_no_change(self):
+        p = uncertain()
+        assert torch.equal(mean_field(p.logits, p.logit_variance, 0.0), p.logits)
+
+    def test_two_classes_are_close_to_the_integral(self):
+        """MacKay's approximation of the mean sigmoid, which it shrinks one logit for, is good to about 0.02."""
+        nodes, weights = map(torch.tensor, hermegauss(60))
+        for mean in (-3.0, -0.5, 1.0):
+            for variance in (0.3, 2.0, 10.0):
+                exact = (torch.sigmoid(mean + math.sqrt(variance) * nodes) * weights).sum() / weights.sum()
+                logits = torch.tensor([[mean, 0.0]], dtype=torch.float64)
+                near = mean_field(logits, torch.tensor([[variance]]), math.pi / 8).softmax(dim=1)[0, 0]
+                assert float((near - exact).abs()) < 0.02
+
+    def test_a_shared_variance_broadcasts(self):
+        p = uncertain()
+        shared = p.logit_variance[:, :1]
+        assert torch.equal(mean_field(p.logits, shared, 20.0), mean_field(p.logits, shared.expand(50, 4), 20.0))
+
+
+class TestOnPredictions:
+    def test_monte_carlo_keeps_the_logits_and_sets_the_probabilities(self):
+        p = uncertain()
+        said = MonteCarlo(samples=6, seed=3).fit()(p, 2.0)
+        assert said.logits is p.logits
+        assert torch.equal(said.probs, sampled(p.logits, p.logit_variance, seed=3, samples=6, temperature=2.0))
+
+    def test_mean_field_changes_the_logits_and_scales_only_the_probabilities(self):
+        p = uncertain()
+        expected = p.logits / (1 + 20 * p.logit_variance).sqrt()
+        once, hot = MeanField(factor=20).fit()(p), MeanField(factor=20).fit()(p, 2.0)
+        assert torch.equal(once.logits, expected)
+        assert once.probs is None
+        assert torch.equal(hot.logits, expected)
+        assert torch.equal(hot.probs, (expected / 2).softmax(dim=1))
+
+    @pytest.mark.parametrize("method", [MeanField(), MonteCarlo()])
+    def test_the_variance_is_used_once(self, method):
+        said = method.fit()(uncertain())
+        with pytest.raises(ValueError, match=f"{type(method).__name__} needs logit_variance, which .* 'toy/test'"):
+            method.fit()(said)
+
+    def test_nothing_needs_fitting(self):
+        for method in (MeanField(), MonteCarlo()):
+            assert not method.needs_train
+            assert not method.needs_validation
+            assert method.fit() is method
+
+    @pytest.mark.parametrize("bad", [-0.1, math.nan])
+    def test_a_variance_that_is_none_is_refused(self, bad):
+        p = uncertain()
+        p = replace(p, logit_variance=p.logit_variance.clone().fill_(bad))
+        for method in (MeanField(), MonteCarlo()):
+            with pytest.raises(ValueError, match=f"variance must be >= 0 everywhere, got {bad}"):
+                method(p)
+
+    @pytest.mark.parametrize("shape", [(4,), (4, 2), (1, 4)])
+    def test_a_variance_of_another_shape_is_refused(self, shape):
+        """Of four samples and four classes, (4,) would broadcast, and mean something else."""
+        for function in (lambda v: mean_field(torch.zeros(4, 4), v), lambda v: sampled(torch.zeros(4, 4), v)):
+            with pytest.raises(ValueError, match=r"the shape of the logits, \(4, 4\), or one column"):
+                function(torch.ones(shape))
+
+    @pytest.mark.parametrize(
+        ("method", "fields", "message"),
+        [
+            (MeanField, {"factor": -1.0}, "factor must be a finite number >= 0, got -1.0"),
+            (MonteCarlo, {"samples": 0}, "samples must be an integer >= 1, got 0"),
+            (MonteCarlo, {"seed": 0.5}, "seed must be an integer >= 0, got 0.5"),
+        ],
+    )
+    def test_settings_that_make_no_sense(self, method, fields, message):
+        with pytest.raises(ValueError, match=message):
+            method(**fields)
