@@ -8,11 +8,11 @@ Level L lies in [0, 10]; its sign turns the direction of what has one:
     autocontrast    every channel stretched to 0..255
     equalize        every channel's histogram flattened
     posterize       the upper 4 - int(.4 L) bits
-    solarize        levels from 256 - int(25.6 L) on inverted
+    solarize        tones from 256 - int(25.6 L) on inverted
     rotate          by int(3 L) degrees counter-clockwise around the centre
     shear_x/y       by .03 L
     translate_x/y   by int(L side / 30) pixels to the left or upwards
-    color, contrast, brightness, sharpness    away from grey, the mean, black, blurred by the factor .18 L + .1
+    color, contrast, brightness, sharpness    mixed with grey, its mean, black, a blur; own share .18 L + .1
 Pixels are moved with bilinear interpolation, rounded down; what comes from outside the image is black.
 """
 
@@ -28,8 +28,7 @@ CORE = (
     "autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y",
 )  # fmt: skip
 ENHANCEMENTS = ("color", "contrast", "brightness", "sharpness")
-IDENTITY = "identity"
-NAMES = (IDENTITY, *CORE, *ENHANCEMENTS)
+NAMES = ("identity", *CORE, *ENHANCEMENTS)
 
 _TONES = 256
 
@@ -82,7 +81,7 @@ def _map_tones(pixels: Tensor, step: Step) -> Tensor:
 
 
 def _histogram(index: Tensor) -> Tensor:
-    """How often each grey tone occurs in a channel: (N, C, 256) int32."""
+    """How often each tone occurs in a channel: (N, C, 256) int32."""
     images, channels, _ = index.shape
     first = _TONES * torch.arange(images * channels, device=index.device).reshape(images, channels, 1)
     places = (index + first).flatten()
@@ -94,16 +93,15 @@ def _autocontrast(counts: Tensor, tone: Tensor, dtype: torch.dtype) -> Tensor:
     low = torch.where(counts > 0, tone, _TONES - 1).amin(2, keepdim=True)
     high = _highest(counts, tone)
     span = (high - low).clamp(min=1).to(dtype)
-    # One division and two products, as PIL has them: 255 / span is 255 times a reciprocal in torch, and
-    # (tone - low) * scale rounds differently.
+    # PIL's roundings: a true division (torch makes 255 / span a product with the reciprocal), then two products and a
+    # difference. The absolute values change nothing but keep a GPU compiler from fusing a product with the difference.
     scale = torch.full_like(span, _TONES - 1) / span
-    stretched = (tone * scale - low * scale).clamp(0, _TONES - 1).int()
+    stretched = ((tone * scale).abs() - (low * scale).abs()).clamp(0, _TONES - 1).int()
     return torch.where(high > low, stretched, tone)
 
 
 def _equalize(counts: Tensor, tone: Tensor) -> Tensor:
-    total = counts.cumsum(2, dtype=torch.int32)
-    below = total - counts
+    below = counts.cumsum(2, dtype=torch.int32) - counts
     # All pixels but those of the brightest tone, shared out among 255 steps.
     width = below.gather(2, _highest(counts, tone).long()) // (_TONES - 1)
     flat = (width // 2 + below) // width.clamp(min=1)
