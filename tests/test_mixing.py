@@ -20,6 +20,7 @@ from regmixup.mixing import (
     mixup,
     sample_beta,
     sample_box,
+    sample_dirichlet,
     sample_partners,
     to_float,
 )
@@ -99,6 +100,44 @@ def test_global_generator_is_used_when_none_is_given():
     generator = seeded(4)
     assert torch.equal(lam, sample_beta(1.0, (3,), generator))
     assert torch.equal(partner, sample_partners(5, "derangement", generator))
+
+
+# ------------------------------------------------------------------------------------------------- Dirichlet
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1, 5.0])
+def test_dirichlet_weights_have_beta_marginals_and_the_known_covariance(alpha):
+    """w_j ~ Beta(alpha, (k - 1) alpha), and cov(w_i, w_j) = -1 / (k^2 (k alpha + 1)), here for k = 3."""
+    weights = sample_dirichlet(alpha, 3, (20_000,), seeded()).numpy()
+    for column in weights.T:
+        assert stats.kstest(column, stats.beta(alpha, 2 * alpha).cdf).pvalue > 0.05
+    assert np.cov(weights.T)[0, 1] == pytest.approx(-1 / (9 * (3 * alpha + 1)), rel=0.06)
+
+
+def test_two_dirichlet_weights_are_lambda_and_its_rest():
+    weights = sample_dirichlet(20, 2, (4000,), seeded()).numpy()
+    assert stats.kstest(weights[:, 0], stats.beta(20, 20).cdf).pvalue > 0.05
+
+
+@pytest.mark.parametrize("alpha", [1e-8, 1e-3, 0.1, 1, 1e8])
+def test_dirichlet_weights_sum_to_one_even_for_extreme_alpha(alpha):
+    weights = sample_dirichlet(alpha, 3, (500,), seeded())
+    assert weights.dtype == torch.float64
+    assert bool((weights >= 0).all())
+    torch.testing.assert_close(weights.sum(dim=1), torch.ones(500, dtype=torch.float64))
+    torch.testing.assert_close(weights.mean(dim=0), torch.full((3,), 1 / 3, dtype=torch.float64), rtol=0, atol=0.07)
+
+
+def test_tiny_alpha_gives_all_the_weight_to_the_largest_uniform_number():
+    weights, uniform = sample_dirichlet(1e-8, 3, (50,), seeded()), torch.rand(50, 3, generator=seeded(), dtype=float)
+    assert torch.equal(weights.argmax(dim=1), uniform.argmax(dim=1))
+    assert bool((weights.amax(dim=1) > 1 - 1e-9).all())
+
+
+def test_exponential_quantiles_are_the_case_alpha_one():
+    exponential = -torch.log1p(-torch.rand(20, 4, dtype=torch.float64, generator=seeded(2)))
+    expected = exponential / exponential.sum(dim=1, keepdim=True)
+    torch.testing.assert_close(sample_dirichlet(1, 4, (20,), seeded(2)), expected)
 
 
 # -------------------------------------------------------------------------------------------------- partners

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from regmixup.mixing import Draw
     from regmixup.objectives import Objective
     from regmixup.objectives.alternate import Alternate
+    from regmixup.objectives.augmix import AugMix
     from regmixup.objectives.cutmix import CutMix
     from regmixup.objectives.erm import ERM
     from regmixup.objectives.label_smoothing import LabelSmoothing
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Alternate": "objectives.alternate",
+    "AugMix": "objectives.augmix",
     "Batch": "types",
     "CutMix": "objectives.cutmix",
     "Draw": "mixing",
@@ -62,9 +64,9 @@ _MODULES = {
 }
 
 __all__ = [
-    "ERM", "Alternate", "Batch", "CutMix", "Draw", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions",
-    "RegCutMix", "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics",
-    "networks", "posthoc", "recipes", "scores", "train",
+    "ERM", "Alternate", "AugMix", "Batch", "CutMix", "Draw", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
+    "Predictions", "RegCutMix", "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods",
+    "metrics", "networks", "posthoc", "recipes", "scores", "train",
 ]  # fmt: skip
 
 

@@ -53,7 +53,8 @@ class Draw:
         return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
-def _uniform(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+def sample_uniform(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    """Numbers in [0, 1), float64, on the generator's device."""
     device = generator.device if generator is not None else torch.device("cpu")
     return torch.rand(shape, dtype=torch.float64, generator=generator, device=device)
 
@@ -71,9 +72,32 @@ def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator
     from scipy.special import betaincinv
 
     check_number("alpha", alpha, above=0)
-    uniform = _uniform(shape, generator)
+    uniform = sample_uniform(shape, generator)
     values = betaincinv(float(alpha), float(alpha), uniform.cpu().numpy())
     return torch.as_tensor(values, dtype=torch.float64).to(uniform.device)
+
+
+def sample_dirichlet(
+    alpha: float, count: int, shape: tuple[int, ...], generator: torch.Generator | None = None
+) -> Tensor:
+    """Weights ~ Dirichlet(alpha, ..., alpha), float64 of shape (*shape, count), one uniform number each.
+
+    `count` Gamma(alpha) variables divided by their sum; as in `sample_beta`, each is a quantile of its uniform number.
+
+    >>> g = torch.Generator().manual_seed(0)
+    >>> sample_dirichlet(1, 3, (2,), g).round(decimals=3)
+    tensor([[0.6550, 0.2300, 0.1150],
+            [0.4940, 0.2020, 0.3050]], dtype=torch.float64)
+    """
+    from scipy.special import gammaincinv, gammaln
+
+    check_number("alpha", alpha, above=0)
+    uniform = sample_uniform((*shape, count), generator).cpu()
+    gamma = torch.as_tensor(gammaincinv(float(alpha), uniform.numpy()), dtype=torch.float64)
+    # A small alpha makes variables below the smallest float, whose logarithms still tell which is the largest.
+    tiny = (uniform.log() + gammaln(alpha + 1)) / alpha
+    weights = torch.where(gamma > 1e-300, gamma.log(), tiny).softmax(dim=-1)
+    return weights if generator is None else weights.to(generator.device)
 
 
 def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generator | None = None) -> Tensor:
@@ -108,7 +132,7 @@ def sample_box(lam: Tensor, image_size: tuple[int, int], generator: torch.Genera
     """
     height, width = image_size
     side = (1 - lam).sqrt()
-    centre = _uniform((*lam.shape, 2), generator)
+    centre = sample_uniform((*lam.shape, 2), generator)
     edges = []
     for axis, length in enumerate((height, width)):
         cut = (length * side).long()

@@ -7,6 +7,7 @@ from torch import nn
 
 from regmixup.objectives import OBJECTIVES
 from regmixup.objectives.alternate import Alternate
+from regmixup.objectives.augmix import AugMix
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.erm import ERM
 from regmixup.objectives.label_smoothing import LabelSmoothing
@@ -39,10 +40,14 @@ VARIANTS = {
         alpha=0.3, eta=0.1, scale="sum", passes="separate", lam="sample", pairing="permutation", samples=2
     ),
     "label_smoothing/0.3": LabelSmoothing(smoothing=0.3),
+    "augmix/jsd_weight=0": AugMix(jsd_weight=0.0),
+    "augmix/width=2": AugMix(width=2, depth=2, jsd_weight=1.0),
+    "augmix/all": AugMix(width=1, severity=10.0, alpha=0.5, operations="all"),
     "alternate/mixup-cutmix": Alternate(Mixup(), CutMix()),
     "alternate/regmixup-cutmix": Alternate(RegMixup(), CutMix()),
     "alternate/regmixup-regcutmix": Alternate(RegMixup(), RegCutMix(), probability=0.3),
     "alternate/erm-regmixup": Alternate(ERM(), RegMixup(lam="sample")),
+    "alternate/augmix-regmixup": Alternate(AugMix(), RegMixup()),
 }
 OBJECTIVE_CASES = DEFAULTS | VARIANTS
 

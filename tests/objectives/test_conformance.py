@@ -24,6 +24,7 @@ SAME_GRAPH = {
     "alternate/mixup-cutmix",
     "alternate/regmixup-regcutmix",
     "alternate/erm-regmixup",
+    "alternate/augmix-regmixup",
 }
 
 
@@ -59,7 +60,8 @@ def test_every_registered_objective_has_a_case():
 
 
 def test_the_registry_lists_the_files_by_name():
-    assert {"erm", "mixup", "cutmix", "regmixup", "regcutmix", "alternate", "label_smoothing"} <= set(OBJECTIVES)
+    named = {"erm", "mixup", "cutmix", "regmixup", "regcutmix", "alternate", "label_smoothing", "augmix"}
+    assert named <= set(OBJECTIVES)
     assert all(name.replace("_", "") == cls.__name__.lower() for name, cls in OBJECTIVES.items())
 
 
@@ -119,14 +121,15 @@ def test_autocast_gives_nearly_the_float32_loss_in_float32(objective):
 
 
 @each_objective
-def test_parts_are_detached_scalars_that_bound_the_loss(objective):
-    """A weighted mean of the parts lies between them; "sum" is that mean times 1 + eta."""
+def test_parts_are_detached_scalars_that_make_up_the_loss(objective):
+    """The loss is the sum of the parts with the weights the fields give them; "mean" divides it by 1 + eta."""
     for draw in draws_of(objective):
         out = objective(conv_net(), *batch(), draw=draw)
         chosen = (objective.first, objective.second)[draw.branch] if isinstance(objective, Alternate) else objective
-        factor = 1 + chosen.eta if getattr(chosen, "scale", "mean") == "sum" else 1
-        values = [part.item() for part in out.parts.values()]
-        assert min(values) * factor - 1e-5 <= out.loss.item() <= max(values) * factor + 1e-5
+        weights = {"clean": 1, "mixed": getattr(chosen, "eta", 1), "jsd": getattr(chosen, "jsd_weight", None)}
+        total = sum(weights[name] * part.item() for name, part in out.parts.items())
+        share = 1 + chosen.eta if getattr(chosen, "scale", "sum") == "mean" else 1
+        assert out.loss.item() == pytest.approx(total / share, rel=1e-5)
         assert not any(part.requires_grad for part in out.parts.values())
         assert out.loss.requires_grad
 
@@ -412,16 +415,18 @@ def test_wrong_images_are_refused(objective, x, message):
 
 @each_random_objective
 def test_a_draw_for_another_batch_size_is_refused(objective):
-    drawn = [draw for draw in draws_of(objective, batch_size=3) if draw.partner is not None]
+    message = r"draw\.(lam|partner|operation) must have shape \(.*7.*\) for .*, got tensor"
+    drawn = [draw for draw in draws_of(objective, batch_size=3) if any(map(torch.is_tensor, vars(draw).values()))]
     assert drawn
     for draw in drawn:
-        with pytest.raises(ValueError, match=r"draw\.(lam|partner) must have shape \(.*7,?\) for .*, got tensor"):
+        with pytest.raises(ValueError, match=message):
             objective(conv_net(), *batch(7), draw=draw)
 
 
 @each_random_objective
 def test_an_empty_draw_is_refused_by_random_objectives(objective):
-    with pytest.raises(ValueError, match=r"draw\.lam must have shape .*, got None|draw must name a branch"):
+    message = r"draw\.lam must have shape .*, got None|draw must name a branch|draw must be what AugMix\.draw"
+    with pytest.raises(ValueError, match=message):
         objective(conv_net(), *batch(), draw=Draw())
 
 

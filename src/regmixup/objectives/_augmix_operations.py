@@ -1,0 +1,206 @@
+"""AugMix's image operations on whole batches, every image with its own operation and level, as PIL computes them.
+
+`apply_step` maps uint8 images to uint8 images. An operation of the core set either changes tones (a table of 256
+entries per channel) or moves pixels (an affine map), so one look-up and one warp serve all of them: an image whose
+tones change is moved by the identity, and the other way round. No shape depends on a value, and none is read back.
+
+Level L lies in [0, 10]; its sign turns the direction of what has one:
+    autocontrast    every channel stretched to 0..255
+    equalize        every channel's histogram flattened
+    posterize       the upper 4 - int(.4 L) bits
+    solarize        tones from 256 - int(25.6 L) on inverted
+    rotate          by int(3 L) degrees counter-clockwise around the centre
+    shear_x/y       by .03 L
+    translate_x/y   by int(L side / 30) pixels to the left or upwards
+    color, contrast, brightness, sharpness    mixed with grey, its mean, black, a blur; own share .18 L + .1
+Pixels are moved with bilinear interpolation, rounded down; what comes from outside the image is black.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+CORE = (
+    "autocontrast", "equalize", "posterize", "rotate", "solarize", "shear_x", "shear_y", "translate_x", "translate_y",
+)  # fmt: skip
+ENHANCEMENTS = ("color", "contrast", "brightness", "sharpness")
+NAMES = ("identity", *CORE, *ENHANCEMENTS)
+
+_TONES = 256
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens to each of N images. operation: (N,) int64, indices into `NAMES`; level, sign: (N,) floats."""
+
+    operation: Tensor
+    level: Tensor
+    sign: Tensor
+
+    def where(self, name: str, value: Tensor, other: Tensor | float = 0.0) -> Tensor:
+        """`value` for the images whose operation has this name, else `other`; the first dimension counts images."""
+        chosen = (self.operation == NAMES.index(name)).reshape(-1, *[1] * (value.ndim - 1))
+        return torch.where(chosen, value, other)
+
+    def whole(self, factor: float) -> Tensor:
+        """int(factor L)."""
+        return (factor * self.level).trunc()
+
+
+def apply_step(pixels: Tensor, step: Step, *, enhance: bool) -> Tensor:
+    """The images after one operation each. pixels: (N, C, H, W) uint8; `enhance` if the last four names may occur.
+
+    >>> step = Step(torch.tensor([NAMES.index("solarize")]), torch.tensor([5.0]), torch.tensor([1.0]))
+    >>> pixels = torch.tensor([[[[0, 127, 128, 200]]]], dtype=torch.uint8)
+    >>> apply_step(pixels, step, enhance=False).tolist()
+    [[[[0, 127, 127, 55]]]]
+    """
+    pixels = _warp(_map_tones(pixels, step), step)
+    return _enhance(pixels, step) if enhance else pixels
+
+
+# ------------------------------------------------------------------------------------------------------- tones
+
+
+def _map_tones(pixels: Tensor, step: Step) -> Tensor:
+    images, channels = pixels.shape[:2]
+    index = pixels.reshape(images, channels, -1).long()
+    counts = _histogram(index)
+    tone = torch.arange(_TONES, dtype=torch.int32, device=pixels.device).expand_as(counts)
+    table = step.where("autocontrast", _autocontrast(counts, tone, step.level.dtype), tone)
+    table = step.where("equalize", _equalize(counts, tone), table)
+    dropped = (4 + step.whole(0.4)).int().reshape(-1, 1, 1)
+    table = step.where("posterize", tone >> dropped << dropped, table)
+    threshold = (_TONES - step.whole(25.6)).int().reshape(-1, 1, 1)
+    table = step.where("solarize", torch.where(tone < threshold, tone, _TONES - 1 - tone), table)
+    return table.to(torch.uint8).gather(2, index).reshape(pixels.shape)
+
+
+def _histogram(index: Tensor) -> Tensor:
+    """How often each tone occurs in a channel: (N, C, 256) int32."""
+    images, channels, _ = index.shape
+    first = _TONES * torch.arange(images * channels, device=index.device).reshape(images, channels, 1)
+    places = (index + first).flatten()
+    counts = torch.zeros(images * channels * _TONES, dtype=torch.int32, device=index.device)
+    return counts.scatter_add(0, places, torch.ones_like(places, dtype=torch.int32)).reshape(images, channels, _TONES)
+
+
+def _autocontrast(counts: Tensor, tone: Tensor, dtype: torch.dtype) -> Tensor:
+    low = torch.where(counts > 0, tone, _TONES - 1).amin(2, keepdim=True)
+    high = _highest(counts, tone)
+    span = (high - low).clamp(min=1).to(dtype)
+    # PIL's roundings: a true division (torch makes 255 / span a product with the reciprocal), then two products and a
+    # difference. The absolute values change nothing but keep a GPU compiler from fusing a product with the difference.
+    scale = torch.full_like(span, _TONES - 1) / span
+    stretched = ((tone * scale).abs() - (low * scale).abs()).clamp(0, _TONES - 1).int()
+    return torch.where(high > low, stretched, tone)
+
+
+def _equalize(counts: Tensor, tone: Tensor) -> Tensor:
+    below = counts.cumsum(2, dtype=torch.int32) - counts
+    # All pixels but those of the brightest tone, shared out among 255 steps.
+    width = below.gather(2, _highest(counts, tone).long()) // (_TONES - 1)
+    flat = (width // 2 + below) // width.clamp(min=1)
+    return torch.where(width > 0, flat.clamp(max=_TONES - 1), tone)
+
+
+def _highest(counts: Tensor, tone: Tensor) -> Tensor:
+    return torch.where(counts > 0, tone, 0).amax(2, keepdim=True)
+
+
+# --------------------------------------------------------------------------------------------------- positions
+
+
+def _warp(pixels: Tensor, step: Step) -> Tensor:
+    """Every pixel's centre (column + 1/2, row + 1/2) is looked up where the image's affine map sends it."""
+    height, width = pixels.shape[2:]
+    column = 0.5 + torch.arange(width, dtype=step.level.dtype, device=pixels.device)
+    row = 0.5 + torch.arange(height, dtype=step.level.dtype, device=pixels.device).reshape(-1, 1)
+    xx, xy, x0, yx, yy, y0 = (entry.reshape(-1, 1, 1) for entry in _affine(step, height, width))
+    x = xx * column + xy * row + x0
+    y = yx * column + yy * row + y0
+    inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+    return torch.where(inside.unsqueeze(1), _bilinear(pixels, x - 0.5, y - 0.5), 0)
+
+
+def _affine(step: Step, height: int, width: int) -> tuple[Tensor, ...]:
+    """The map from a target position to its source, xx x + xy y + x0 and yx x + yy y + y0: six times (N,)."""
+    angle = step.where("rotate", torch.deg2rad(-step.sign * step.whole(3)))
+    cos, sin = angle.cos(), angle.sin()
+    shear = 0.03 * step.sign * step.level
+    centre_x, centre_y = width / 2, height / 2
+    return (
+        cos,
+        sin + step.where("shear_x", shear),
+        centre_x - (cos * centre_x + sin * centre_y) + step.where("translate_x", step.sign * step.whole(width / 30)),
+        -sin + step.where("shear_y", shear),
+        cos,
+        centre_y - (cos * centre_y - sin * centre_x) + step.where("translate_y", step.sign * step.whole(height / 30)),
+    )
+
+
+def _bilinear(pixels: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Between the four nearest pixels, rounded down; beyond the border its pixels repeat.
+
+    x, y: (N, H, W), where to look for each pixel; 0 is the first pixel's centre.
+    """
+    images, channels, height, width = pixels.shape
+    source = pixels.reshape(images, channels, -1).to(x.dtype)
+    left, top = x.floor(), y.floor()
+    along, down = (part.unsqueeze(1) for part in (x - left, y - top))
+    columns = [(left.long() + i).clamp(0, width - 1) for i in (0, 1)]
+    rows = [width * (top.long() + i).clamp(0, height - 1) for i in (0, 1)]
+
+    def corner(row: Tensor, column: Tensor) -> Tensor:
+        place = (row + column).reshape(images, 1, -1).expand(-1, channels, -1)
+        return source.gather(2, place).reshape(pixels.shape)
+
+    def between(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+        return first + (second - first) * share
+
+    upper, lower = (between(corner(r, columns[0]), corner(r, columns[1]), along) for r in rows)
+    return between(upper, lower, down).to(torch.uint8)
+
+
+# ------------------------------------------------------------------------------------------------ enhancements
+
+
+def _enhance(pixels: Tensor, step: Step) -> Tensor:
+    """degenerate + factor (image - degenerate): an image that is its own degenerate version stays as it is."""
+    grey = _grey(pixels)
+    count = grey[0].numel()
+    mean = (2 * grey.sum((1, 2, 3), keepdim=True) + count) // (2 * count)
+    image = pixels.int()
+    degenerate = step.where("color", grey, image)
+    degenerate = step.where("contrast", mean, degenerate)
+    degenerate = step.where("brightness", torch.zeros_like(image), degenerate)
+    degenerate = step.where("sharpness", _smooth(image), degenerate)
+    factor = (0.18 * step.level + 0.1).float().reshape(-1, 1, 1, 1)
+    return (degenerate + factor * (image - degenerate)).clamp(0, _TONES - 1).to(torch.uint8)
+
+
+def _grey(pixels: Tensor) -> Tensor:
+    """ITU-R 601 luma in 16-bit fixed point, rounded: (N, 1, H, W) int32."""
+    image = pixels.int()
+    if pixels.shape[1] == 1:
+        return image
+    if pixels.shape[1] != 3:
+        raise ValueError(f'operations="all" needs images of 1 or 3 channels, got {pixels.shape[1]}')
+    red, green, blue = image.split(1, dim=1)
+    return (19595 * red + 38470 * green + 7471 * blue + 2**15) >> 16
+
+
+def _smooth(image: Tensor) -> Tensor:
+    """The mean of 3 x 3 pixels in which the middle one counts five times, rounded; border pixels stay."""
+    height, width = image.shape[2:]
+    padded = F.pad(image, (1, 1, 1, 1))
+    around = sum(padded[:, :, i : i + height, j : j + width] for i in range(3) for j in range(3))
+    smooth = (2 * (around + 4 * image) + 13) // 26
+    row = torch.arange(height, device=image.device).reshape(-1, 1)
+    column = torch.arange(width, device=image.device)
+    border = (row == 0) | (row == height - 1) | (column == 0) | (column == width - 1)
+    return torch.where(border, image, smooth)

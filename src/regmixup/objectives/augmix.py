@@ -1,0 +1,167 @@
+"""AugMix: consistent predictions for an image and two random mixtures of its augmentations (Hendrycks et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regmixup.config import check_count, check_number
+from regmixup.mixing import Draw, sample_beta, sample_dirichlet, sample_uniform
+from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, Step, apply_step
+from regmixup.objectives._base import Objective, can_look
+from regmixup.objectives.erm import clean_loss
+from regmixup.types import LossOutput
+
+_VERSIONS = 2
+_MOST_OPERATIONS = 3  # of a chain of random depth
+_LOWEST_LEVEL = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugMixDraw(Draw):
+    """The randomness of one AugMix step, for two versions of N images, `width` chains each, up to D operations long.
+
+    operation: (2, N, width, D) int64, indices into `_augmix_operations.NAMES`; 0 where the chain has ended.
+    level, sign: (2, N, width, D) float64, the strength of each operation, and 1 or -1.
+    weight: (2, N, width) float64, w, the share of each chain; sums to 1 over the chains.
+    blend: (2, N) float64, m, the share of all chains together; the image itself has 1 - m.
+    """
+
+    operation: Tensor
+    level: Tensor
+    sign: Tensor
+    weight: Tensor
+    blend: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugMix(Objective):
+    """CE(f(x), y) + jsd_weight JS(p, p_1, p_2), Section 3 and Algorithm 1 of the AugMix paper.
+
+    JS = 1/3 [KL(p || M) + KL(p_1 || M) + KL(p_2 || M)], averaged over the batch: p, p_1 and p_2 are the class
+    probabilities of x and of two augmented versions of it, forwarded together; M is their mean, clamped to [1e-7, 1].
+
+    Each version is (1 - m) x + m sum_j w_j chain_j(x), m ~ Beta(alpha, alpha), w ~ Dirichlet(alpha, ..., alpha).
+    A chain applies operations drawn with replacement, each at its own level L ~ U(0.1, severity), to pixels rounded to
+    0..255, as PIL does; `_augmix_operations` lists them. So x must hold pixels, uint8 or floats in [0, 1]; normalising
+    is left to the network's first layer. Because the weights sum to one, mixing before it equals mixing after it.
+
+    width: chains per version. depth: operations per chain; -1 draws 1, 2 or 3 for every chain.
+    severity: the highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code.
+    jsd_weight >= 0: 0 skips the draw and the augmentation and is ERM exactly.
+    operations: the nine of the "core" set, or "all": colour, contrast, brightness and sharpness too. These overlap
+        the corruptions of CIFAR-C and ImageNet-C, so a robustness measured there is no longer one to unseen shifts.
+
+    >>> _ = torch.manual_seed(0)
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+    >>> out = AugMix()(model, torch.rand(8, 3, 8, 8), torch.randint(10, (8,)))
+    >>> bool(torch.isclose(out.loss, out.parts["clean"] + 12 * out.parts["jsd"])), tuple(out.logits.shape)
+    (True, (8, 10))
+    """
+
+    width: int = 3
+    depth: int = -1
+    severity: float = 3.0
+    jsd_weight: float = 12.0
+    alpha: float = 1.0
+    operations: Literal["core", "all"] = "core"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("width", self.width)
+        check_count("depth", self.depth, least=-1)
+        if self.depth == 0:
+            raise ValueError("depth must be -1, for 1 to 3 operations, or a number of operations >= 1, got 0")
+        check_number("severity", self.severity, least=_LOWEST_LEVEL, most=10)
+        check_number("jsd_weight", self.jsd_weight, least=0)
+        check_number("alpha", self.alpha, above=0)
+
+    @property
+    def _longest(self) -> int:
+        return _MOST_OPERATIONS if self.depth == -1 else self.depth
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return CORE if self.operations == "core" else CORE + ENHANCEMENTS
+
+    def draw(
+        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
+    ) -> Draw:
+        if self.jsd_weight == 0:
+            return Draw()
+        chains = (_VERSIONS, batch_size, self.width)
+        steps = (*chains, self._longest)
+        operation = 1 + (len(self._names) * sample_uniform(steps, generator)).long()
+        level = _LOWEST_LEVEL + (self.severity - _LOWEST_LEVEL) * sample_uniform(steps, generator)
+        sign = 1 - 2 * (sample_uniform(steps, generator) < 0.5).double()
+        if self.depth == -1:
+            length = 1 + (_MOST_OPERATIONS * sample_uniform((*chains, 1), generator)).long()
+            operation = operation * (torch.arange(self._longest, device=operation.device) < length)
+        return AugMixDraw(
+            operation=operation,
+            level=level,
+            sign=sign,
+            weight=sample_dirichlet(self.alpha, self.width, chains[:2], generator),
+            blend=sample_beta(self.alpha, chains[:2], generator),
+        )
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        if self.jsd_weight == 0:
+            return clean_loss(model(x), y)
+        logits = model(torch.cat([x, *self.augment(x, self._check(x, draw))]))
+        clean = clean_loss(logits[: len(x)], y)
+        jsd = jensen_shannon(logits.reshape(1 + _VERSIONS, len(x), -1))
+        total = clean.loss + self.jsd_weight * jsd
+        return LossOutput(loss=total, logits=clean.logits, parts={**clean.parts, "jsd": jsd.detach()})
+
+    def augment(self, x: Tensor, draw: AugMixDraw) -> list[Tensor]:
+        """The two augmented versions, each (N, C, H, W) like x. Half precision is mixed in float32."""
+        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        pixels = (255 * exact.clamp(0, 1)).round().to(torch.uint8)
+        chains = pixels[:, None].expand(_VERSIONS, -1, self.width, *x.shape[1:])
+        shape, images = chains.shape, chains.reshape(-1, *x.shape[1:])
+        for position in range(self._longest):
+            step = Step(*(part[..., position].flatten() for part in (draw.operation, draw.level, draw.sign)))
+            images = apply_step(images, step, enhance=self.operations == "all")
+        weight, blend = (part.to(exact.dtype)[..., None, None, None] for part in (draw.weight, draw.blend))
+        mixed = (weight * images.reshape(shape)).sum(dim=2) / 255
+        return [((1 - m) * exact + m * mixture).to(x.dtype) for m, mixture in zip(blend, mixed, strict=True)]
+
+    def _check(self, x: Tensor, draw: Draw) -> AugMixDraw:
+        """The draw, if it was made for this objective and these images, and if the images are pixels."""
+        if not isinstance(draw, AugMixDraw):
+            raise ValueError(f"draw must be what AugMix.draw(...) returns, got {draw}")
+        full = (_VERSIONS, len(x), self.width, self._longest)
+        shapes = {"operation": full, "level": full, "sign": full, "weight": full[:3], "blend": full[:2]}
+        for name, shape in shapes.items():
+            value = getattr(draw, name)
+            if value.shape != shape:
+                raise ValueError(f"draw.{name} must have shape {shape} for {self} and this batch, got {value}")
+        last = len(self._names)
+        if can_look(draw.operation) and not bool(((draw.operation >= 0) & (draw.operation <= last)).all()):
+            raise ValueError(f"draw.operation must hold indices in [0, {last}] for {self}, got {draw.operation}")
+        if can_look(x) and not bool(((x >= 0) & (x <= 1)).all()):
+            raise ValueError(
+                "x must hold pixels, uint8 or floats in [0, 1]: AugMix works on them and not on normalised images, got "
+                f"values from {float(x.min()):g} to {float(x.max()):g}"
+            )
+        return draw
+
+
+def jensen_shannon(logits: Tensor) -> Tensor:
+    """Mean over V versions and N images of KL(p_v || M), in at least float32. logits: (V, N, K).
+
+    Zero where all versions agree, log V where each is certain of another class (M clamped to [1e-7, 1] apart).
+
+    >>> logits = 100 * torch.eye(3, 4).unsqueeze(1)
+    >>> round(jensen_shannon(logits).item(), 4)  # log 3
+    1.0986
+    """
+    log_probs = F.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+    probs = log_probs.exp()
+    mixture = probs.mean(dim=0).clamp(1e-7, 1)
+    return (probs * (log_probs - mixture.log())).sum(dim=-1).mean()

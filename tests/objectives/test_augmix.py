@@ -1,0 +1,299 @@
+"""AugMix against its slow twin, the divergence against SciPy, the draw against its distributions."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import regmixup
+from regmixup.mixing import Draw
+from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, NAMES
+from regmixup.objectives.augmix import AugMix, AugMixDraw, jensen_shannon
+from regmixup.objectives.erm import ERM
+from regmixup.objectives.mixup import Mixup
+from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
+from tests.references import augmix as slow
+from tests.references.mixing import one_hot, soft_cross_entropy
+
+FIELDS = ("operation", "level", "sign", "weight", "blend")
+
+
+def exact_batch(batch_size=4, size=(20, 18), seed=0):
+    """Pixels (uint8) and labels."""
+    x, y = batch(batch_size, size=size, seed=seed)
+    return (255 * x).round().to(torch.uint8), y
+
+
+def plain_net():
+    return conv_net(batch_norm=False, dtype=torch.float64)
+
+
+def sensitive_net(images):
+    """Linear in the pixels, with weights large enough for an augmentation to change the classes."""
+    weight = 0.3 * torch.randn(3 * 20 * 18, CLASSES, dtype=torch.float64, generator=seeded())
+    return (images - 0.5).flatten(1) @ weight
+
+
+def versions_by_hand(pixels, draw):
+    """Both augmented versions, (2, N, C, H, W), one image at a time."""
+    images = pixels.numpy()
+    rows = [[slow.augment(image, draw, v, i) for i, image in enumerate(images)] for v in (0, 1)]
+    return torch.from_numpy(np.array(rows))
+
+
+# ---------------------------------------------------------------------------------------------------- the loss
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [AugMix(), AugMix(width=1, depth=4, severity=10, jsd_weight=2), AugMix(width=2, alpha=0.4, operations="all")],
+    ids=["default", "long", "all"],
+)
+def test_the_loss_is_that_of_the_slow_twin(objective):
+    pixels, y = exact_batch()
+    draw = objective.draw(len(pixels), (20, 18), seeded(2))
+    model, x = sensitive_net, pixels.double() / 255
+    logits = [model(images).tolist() for images in (x, *versions_by_hand(pixels, draw))]
+    probs = torch.tensor(logits, dtype=torch.float64).softmax(dim=-1).tolist()
+    clean = soft_cross_entropy(logits[0], one_hot(y, CLASSES)).mean()
+    jsd = np.mean([slow.jensen_shannon([version[i] for version in probs]) for i in range(len(y))])
+    out = objective(model, x, y, draw=draw)
+    assert jsd > 0.01
+    assert out.loss.item() == pytest.approx(clean + objective.jsd_weight * jsd, rel=1e-4)
+    assert out.parts["clean"].item() == pytest.approx(clean, rel=1e-12)
+    assert out.parts["jsd"].item() == pytest.approx(jsd, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 15, 22)], ids=str)
+def test_the_versions_are_those_of_the_slow_twin(shape):
+    """Exactly, but for pixels one grey level off at the centre of images with odd sides."""
+    pixels = torch.randint(0, 256, (3, *shape), generator=seeded(), dtype=torch.uint8)
+    objective = AugMix()
+    draw = objective.draw(3, shape, seeded(1))
+    ours = torch.stack(objective.augment(pixels.double() / 255, draw))
+    difference = (ours - versions_by_hand(pixels, draw)).abs()
+    assert difference.max() <= 1.01 / 255
+    assert (difference > 1e-12).double().mean() < 0.005
+
+
+def test_one_forward_of_the_clean_images_and_both_versions():
+    model, (x, y) = conv_net(), batch(5)
+    calls = forwarded(model)
+    out = AugMix()(model, x, y, seeded())
+    assert [len(call) for call in calls] == [15]
+    assert torch.equal(calls[0][:5], x)
+    assert not torch.equal(calls[0][5:10], calls[0][10:])
+    assert list(out.parts) == ["clean", "jsd"]
+
+
+def test_logits_are_those_of_the_clean_images():
+    model, (pixels, y) = plain_net(), exact_batch()
+    x = pixels.double() / 255
+    torch.testing.assert_close(AugMix()(model, x, y, seeded()).logits, model(x))
+
+
+def test_a_blend_of_zero_leaves_only_the_clean_term():
+    (x, y), objective = batch(), AugMix()
+    draw = dataclasses.replace(objective.draw(7, (6, 8), seeded()), blend=torch.zeros(2, 7, dtype=torch.float64))
+    out = objective(conv_net(batch_norm=False), x, y, draw=draw)
+    assert out.parts["jsd"].item() == pytest.approx(0, abs=1e-7)
+
+
+def test_mixing_before_normalising_is_mixing_normalised_images():
+    """The released code normalises the image and every chain first; the weights sum to one, so nothing changes."""
+    (pixels, _), objective = exact_batch(), AugMix()
+    draw = objective.draw(len(pixels), (20, 18), seeded(3))
+    chains = dataclasses.replace(draw, blend=torch.ones_like(draw.blend))
+    x = pixels.double() / 255
+    mean, std = torch.tensor([0.5, 0.4, 0.3]).reshape(3, 1, 1), torch.tensor([0.5, 0.2, 0.1]).reshape(3, 1, 1)
+    blends = draw.blend[..., None, None, None]
+    for m, version, mixture in zip(blends, objective.augment(x, draw), objective.augment(x, chains), strict=True):
+        normalised_first = (1 - m) * (x - mean) / std + m * (mixture - mean) / std
+        torch.testing.assert_close((version - mean) / std, normalised_first)
+
+
+def test_saturated_logits_have_finite_gradients():
+    """Probabilities that underflow to zero must not turn 0 log 0 into NaN."""
+    logits = torch.tensor([[[500.0, 0.0, -500.0]], [[0.0, 500.0, -500.0]], [[500.0, 0.0, 0.0]]], requires_grad=True)
+    divergence = jensen_shannon(logits)
+    divergence.backward()
+    assert math.isfinite(divergence.item())
+    assert torch.isfinite(logits.grad).all()
+
+
+# ---------------------------------------------------------------------------------------- the Jensen-Shannon term
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+def test_the_divergence_is_the_entropy_of_the_mean_minus_the_mean_entropy(scale):
+    logits = scale * torch.randn(3, 6, CLASSES, dtype=torch.float64, generator=seeded())
+    probs = logits.softmax(dim=-1).numpy()
+    expected = stats.entropy(probs.mean(axis=0), axis=-1) - stats.entropy(probs, axis=-1).mean(axis=0)
+    assert jensen_shannon(logits).item() == pytest.approx(expected.mean(), rel=1e-4)
+
+
+def test_the_mean_is_clamped_as_in_the_released_code():
+    """Three certain predictions of class 0: M is (1, 1e-7), and KL is exactly 0 where p is (1, 0)."""
+    certain = torch.tensor([[60.0, 0.0]], dtype=torch.float64).expand(3, 1, 2)
+    rest = math.exp(-60)
+    expected = rest * math.log(rest / 1e-7)
+    assert jensen_shannon(certain).item() == pytest.approx(expected, rel=1e-3)
+    assert expected < 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_logits_are_compared_in_float32(dtype):
+    logits = torch.randn(3, 4, CLASSES, generator=seeded()).to(dtype)
+    divergence = jensen_shannon(logits)
+    assert divergence.dtype == torch.float32
+    torch.testing.assert_close(divergence, jensen_shannon(logits.float()))
+
+
+# --------------------------------------------------------------------------------------------- jsd_weight = 0
+
+
+@pytest.mark.parametrize("weight", [0, 0.0])
+def test_a_weight_of_zero_is_erm_bit_for_bit(weight):
+    x, y = batch()
+    plain, ours = conv_net(), conv_net()
+    expected, out = ERM()(plain, x, y), AugMix(jsd_weight=weight)(ours, x, y)
+    assert torch.equal(out.loss, expected.loss)
+    assert torch.equal(out.logits, expected.logits)
+    assert list(out.parts) == ["clean"]
+    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(ours, out.loss)))
+
+
+def test_a_weight_of_zero_draws_nothing_and_takes_normalised_images():
+    generator = seeded()
+    before = generator.get_state()
+    assert AugMix(jsd_weight=0).draw(4, 8, generator) == Draw()
+    x, y = batch()
+    AugMix(jsd_weight=0)(conv_net(), 4 * x - 2, y, generator)
+    assert torch.equal(generator.get_state(), before)
+
+
+# ---------------------------------------------------------------------------------------------------- the draw
+
+
+@pytest.fixture(scope="module")
+def many():
+    """18,000 operations, 6,000 chains, 2,000 versions."""
+    return AugMix().draw(1000, 32, seeded())
+
+
+def test_the_draw_has_the_documented_shapes(many):
+    assert isinstance(many, AugMixDraw)
+    assert [tuple(getattr(many, name).shape) for name in FIELDS] == [(2, 1000, 3, 3)] * 3 + [(2, 1000, 3), (2, 1000)]
+    assert [getattr(many, name).dtype for name in FIELDS] == [torch.int64] + [torch.float64] * 4
+    longer = AugMix(width=2, depth=5).draw(4, 32, seeded())
+    assert longer.operation.shape == (2, 4, 2, 5)
+    assert bool((longer.operation > 0).all())
+
+
+def test_chains_have_one_two_or_three_operations_with_equal_chances(many):
+    """Operations come first and the empty places after them. Three standard deviations of a share are 0.018."""
+    present = many.operation > 0
+    assert bool((present[..., :-1] >= present[..., 1:]).all())
+    depth = present.sum(dim=-1).flatten()
+    for count in (1, 2, 3):
+        assert (depth == count).double().mean().item() == pytest.approx(1 / 3, abs=0.018)
+
+
+@pytest.mark.parametrize(("which", "names"), [("core", CORE), ("all", CORE + ENHANCEMENTS)])
+def test_operations_are_drawn_uniformly_from_the_chosen_set(which, names):
+    operation = AugMix(depth=3, operations=which).draw(500, 32, seeded()).operation.flatten()
+    counts = torch.bincount(operation, minlength=len(NAMES)).numpy()
+    chosen = [NAMES.index(name) for name in names]
+    assert counts[chosen].sum() == operation.numel() == 9000
+    assert stats.chisquare(counts[chosen]).pvalue > 0.01
+
+
+@pytest.mark.parametrize("severity", [1, 3.0, 10])
+def test_levels_are_uniform_between_a_tenth_and_the_severity(severity):
+    level = AugMix(severity=severity).draw(300, 32, seeded()).level.flatten()
+    assert level.min() >= 0.1
+    assert level.max() <= severity
+    assert stats.kstest(level.numpy(), stats.uniform(0.1, severity - 0.1).cdf).pvalue > 0.01
+
+
+def test_signs_are_fair_coins(many):
+    """Three standard deviations of a share of 18,000 are 0.011."""
+    assert many.sign.unique().tolist() == [-1, 1]
+    assert (many.sign > 0).double().mean().item() == pytest.approx(0.5, abs=0.011)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1, 4])
+def test_shares_follow_the_dirichlet_and_the_beta_distribution(alpha):
+    draw = AugMix(alpha=alpha).draw(1000, 32, seeded())
+    torch.testing.assert_close(draw.weight.sum(dim=-1), torch.ones(2, 1000, dtype=torch.float64))
+    assert stats.kstest(draw.weight[..., 0].flatten().numpy(), stats.beta(alpha, 2 * alpha).cdf).pvalue > 0.01
+    assert stats.kstest(draw.blend.flatten().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01
+
+
+def test_the_two_versions_and_all_images_are_drawn_independently(many):
+    first, second = many.blend
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
+    assert len(many.blend.unique()) == many.blend.numel()
+    assert len(many.level.unique()) == many.level.numel()
+
+
+# ------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_draw_with_a_field_for_another_batch_is_refused_by_name(field):
+    (x, y), objective = batch(7), AugMix()
+    mixed = dataclasses.replace(
+        objective.draw(7, 8, seeded()), **{field: getattr(objective.draw(3, 8, seeded()), field)}
+    )
+    with pytest.raises(ValueError, match=rf"draw\.{field} must have shape \(2, 7.*\) for AugMix\(.*got tensor"):
+        objective(conv_net(), x, y, draw=mixed)
+
+
+@pytest.mark.parametrize(
+    ("objective", "drawn_by", "message"),
+    [
+        (AugMix(), Mixup(), r"draw must be what AugMix\.draw\(\.\.\.\) returns, got Draw"),
+        (AugMix(width=2), AugMix(), r"draw\.operation must have shape \(2, 7, 2, 3\)"),
+        (AugMix(depth=2), AugMix(), r"draw\.operation must have shape \(2, 7, 3, 2\)"),
+        (AugMix(), AugMix(operations="all"), r"draw\.operation must hold indices in \[0, 9\]"),
+    ],
+)
+def test_a_draw_made_for_other_fields_is_refused(objective, drawn_by, message):
+    with pytest.raises(ValueError, match=message):
+        objective(conv_net(), *batch(7), draw=drawn_by.draw(7, 8, seeded()))
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 255), (0, 1.001)])
+def test_images_that_are_not_pixels_are_refused(low, high):
+    x, y = batch()
+    x = low + (high - low) * (x - x.min()) / (x.max() - x.min())
+    with pytest.raises(ValueError, match=rf"x must hold pixels.* not on normalised images.* from {low} to {high}"):
+        AugMix()(conv_net(), x, y, seeded())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"width": 0}, "width must be an integer >= 1, got 0"),
+        ({"depth": 0}, "depth must be -1, for 1 to 3 operations, or a number of operations >= 1, got 0"),
+        ({"depth": -2}, "depth must be an integer >= -1, got -2"),
+        ({"depth": 1.0}, "depth must be an integer >= -1, got 1.0"),
+        ({"severity": 0}, "severity must be a finite number >= 0.1 and <= 10, got 0"),
+        ({"severity": 11}, "severity must be a finite number >= 0.1 and <= 10, got 11"),
+        ({"jsd_weight": -1}, "jsd_weight must be a finite number >= 0, got -1"),
+        ({"operations": "al"}, "unknown operations 'al': did you mean 'all'"),
+    ],
+)
+def test_wrong_hyper_parameters_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        AugMix(**fields)
+
+
+def test_the_public_name_and_the_defaults_of_the_released_code():
+    assert regmixup.AugMix is AugMix
+    expected = AugMix(width=3, depth=-1, severity=3.0, jsd_weight=12.0, alpha=1.0, operations="core")
+    assert AugMix() == expected
