@@ -7,10 +7,14 @@ from torch import nn
 
 from regmixup.objectives import OBJECTIVES
 from regmixup.objectives.alternate import Alternate
+from regmixup.objectives.bimodal import Bimodal
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.erm import ERM
+from regmixup.objectives.gaussian_noise import GaussianNoise
+from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
+from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
 from regmixup.objectives.regcutmix import RegCutMix
 from regmixup.objectives.regmixup import RegMixup
 
@@ -38,11 +42,20 @@ VARIANTS = {
     "regcutmix/all": RegCutMix(
         alpha=0.3, eta=0.1, scale="sum", passes="separate", lam="sample", pairing="permutation", samples=2
     ),
+    "half_regmixup/all": HalfRegMixup(
+        alpha=0.3, eta=2, scale="sum", passes="separate", lam="sample", pairing="permutation", samples=2, share=0.3
+    ),
+    "bimodal/all": Bimodal(
+        alpha=0.3, eta=2, scale="sum", lam="sample", pairing="permutation", samples=2, clean_probability=0.75
+    ),
+    "gaussian_noise/samples=2": GaussianNoise(sigma=0.3, samples=2),
+    "reg_gaussian_noise/all": RegGaussianNoise(sigma=0.3, eta=2, scale="sum", passes="separate", samples=2),
     "label_smoothing/0.3": LabelSmoothing(smoothing=0.3),
     "alternate/mixup-cutmix": Alternate(Mixup(), CutMix()),
     "alternate/regmixup-cutmix": Alternate(RegMixup(), CutMix()),
     "alternate/regmixup-regcutmix": Alternate(RegMixup(), RegCutMix(), probability=0.3),
     "alternate/erm-regmixup": Alternate(ERM(), RegMixup(lam="sample")),
+    "alternate/half_regmixup-gaussian_noise": Alternate(HalfRegMixup(), GaussianNoise()),
 }
 OBJECTIVE_CASES = DEFAULTS | VARIANTS
 
