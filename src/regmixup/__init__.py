@@ -21,10 +21,15 @@ if TYPE_CHECKING:
     from regmixup.objectives import Objective
     from regmixup.objectives.alternate import Alternate
     from regmixup.objectives.augmix import AugMix
+    from regmixup.objectives.bimodal import Bimodal
     from regmixup.objectives.cutmix import CutMix
+    from regmixup.objectives.duq import DUQ
     from regmixup.objectives.erm import ERM
+    from regmixup.objectives.gaussian_noise import GaussianNoise
+    from regmixup.objectives.half_regmixup import HalfRegMixup
     from regmixup.objectives.label_smoothing import LabelSmoothing
     from regmixup.objectives.mixup import Mixup
+    from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
     from regmixup.objectives.regcutmix import RegCutMix
     from regmixup.objectives.regmixup import RegMixup
     from regmixup.training.config import TrainConfig, configure
@@ -36,15 +41,20 @@ _HOMES = {
     "Alternate": "objectives.alternate",
     "AugMix": "objectives.augmix",
     "Batch": "types",
+    "Bimodal": "objectives.bimodal",
     "CutMix": "objectives.cutmix",
+    "DUQ": "objectives.duq",
     "Draw": "mixing",
     "ERM": "objectives.erm",
+    "GaussianNoise": "objectives.gaussian_noise",
+    "HalfRegMixup": "objectives.half_regmixup",
     "LabelSmoothing": "objectives.label_smoothing",
     "LossOutput": "types",
     "Mixup": "objectives.mixup",
     "Objective": "objectives",
     "Predictions": "types",
     "RegCutMix": "objectives.regcutmix",
+    "RegGaussianNoise": "objectives.reg_gaussian_noise",
     "RegMixup": "objectives.regmixup",
     "Row": "types",
     "Run": "training.run",
@@ -64,9 +74,10 @@ _MODULES = {
 }
 
 __all__ = [
-    "ERM", "Alternate", "AugMix", "Batch", "CutMix", "Draw", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
-    "Predictions", "RegCutMix", "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods",
-    "metrics", "networks", "posthoc", "recipes", "scores", "train",
+    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "GaussianNoise",
+    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "RegCutMix", "RegGaussianNoise",
+    "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics", "networks", "posthoc",
+    "recipes", "scores", "train",
 ]  # fmt: skip
 
 

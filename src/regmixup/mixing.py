@@ -1,8 +1,9 @@
 """Drawing lambda, partners and boxes, and mixing with them: pure functions with an explicit generator.
 
 Every random number of the vicinal objectives is drawn here, on the generator's device (the CPU unless the caller
-hands over another), in float64, and collected in a `Draw`. Mixing with a given `Draw` is a pure tensor function: it
-compiles without graph breaks, replays in a CUDA graph and gives the same result on every device.
+hands over another), in float64 (noise per pixel in float32), and collected in a `Draw`. Mixing with a given `Draw` is a
+pure tensor function: it compiles without graph breaks, replays in a CUDA graph and gives the same result on every
+device.
 """
 
 from __future__ import annotations
@@ -53,10 +54,28 @@ class Draw:
         return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
+def _device(generator: torch.Generator | None) -> torch.device:
+    return generator.device if generator is not None else torch.device("cpu")
+
+
 def sample_uniform(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
     """Numbers in [0, 1), float64, on the generator's device."""
-    device = generator.device if generator is not None else torch.device("cpu")
-    return torch.rand(shape, dtype=torch.float64, generator=generator, device=device)
+    return torch.rand(shape, dtype=torch.float64, generator=generator, device=_device(generator))
+
+
+def sample_coins(probability: float, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    """True with the given probability, bool, one uniform number each."""
+    return sample_uniform(shape, generator) < probability
+
+
+def sample_normal(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
+    """Standard normal noise, float32."""
+    return torch.randn(shape, dtype=torch.float32, generator=generator, device=_device(generator))
+
+
+def sample_order(batch_size: int, generator: torch.Generator | None = None) -> Tensor:
+    """The indices 0 ... N - 1 in random order: (N,) int64."""
+    return torch.randperm(batch_size, generator=generator, device=_device(generator))
 
 
 def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
@@ -112,8 +131,7 @@ def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generato
     (True, [0, 1, 2, 3, 4, 5])
     """
     check_name("pairing", pairing, get_args(Pairing))
-    device = generator.device if generator is not None else torch.device("cpu")
-    order = torch.randperm(batch_size, generator=generator, device=device)
+    order = sample_order(batch_size, generator)
     if pairing == "permutation":
         return order
     partner = torch.empty_like(order)
@@ -166,12 +184,17 @@ def to_float(x: Tensor) -> Tensor:
     return x.float() / 255 if x.dtype == torch.uint8 else x
 
 
+def full_precision(x: Tensor) -> Tensor:
+    """Half precision becomes float32; everything else passes unchanged."""
+    return x.float() if x.dtype in _HALF else x
+
+
 def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
     """lam * x_i + (1 - lam) * x_partner(i), Section 2 of the paper. x: floating point (N, C, H, W).
 
     Images in half precision are mixed in float32, so that pixels and labels use the same lambda.
     """
-    exact = x.float() if x.dtype in _HALF else x
+    exact = full_precision(x)
     weight = lam.to(exact.dtype).reshape(-1, 1, 1, 1)
     return (weight * exact + (1 - weight) * exact[partner]).to(x.dtype)
 
@@ -187,15 +210,18 @@ def cutmix(x: Tensor, box: Tensor, partner: Tensor) -> Tensor:
 
 def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of each sample, (N,), in at least float32. y: (N,) class indices or (N, K) probabilities."""
-    if logits.dtype in _HALF:
-        logits = logits.float()
+    logits = full_precision(logits)
     target = y.to(logits.dtype) if y.ndim == 2 else y
     return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing, ignore_index=_NO_LABEL)
 
 
 def mixed_cross_entropy(logits: Tensor, y: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
-    """lam * CE(y_i) + (1 - lam) * CE(y_partner(i)) of each sample, (N,): cross-entropy is linear in the label."""
-    own = cross_entropy(logits, y)
-    other = cross_entropy(logits, y[partner])
-    weight = lam.to(own.dtype)
-    return weight * own + (1 - weight) * other
+    """lam * CE(y_i) + (1 - lam) * CE(y_partner(i)) of each sample, (N,)."""
+    return pair_cross_entropy(logits, y, y[partner], lam)
+
+
+def pair_cross_entropy(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor) -> Tensor:
+    """Cross-entropy against the label lam * y + (1 - lam) * other of each sample, (N,): it is linear in the label."""
+    first, second = cross_entropy(logits, y), cross_entropy(logits, other)
+    weight = lam.to(first.dtype)
+    return weight * first + (1 - weight) * second

@@ -27,7 +27,7 @@ class LossOutput:
     """What an objective returns for one batch.
 
     loss: scalar to call `.backward()` on.
-    logits: (N, K) of the clean images, for an honest train accuracy; None if the objective never forwards them.
+    logits: (N, K) of the clean images, for an honest train accuracy; None unless the objective forwards them all.
     parts: the named terms before weighting, detached, for logging: {"clean": ..., "mixed": ...}.
     """
 

@@ -8,10 +8,15 @@ from torch import nn
 from regmixup.objectives import OBJECTIVES
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
+from regmixup.objectives.bimodal import Bimodal
 from regmixup.objectives.cutmix import CutMix
+from regmixup.objectives.duq import DUQ
 from regmixup.objectives.erm import ERM
+from regmixup.objectives.gaussian_noise import GaussianNoise
+from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
+from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
 from regmixup.objectives.regcutmix import RegCutMix
 from regmixup.objectives.regmixup import RegMixup
 
@@ -39,15 +44,25 @@ VARIANTS = {
     "regcutmix/all": RegCutMix(
         alpha=0.3, eta=0.1, scale="sum", passes="separate", lam="sample", pairing="permutation", samples=2
     ),
+    "half_regmixup/all": HalfRegMixup(
+        alpha=0.3, eta=2, scale="sum", passes="separate", lam="sample", pairing="permutation", samples=2, share=0.3
+    ),
+    "bimodal/all": Bimodal(
+        alpha=0.3, eta=2, scale="sum", lam="sample", pairing="permutation", samples=2, clean_probability=0.75
+    ),
+    "gaussian_noise/samples=2": GaussianNoise(sigma=0.3, samples=2),
+    "reg_gaussian_noise/all": RegGaussianNoise(sigma=0.3, eta=2, scale="sum", passes="separate", samples=2),
     "label_smoothing/0.3": LabelSmoothing(smoothing=0.3),
     "augmix/jsd_weight=0": AugMix(jsd_weight=0.0),
     "augmix/width=2": AugMix(width=2, depth=2, jsd_weight=1.0),
     "augmix/all": AugMix(width=1, severity=10.0, alpha=0.5, operations="all"),
+    "duq/penalty=0": DUQ(penalty=0.0),
     "alternate/mixup-cutmix": Alternate(Mixup(), CutMix()),
     "alternate/regmixup-cutmix": Alternate(RegMixup(), CutMix()),
     "alternate/regmixup-regcutmix": Alternate(RegMixup(), RegCutMix(), probability=0.3),
     "alternate/erm-regmixup": Alternate(ERM(), RegMixup(lam="sample")),
     "alternate/augmix-regmixup": Alternate(AugMix(), RegMixup()),
+    "alternate/half_regmixup-gaussian_noise": Alternate(HalfRegMixup(), GaussianNoise()),
 }
 OBJECTIVE_CASES = DEFAULTS | VARIANTS
 
@@ -63,6 +78,12 @@ def conv_net(*, batch_norm=True, dtype=torch.float32, seed=0):
         norm = nn.BatchNorm2d(6) if batch_norm else nn.Identity()
         layers = [nn.Conv2d(3, 6, 3, padding=1, bias=False), norm, nn.Tanh(), nn.AdaptiveAvgPool2d(2), nn.Flatten()]
         return nn.Sequential(*layers, nn.Linear(24, CLASSES)).to(dtype)
+
+
+def net_for(objective, **options):
+    """`conv_net`, with outputs below 0 for an objective on log kernels."""
+    model = conv_net(**options)
+    return nn.Sequential(*model, nn.LogSigmoid()) if isinstance(objective, DUQ) else model
 
 
 def batch(batch_size=7, *, dtype=torch.float32, seed=0, size=(6, 8)):

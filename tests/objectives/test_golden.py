@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.objectives.cases import OBJECTIVE_CASES, batch, conv_net, seeded
+from tests.objectives.cases import OBJECTIVE_CASES, batch, net_for, seeded
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "objectives.json"
 STEPS = 20
@@ -21,7 +21,7 @@ STEPS = 20
 
 def trace(objective):
     """The losses of 20 steps, each on a fresh batch of 6."""
-    model = conv_net(dtype=torch.float64)
+    model = net_for(objective, dtype=torch.float64)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
     generator = seeded(1)
     losses = []

@@ -80,7 +80,9 @@ def test_an_ensemble_is_the_mean_of_its_members_and_keeps_them(trained, capsys):
     assert torch.equal(found.member_logits, torch.stack(members))
     torch.testing.assert_close(found.logits, sum(members) / 2)
     assert [member.config.seed for member in run.members()] == [0, 1]
-    assert all(member.config == rm.configure("digits", "dnn", epochs=3, seed=i) for i, member in enumerate(run.members()))
+    assert all(
+        member.config == rm.configure("digits", "dnn", epochs=3, seed=i) for i, member in enumerate(run.members())
+    )
     with pytest.raises(ValueError, match=r"ensemble of 2 models: take one of run\.members"):
         run.model()
 

@@ -57,6 +57,14 @@ class Objective(ABC):
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         """The algorithm, given float images and the draw."""
 
+    def drawn(self, draw: Draw, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A tensor of the draw, refused if it was made for another batch or other fields."""
+        value: Tensor | None = getattr(draw, name, None)
+        if value is None or value.shape != shape:
+            got = None if value is None else f"shape {tuple(value.shape)}"
+            raise ValueError(f"draw.{name} must have shape {shape} for {self} and this batch, got {got}")
+        return value
+
 
 def check_batch(x: Tensor, y: Tensor) -> None:
     """Shapes and types always; values only where looking is free (eager mode, on the CPU)."""

@@ -1,10 +1,11 @@
-"""What Mixup and CutMix share, and what turns either into a regulariser of plain training."""
+"""Vicinal risk: cross-entropy on images sampled around the clean ones; and what Mixup and CutMix share."""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,13 +13,35 @@ from torch import Tensor, nn
 from regmixup.config import check_count, check_number
 from regmixup.mixing import Draw, LamMode, Pairing, height_and_width, mixed_cross_entropy, sample_beta, sample_partners
 from regmixup.objectives._base import Objective, can_look, check_labels
-from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vicinal(Objective):
-    """Cross-entropy on mixed images alone. A subclass says how two images mix (`mix`) and may refine the draw.
+    """Cross-entropy on images sampled around the clean ones alone, Eq. (2) of the paper with m samples per image.
+
+    A subclass says what is random (`draw`), what the sampled images are (`sampled`) and what they cost (`losses`).
+    """
+
+    part: ClassVar[str] = "mixed"
+    """What the sampled images' loss is called among the parts."""
+
+    @abstractmethod
+    def sampled(self, x: Tensor, draw: Draw) -> Tensor:
+        """The sampled images, (m N, C, H, W): one around every clean image, then another one around each."""
+
+    @abstractmethod
+    def losses(self, logits: Tensor, y: Tensor, draw: Draw) -> Tensor:
+        """The cross-entropy of every sampled image, (m N,)."""
+
+    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        loss = self.losses(model(self.sampled(x, draw)), y, draw).mean()
+        return LossOutput(loss=loss, logits=None, parts={self.part: loss.detach()})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixing(Vicinal):
+    """Vicinal samples that mix pairs of images. A subclass says how (`mix`) and may refine the draw.
 
     alpha: of lambda ~ Beta(alpha, alpha). lam: one lambda a "batch", or one a "sample".
     pairing: "derangement" (nobody mixes with itself) or "permutation" (as released).
@@ -52,76 +75,43 @@ class Vicinal(Objective):
         lam = sample_beta(self.alpha, shape, generator)
         return Draw(lam=lam, partner=sample_partners(batch_size, self.pairing, generator))
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        draws = self.split(draw, len(x))
-        mixed = self.mixed_loss(model(torch.cat([self.mix(x, d) for d in draws])), y, draws)
-        return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})
+    def sampled(self, x: Tensor, draw: Draw) -> Tensor:
+        return torch.cat([self.mix(x, one) for one in self.split(draw, len(x))])
 
-    def mixed_loss(self, logits: Tensor, y: Tensor, draws: list[Draw]) -> Tensor:
-        """Mean cross-entropy of the mixed images; logits of all the draws, one after the other."""
+    def losses(self, logits: Tensor, y: Tensor, draw: Draw) -> Tensor:
         check_labels(y, logits.shape[1])
         losses = [
-            mixed_cross_entropy(part, y, d.lam, d.partner)  # type: ignore[arg-type]
-            for part, d in zip(logits.chunk(len(draws)), draws, strict=True)
+            mixed_cross_entropy(part, y, one.lam, one.partner)  # type: ignore[arg-type]
+            for part, one in zip(logits.chunk(self.samples), self.split(draw, len(y)), strict=True)
         ]
-        return torch.cat(losses).mean()
+        return torch.cat(losses)
 
     def split(self, draw: Draw, batch_size: int) -> list[Draw]:
         """One `Draw` per vicinal sample, checked against the batch and this objective's fields."""
         leading = () if self.samples == 1 else (self.samples,)
-        lam_shape = leading if self.lam == "batch" else (*leading, batch_size)
-        for name, shape in (("lam", lam_shape), ("partner", (*leading, batch_size))):
-            value = getattr(draw, name)
-            if value is None or value.shape != shape:
-                raise ValueError(f"draw.{name} must have shape {shape} for {self} and this batch, got {value}")
-        assert draw.partner is not None
-        if can_look(draw.partner) and not 0 <= int(draw.partner.min()) <= int(draw.partner.max()) < batch_size:
-            raise ValueError(f"draw.partner must hold indices in [0, {batch_size}), got {draw.partner}")
-        if self.samples == 1:
-            return [draw]
-        assert draw.lam is not None
-        box = draw.box if draw.box is not None else [None] * self.samples
-        return [Draw(lam=draw.lam[i], partner=draw.partner[i], box=box[i]) for i in range(self.samples)]
+        self.drawn(draw, "lam", leading if self.lam == "batch" else (*leading, batch_size))
+        check_indices("partner", self.drawn(draw, "partner", (*leading, batch_size)), batch_size)
+        return [draw] if self.samples == 1 else _unstack(draw, self.samples)
+
+
+def check_indices(name: str, indices: Tensor, batch_size: int) -> None:
+    """Indices of a draw must name images of the batch."""
+    if can_look(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < batch_size:
+        raise ValueError(f"draw.{name} must hold indices in [0, {batch_size}), got {indices}")
 
 
 def _stack(draws: list[Draw]) -> Draw:
-    def column(name: str) -> Tensor | None:
-        values = [getattr(d, name) for d in draws]
+    """Several draws as one whose tensors carry a leading dimension."""
+
+    def column(name: str) -> Any:
+        values = [getattr(one, name) for one in draws]
         return None if values[0] is None else torch.stack(values)
 
-    return Draw(lam=column("lam"), partner=column("partner"), box=column("box"))
+    return type(draws[0])(**{f.name: column(f.name) for f in dataclasses.fields(draws[0])})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Regularised(Vicinal):
-    """Cross-entropy on clean images plus eta times the vicinal one, Eq. (3); `RegMixup` explains the fields."""
-
-    eta: float = 1.0
-    scale: Literal["mean", "sum"] = "mean"
-    passes: Literal["joint", "separate"] = "joint"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("eta", self.eta, least=0)
-
-    def draw(
-        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
-    ) -> Draw:
-        return Draw() if self.eta == 0 else super().draw(batch_size, image_size, generator)
-
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        if self.eta == 0:
-            return clean_loss(model(x), y)
-        draws = self.split(draw, len(x))
-        mixed_x = torch.cat([self.mix(x, d) for d in draws])
-        if self.passes == "joint":
-            logits = model(torch.cat([x, mixed_x]))
-            clean_logits, mixed_logits = logits[: len(x)], logits[len(x) :]
-        else:
-            clean_logits, mixed_logits = model(x), model(mixed_x)
-        clean = clean_loss(clean_logits, y)
-        mixed = self.mixed_loss(mixed_logits, y, draws)
-        total = clean.loss + self.eta * mixed
-        if self.scale == "mean":
-            total = total / (1 + self.eta)
-        return LossOutput(loss=total, logits=clean.logits, parts={**clean.parts, "mixed": mixed.detach()})
+def _unstack(draw: Draw, count: int) -> list[Draw]:
+    """The inverse of `_stack`."""
+    values = ((f.name, getattr(draw, f.name)) for f in dataclasses.fields(draw))
+    tensors: dict[str, Any] = {name: value for name, value in values if isinstance(value, Tensor)}
+    return [dataclasses.replace(draw, **{name: value[i] for name, value in tensors.items()}) for i in range(count)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.mixing import Draw
+from regmixup.mixing import Draw, sample_coins
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 
@@ -40,9 +40,7 @@ class Alternate(Objective):
     def draw(
         self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
     ) -> Draw:
-        device = generator.device if generator is not None else torch.device("cpu")
-        coin = torch.rand((), dtype=torch.float64, generator=generator, device=device)
-        branch = 0 if float(coin) < self.probability else 1
+        branch = 0 if bool(sample_coins(self.probability, (), generator)) else 1
         return replace((self.first, self.second)[branch].draw(batch_size, image_size, generator), branch=branch)
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:

@@ -133,14 +133,11 @@ class AugMix(Objective):
 
     def _check(self, x: Tensor, draw: Draw) -> AugMixDraw:
         """The draw, if it was made for this objective and these images, and if the images are pixels."""
-        if not isinstance(draw, AugMixDraw):
-            raise ValueError(f"draw must be what AugMix.draw(...) returns, got {draw}")
         full = (_VERSIONS, len(x), self.width, self._longest)
         shapes = {"operation": full, "level": full, "sign": full, "weight": full[:3], "blend": full[:2]}
         for name, shape in shapes.items():
-            value = getattr(draw, name)
-            if value.shape != shape:
-                raise ValueError(f"draw.{name} must have shape {shape} for {self} and this batch, got {value}")
+            self.drawn(draw, name, shape)
+        assert isinstance(draw, AugMixDraw)
         last = len(self._names)
         if can_look(draw.operation) and not bool(((draw.operation >= 0) & (draw.operation <= last)).all()):
             raise ValueError(f"draw.operation must hold indices in [0, {last}] for {self}, got {draw.operation}")

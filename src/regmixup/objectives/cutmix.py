@@ -9,11 +9,11 @@ from torch import Tensor
 
 from regmixup.mixing import Draw, box_lam, cutmix, sample_box
 from regmixup.objectives._base import can_look
-from regmixup.objectives._vicinal import Vicinal
+from regmixup.objectives._vicinal import Mixing
 
 
 @dataclass(frozen=True, kw_only=True)
-class CutMix(Vicinal):
+class CutMix(Mixing):
     """Cross-entropy on images with a pasted rectangle; the label weighs the two classes by area.
 
     The rectangle covers about 1 - lam of the image, lam ~ Beta(alpha, alpha); after clipping at the border lam is

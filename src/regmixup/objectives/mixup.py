@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from regmixup.mixing import Draw, mixup
-from regmixup.objectives._vicinal import Vicinal
+from regmixup.objectives._vicinal import Mixing
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixup(Vicinal):
+class Mixup(Mixing):
     """Cross-entropy on lam x_i + (1 - lam) x_j with label lam y_i + (1 - lam) y_j (Section 2 of the paper).
 
     lam ~ Beta(alpha, alpha) is not folded to max(lam, 1 - lam). The default alpha is the paper's choice on CIFAR.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regmixup.objectives._vicinal import Regularised
+from regmixup.objectives._two_terms import Regularised
 from regmixup.objectives.cutmix import CutMix
 
 

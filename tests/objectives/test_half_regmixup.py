@@ -1,0 +1,187 @@
+"""HalfRegMixup: RegMixup in expectation, exactly, for half of the images; and what that costs in variance."""
+
+import math
+from collections import Counter
+from itertools import combinations
+
+import pytest
+import torch
+from scipy import stats
+
+from regmixup.mixing import Draw
+from regmixup.objectives.erm import ERM
+from regmixup.objectives.half_regmixup import HalfRegMixup, SplitDraw
+from regmixup.objectives.regmixup import RegMixup
+from tests.objectives.cases import batch, conv_net, forwarded, gradients, seeded
+from tests.objectives.expectations import assert_equal, cycles, image_by_image, mean_and_variance, value
+
+SIZE = (3, 6, 8)
+LAMBDAS = [torch.tensor(lam, dtype=torch.float64) for lam in (0.1, 0.5, 0.85)]
+
+
+def plain_net():
+    """Without batch norm an image's logits do not depend on its neighbours."""
+    return conv_net(batch_norm=False, dtype=torch.float64)
+
+
+def exact_batch(batch_size):
+    return batch(batch_size, dtype=torch.float64)
+
+
+def splits(batch_size, num_clean):
+    """Every choice of the clean images, and the others."""
+    everyone = set(range(batch_size))
+    for clean in combinations(range(batch_size), num_clean):
+        yield torch.tensor(clean), torch.tensor(sorted(everyone - set(clean)))
+
+
+def over_all_splits(objective, model, x, y, lam, partner):
+    """Mean and variance of the loss and its gradient over the splits, for given lambda and partners."""
+    outcomes = [
+        value(objective, model, x, y, SplitDraw(lam=lam, partner=partner, clean=clean, mixed=mixed))
+        for clean, mixed in splits(len(x), objective.num_clean(len(x)))
+    ]
+    return mean_and_variance(outcomes, [1 / len(outcomes)] * len(outcomes))
+
+
+# ----------------------------------------------------------------------------------------------- the estimator
+
+
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+@pytest.mark.parametrize("passes", ["joint", "separate"])
+def test_the_loss_weighs_the_mean_over_the_clean_and_the_mean_over_the_mixed_images(scale, passes):
+    objective = HalfRegMixup(eta=3, scale=scale, passes=passes, lam="sample")
+    model, (x, y) = plain_net(), exact_batch(5)
+    draw = objective.draw(5, SIZE, seeded(1))
+    assert set(draw.partner[draw.mixed].tolist()) & set(draw.clean.tolist()), "a partner may come from the clean half"
+    clean, mixed = image_by_image(model, x, y, draw.lam, draw.partner)
+    expected = clean[draw.clean].mean(dim=0) / 4 + 3 * mixed[draw.mixed].mean(dim=0) / 4
+    assert_equal(value(objective, model, x, y, draw), expected * (4 if scale == "sum" else 1))
+
+
+@pytest.mark.parametrize(("batch_size", "share"), [(4, 0.5), (3, 0.5), (4, 0.25), (2, 0.5)])
+@pytest.mark.parametrize("fields", [{}, {"eta": 0.3}, {"eta": 2.0, "scale": "sum", "passes": "separate"}])
+def test_over_all_splits_the_mean_is_regmixup_with_its_gradient(batch_size, share, fields):
+    """For every cycle and several lambdas, so it is also the mean over all of the randomness."""
+    model, (x, y) = plain_net(), exact_batch(batch_size)
+    for partner in cycles(batch_size):
+        for lam in LAMBDAS:
+            mean, _ = over_all_splits(HalfRegMixup(share=share, **fields), model, x, y, lam, partner)
+            assert_equal(mean, value(RegMixup(**fields), model, x, y, Draw(lam=lam, partner=partner)))
+
+
+@pytest.mark.parametrize("fields", [{"lam": "sample", "pairing": "permutation"}, {"samples": 2}])
+def test_the_same_holds_for_one_lambda_per_image_and_for_several_samples(fields):
+    objective = HalfRegMixup(alpha=1, **fields)
+    model, (x, y) = plain_net(), exact_batch(4)
+    draw = objective.draw(4, SIZE, seeded(2))
+    mean, _ = over_all_splits(objective, model, x, y, draw.lam, draw.partner)
+    assert_equal(mean, value(RegMixup(**fields), model, x, y, Draw(lam=draw.lam, partner=draw.partner)))
+
+
+def test_all_splits_are_drawn_equally_often_whatever_the_partners():
+    """Six splits of four images and six cycles: 36 cells of 100 draws expected."""
+    generator, cells = seeded(3), Counter()
+    for _ in range(3600):
+        draw = HalfRegMixup().draw(4, SIZE, generator)
+        cells[tuple(sorted(draw.clean.tolist())), tuple(draw.partner.tolist())] += 1
+        assert sorted([*draw.clean.tolist(), *draw.mixed.tolist()]) == [0, 1, 2, 3]
+    assert len(cells) == 36
+    assert stats.chisquare(list(cells.values())).pvalue > 0.01
+
+
+def test_the_same_seed_gives_the_lambda_and_the_partners_of_regmixup():
+    half, whole = HalfRegMixup(alpha=3).draw(6, SIZE, seeded()), RegMixup(alpha=3).draw(6, SIZE, seeded())
+    assert torch.equal(half.lam, whole.lam)
+    assert torch.equal(half.partner, whole.partner)
+
+
+@pytest.mark.parametrize(("batch_size", "share"), [(4, 0.5), (5, 0.5), (5, 0.2), (4, 0.75)])
+@pytest.mark.parametrize("eta", [1, 3])
+def test_the_variance_over_the_splits_is_that_of_a_mean_without_replacement(batch_size, share, eta):
+    """(1/n - 1/N) Var(d_i), d_i = gamma c_i - (1 - gamma) n / (N - n) m_i, for the loss and every derivative."""
+    objective = HalfRegMixup(eta=eta, share=share)
+    model, (x, y) = plain_net(), exact_batch(batch_size)
+    lam, partner = LAMBDAS[1], torch.arange(batch_size).roll(1)
+    _, variance = over_all_splits(objective, model, x, y, lam, partner)
+    clean, mixed = image_by_image(model, x, y, lam, partner)
+    n, gamma = objective.num_clean(batch_size), 1 / (1 + eta)
+    difference = gamma * clean - (1 - gamma) * n / (batch_size - n) * mixed
+    assert_equal(variance, (1 / n - 1 / batch_size) * difference.var(dim=0))
+    if (batch_size, share, eta) == (4, 0.5, 1):
+        assert_equal(variance, (clean - mixed).var(dim=0) / 16)
+
+
+# ------------------------------------------------------------------------------------------------- its size
+
+
+@pytest.mark.parametrize(
+    ("share", "sizes"), [(0.5, [1, 1, 2, 2, 2, 3]), (0.01, [1, 1, 1, 1, 1, 1]), (0.99, [1, 1, 2, 3, 4, 5])]
+)
+def test_at_least_one_image_is_clean_and_one_is_mixed(share, sizes):
+    assert [HalfRegMixup(share=share).num_clean(batch_size) for batch_size in range(1, 7)] == sizes
+
+
+@pytest.mark.parametrize(("passes", "sizes"), [("joint", [7]), ("separate", [4, 3])])
+def test_as_many_images_are_forwarded_as_the_batch_holds(passes, sizes):
+    model, (x, y) = conv_net(), batch(7)
+    calls = forwarded(model)
+    objective = HalfRegMixup(passes=passes)
+    draw = objective.draw(7, SIZE, seeded())
+    out = objective(model, x, y, draw=draw)
+    assert [len(call) for call in calls] == sizes
+    assert torch.equal(calls[0][:4], x[draw.clean])
+    assert out.logits is None
+    assert list(out.parts) == ["clean", "mixed"]
+
+
+@pytest.mark.parametrize(("scale", "factor"), [("mean", 1), ("sum", 3)])
+@pytest.mark.parametrize("pairing", ["derangement", "permutation"])
+def test_a_batch_of_one_pairs_with_itself_so_the_loss_is_the_clean_one(scale, factor, pairing):
+    model, (x, y) = plain_net(), exact_batch(1)
+    fields = {"eta": 2, "scale": scale, "pairing": pairing}
+    loss = value(HalfRegMixup(**fields), model, x, y, HalfRegMixup(**fields).draw(1, SIZE, seeded()))
+    assert_equal(loss, factor * value(ERM(), model, x, y, None))
+    assert_equal(loss, value(RegMixup(**fields), model, x, y, RegMixup(**fields).draw(1, SIZE, seeded())))
+
+
+def test_eta_zero_is_erm_on_the_whole_batch_bit_for_bit_and_draws_nothing():
+    generator = seeded()
+    before = generator.get_state()
+    plain, half, (x, y) = conv_net(), conv_net(), batch()
+    expected, out = ERM()(plain, x, y), HalfRegMixup(eta=0)(half, x, y, generator)
+    assert HalfRegMixup(eta=0).draw(7, SIZE) == Draw()
+    assert torch.equal(generator.get_state(), before)
+    assert torch.equal(out.loss, expected.loss)
+    assert torch.equal(out.logits, expected.logits)
+    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(half, out.loss)))
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.5, math.nan, "0.5"])
+def test_share_must_lie_inside_the_unit_interval(share):
+    with pytest.raises(ValueError, match=rf"^share must be a finite number > 0 and < 1, got {share!r}$"):
+        HalfRegMixup(share=share)
+
+
+@pytest.mark.parametrize(
+    ("drawn_by", "message"),
+    [
+        (RegMixup(), r"draw\.clean must have shape \(2,\) for HalfRegMixup.*, got None"),
+        (HalfRegMixup(share=0.25), r"draw\.clean must have shape \(2,\) for HalfRegMixup.*, got shape \(1,\)"),
+        (HalfRegMixup(samples=2), r"draw\.lam must have shape \(\) for HalfRegMixup.*, got shape \(2,\)"),
+    ],
+)
+def test_a_draw_made_for_other_fields_is_refused(drawn_by, message):
+    with pytest.raises(ValueError, match=message):
+        HalfRegMixup()(conv_net(), *batch(4), draw=drawn_by.draw(4, SIZE))
+
+
+@pytest.mark.parametrize("name", ["clean", "mixed"])
+def test_indices_outside_the_batch_are_refused(name):
+    values = {"clean": torch.tensor([0, 1]), "mixed": torch.tensor([2, 3]), name: torch.tensor([1, 4])}
+    draw = SplitDraw(lam=LAMBDAS[0], partner=torch.tensor([1, 2, 3, 0]), **values)
+    with pytest.raises(ValueError, match=rf"draw\.{name} must hold indices in \[0, 4\), got tensor\(\[1, 4\]\)"):
+        HalfRegMixup()(conv_net(), *batch(4), draw=draw)
