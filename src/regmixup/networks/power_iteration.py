@@ -59,12 +59,14 @@ class PowerIteration(nn.Module, ABC):
 
     def forward(self, weight: Tensor) -> Top:
         with torch.no_grad():
-            # Copies: a later forward pass moves the buffers, and the backward pass of this one needs its own vectors.
-            u, v = (vector.to(weight.dtype, copy=True) for vector in (self.u, self.v))
+            u, v = self.u.to(weight.dtype), self.v.to(weight.dtype)
             if self.training:
                 u, v = self._iterate(weight, u, v, self.iterations)
                 self.u.copy_(u)
                 self.v.copy_(v)
+            else:
+                # A training pass may move the buffers before the backward pass of this one reads its vectors.
+                u, v = u.clone(), v.clone()
         return Top((u * self.times(weight, v)).sum(), u, v)
 
     def _iterate(self, weight: Tensor, u: Tensor, v: Tensor, count: int) -> tuple[Tensor, Tensor]:

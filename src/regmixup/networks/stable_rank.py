@@ -30,8 +30,7 @@ class _StableRankNormalised(NormalisedWeight):
         unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
         if self.target >= min(len(top.u), len(top.v)):
             return unit  # no matrix has a larger stable rank
-        share = self._share(unit)
-        return share * unit + torch.outer((1 - share) * top.u, top.v).view(weight.shape)
+        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - self._share(unit))
 
     def _share(self, unit: Tensor) -> Tensor | float:
         """s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)).
