@@ -102,7 +102,8 @@ class MatrixPowerIteration(PowerIteration):
 class NormalisedWeight(nn.Module, ABC):
     """A parametrization weight -> weight that uses the top singular value, in at least float32 whatever surrounds it.
 
-    In training mode every reading of the layer's weight is one power iteration, and a forward pass reads it once.
+    In training mode every reading of the layer's weight moves the vectors; a forward pass reads it once. To look at
+    it without moving them, read it in evaluation mode.
     """
 
     def __init__(self, power: PowerIteration) -> None:
