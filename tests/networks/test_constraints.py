@@ -92,7 +92,7 @@ def test_a_training_step_reads_no_values(constraint):
 @each_constraint
 @pytest.mark.parametrize("name", ["small", "resnet18"])
 def test_a_constrained_network_keeps_the_contract(constraint, name):
-    model = network(constraint, name, normalize=((0.5,) * 3, (0.25,) * 3)).eval()
+    model = network(dataclasses.replace(constraint, warmup=1), name, normalize=((0.5,) * 3, (0.25,) * 3)).eval()
     for size in (5, 8, 9):
         features = model.features(images(size, 2))
         assert features.shape == (2, model.feature_dim)
@@ -338,9 +338,8 @@ def test_a_training_step_compiles_into_one_graph(constraint):
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     for _ in range(2):
-        torch.testing.assert_close(compiled(model), loss(twin))
-    compiled(model).backward()
-    loss(twin).backward()
+        compiled(model).backward()
+        loss(twin).backward()
     torch.testing.assert_close(gradients(model), gradients(twin))
     assert same(model.state_dict().values(), twin.state_dict().values())
 

@@ -105,8 +105,8 @@ def build(
 def bake(model: Model) -> Model:
     """Replace every constrained weight by its effective value, in place: what remains is a plain network.
 
-    It gives the logits that the model gives in evaluation mode, at the price of no constraint, and its state dict has
-    the names of the unconstrained network. What is trained from here on is unconstrained.
+    It gives the logits of the model in evaluation mode, without the cost of the constraint, and its state dict has the
+    names of the unconstrained network. Trained further, it is free.
 
     >>> model = build("small", num_classes=10, constraint="spectral_norm")
     >>> bake(model).state_dict().keys() == build("small", num_classes=10).state_dict().keys()

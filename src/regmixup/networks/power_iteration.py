@@ -59,12 +59,14 @@ class PowerIteration(nn.Module, ABC):
 
     def forward(self, weight: Tensor) -> Top:
         with torch.no_grad():
-            # Copies: a later forward pass moves the buffers, and the backward pass of this one needs its own vectors.
-            u, v = (vector.to(weight.dtype, copy=True) for vector in (self.u, self.v))
+            u, v = self.u.to(weight.dtype), self.v.to(weight.dtype)
             if self.training:
                 u, v = self._iterate(weight, u, v, self.iterations)
                 self.u.copy_(u)
                 self.v.copy_(v)
+            else:
+                # A training pass may move the buffers before the backward pass of this one reads its vectors.
+                u, v = u.clone(), v.clone()
         return Top((u * self.times(weight, v)).sum(), u, v)
 
     def _iterate(self, weight: Tensor, u: Tensor, v: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -100,7 +102,8 @@ class MatrixPowerIteration(PowerIteration):
 class NormalisedWeight(nn.Module, ABC):
     """A parametrization weight -> weight that uses the top singular value, in at least float32 whatever surrounds it.
 
-    In training mode every reading of the layer's weight is one power iteration, and a forward pass reads it once.
+    In training mode every reading of the layer's weight moves the vectors; a forward pass reads it once. To look at
+    it without moving them, read it in evaluation mode.
     """
 
     def __init__(self, power: PowerIteration) -> None:

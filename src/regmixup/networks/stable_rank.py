@@ -30,8 +30,7 @@ class _StableRankNormalised(NormalisedWeight):
         unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
         if self.target >= min(len(top.u), len(top.v)):
             return unit  # no matrix has a larger stable rank
-        share = self._share(unit)
-        return share * unit + torch.outer((1 - share) * top.u, top.v).view(weight.shape)
+        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - self._share(unit))
 
     def _share(self, unit: Tensor) -> Tensor | float:
         """s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)).
@@ -59,7 +58,7 @@ class StableRank(PowerIterated):
     the head are free. Unlike `SpectralNorm`, a weight with sigma < 1 is scaled up.
 
     0 < ratio <= 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1 leaves W / sigma. Where R is 1 although
-        the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is u v^T and gets no gradient.
+        the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is u v^T and its gradient 0.
     iterations, warmup: of the power iteration, per forward pass in training mode and at construction.
 
     Singular values 2, 1, 1, 1 become 1 and three of sqrt(0.2 / 3), with stable rank 0.3 * 4 = 1.2:
