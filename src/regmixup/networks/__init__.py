@@ -37,6 +37,17 @@ NETWORKS = {
     "wrn28-10": Architecture(
         "wide_resnet:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
     ),
+    "wrn28-10-sngp": Architecture(
+        "wide_resnet:wrn28_10_sngp",
+        "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels",
+        dropout=0.1,
+    ),
+    "densenet121": Architecture(
+        "densenet:densenet121", "DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"
+    ),
+    "pyramidnet200": Architecture(
+        "pyramidnet:pyramidnet200", "PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"
+    ),
 }
 CONSTRAINTS = {
     "spectral_norm": Component("spectral:SpectralNorm", "largest singular value at most c"),
@@ -65,7 +76,7 @@ def build(
     """A network by name, with the contract of `Classifier`: `features(x) -> (N, D)`, `head`, `forward`.
 
     normalize: (mean, std) per channel applied to pixels in [0, 1]; None if you feed normalised tensors.
-    dropout: None keeps the network's own rate (0.1 inside the blocks of wrn28-10, else 0).
+    dropout: None keeps the network's own rate (0.1 inside the blocks of wrn28-10 and wrn28-10-sngp, else 0).
     constraint: on every convolution, by name or with its own values: SpectralNorm(c=0.5).
     head: by name or with its own values: GPHead(num_features=512).
     image_size: side, or (height, width), of the images; constraints on whole convolutions need to know it.
