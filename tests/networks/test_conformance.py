@@ -26,6 +26,7 @@ PARAMETERS = {
     ("densenet121", 100): 7_048_548,
     ("pyramidnet200", 10): 26_752_702,
     ("pyramidnet200", 100): 26_844_952,
+    ("timm/resnet50", 1000): 25_557_032,
 }
 DIMENSIONS = {
     "small": 64,

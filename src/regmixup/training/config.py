@@ -11,8 +11,8 @@ import torch
 from regmixup import methods, recipes
 from regmixup.config import check_count, fingerprint
 from regmixup.data import check_dataset
-from regmixup.names import check_name, unknown
-from regmixup.networks import NETWORKS
+from regmixup.names import unknown
+from regmixup.networks import check_network
 from regmixup.objectives import OBJECTIVES, Objective, build
 from regmixup.recipes import Recipe
 
@@ -29,7 +29,7 @@ class TrainConfig(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("seed", self.seed, least=0)
-        check_name("network", self.network, NETWORKS)
+        check_network(self.network)
         check_dataset(self.train_set)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
@@ -39,8 +39,8 @@ class TrainConfig(Recipe):
         """What the run's folder is called: readable, and unique by the configuration's fingerprint."""
         own = type(self.objective)
         objective = next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())
-        dataset = self.train_set.replace("/", "-").replace(":", "-")
-        return f"{objective}-{dataset}-{self.network}-s{self.seed}-{fingerprint(self)[:12]}"
+        words = f"{objective}-{self.train_set}-{self.network}".replace("/", "-").replace(":", "-")
+        return f"{words}-s{self.seed}-{fingerprint(self)[:12]}"
 
 
 def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) -> TrainConfig:

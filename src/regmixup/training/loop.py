@@ -61,7 +61,7 @@ def train(
         dataset = data.load(config.train_set, root=root)
         torch.manual_seed(seed_for(config.seed, "init"))
         shape = input_shape(dataset, config)
-        model = run.build(num_classes=len(dataset.classes), in_channels=shape[0]).to(device)
+        model = run.build(num_classes=len(dataset.classes), shape=shape).to(device)
         if device.type == "cuda":
             model = model.to(memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,12 +80,14 @@ class Run:
         """Replace the history."""
         write_text(self.folder / "history.jsonl", "".join(json.dumps(record) + "\n" for record in records))
 
-    def build(self, *, num_classes: int, in_channels: int) -> Classifier:
-        """The run's network, freshly initialised."""
+    def build(self, *, num_classes: int, shape: Sequence[int]) -> Classifier:
+        """The run's network, freshly initialised, for images of this shape: channels, height and width."""
+        channels, height, width = shape
         return networks.build(
             self.config.network,
             num_classes=num_classes,
-            in_channels=in_channels,
+            in_channels=channels,
+            image_size=(height, width),
             normalize=(self.config.mean, self.config.std),
             dropout=self.config.dropout,
         )
@@ -103,7 +105,7 @@ class Run:
     def model(self, *, device: str | torch.device | None = None) -> Classifier:
         """The trained network, in evaluation mode. Needs no dataset."""
         record = self.provenance()
-        model = self.build(num_classes=len(record["classes"]), in_channels=record["input"][0])
+        model = self.build(num_classes=len(record["classes"]), shape=record["input"])
         load_checkpoint(self.checkpoint, model, fingerprint=self.fingerprint)
         return model.to(choose_device(device)).eval()
 
