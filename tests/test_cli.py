@@ -64,6 +64,23 @@ def test_list_prints_methods_with_citations(capsys):
     assert "Pinto et al., 2022" in text
 
 
+def test_list_names_our_networks_and_points_to_those_of_timm(capsys):
+    assert run("list", "networks") == 0
+    text = capsys.readouterr().out
+    assert "  pyramidnet200 " in text
+    assert "  timm/NAME " in text
+
+
+def test_a_network_of_timm_trains_and_predicts(capsys, tmp_path):
+    words = ("--epochs", 1, "--device", "cpu", "--runs", tmp_path)
+    assert run("train", "--network", "timm/test_resnet.r160_in1k", *words) == 0
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.startswith("regmixup-digits-train-timm-test_resnet.r160_in1k-s0-")
+    assert run("predict", folder, "digits/val", "--device", "cpu") == 0
+    assert run("train", "--network", "timm/test_vit", *words) == 2
+    assert "image_size=(8, 8)" in capsys.readouterr().err
+
+
 def test_train_dry_run_prints_the_resolved_configuration_and_writes_nothing(capsys, tmp_path):
     words = ("--alpha", 7, "--eta", 0.5, "--lr", 0.02, "--seed", 3, "--device", "cpu", "--runs", tmp_path, "--dry-run")
     assert run("train", "--method", "regmixup", *words) == 0

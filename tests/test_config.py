@@ -80,6 +80,11 @@ class TestRoundTrip:
         config = configure(objective=Alternate(RegMixup(alpha=10), CutMix()), seed=3)
         assert decode(TrainConfig, through_json(config)) == config
 
+    def test_a_run_with_a_network_of_timm(self):
+        config = configure("cifar10-wrn28-10", network="timm/resnet18")
+        assert decode(TrainConfig, through_json(config)) == config
+        assert config.name.startswith("regmixup-cifar10-train-timm-resnet18-s0-")
+
     def test_the_class_is_recorded(self):
         assert encode(FULL)["kind"] == "Tree"
         assert encode(FULL)["leaf"]["kind"] == "BigLeaf"

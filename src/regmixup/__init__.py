@@ -74,10 +74,10 @@ _MODULES = {
 }
 
 __all__ = [
-    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "GaussianNoise",
-    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "RegCutMix", "RegGaussianNoise",
-    "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics", "networks", "posthoc",
-    "recipes", "scores", "train",
+    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "GaussianNoise", "HalfRegMixup",
+    "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "RegCutMix", "RegGaussianNoise",
+    "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics", "networks",
+    "posthoc", "recipes", "scores", "train",
 ]  # fmt: skip
 
 

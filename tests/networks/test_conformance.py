@@ -20,6 +20,22 @@ PARAMETERS = {
     ("resnet50", 100): 23_705_252,
     ("wrn28-10", 10): 36_479_194,
     ("wrn28-10", 100): 36_536_884,
+    ("wrn28-10-sngp", 10): 36_479_194,
+    ("wrn28-10-sngp", 100): 36_536_884,
+    ("densenet121", 10): 6_956_298,
+    ("densenet121", 100): 7_048_548,
+    ("pyramidnet200", 10): 26_752_702,
+    ("pyramidnet200", 100): 26_844_952,
+    ("timm/resnet50", 1000): 25_557_032,
+}
+DIMENSIONS = {
+    "small": 64,
+    "resnet18": 512,
+    "resnet50": 2048,
+    "wrn28-10": 640,
+    "wrn28-10-sngp": 640,
+    "densenet121": 1024,
+    "pyramidnet200": 1024,
 }
 each_network = pytest.mark.parametrize("name", NETWORKS)
 
@@ -49,7 +65,7 @@ def images(size=8, channels=3, batch_size=2):
 
 
 def dropouts(model):
-    return [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    return [module for module in model.modules() if isinstance(module, (nn.Dropout, nn.Dropout2d))]
 
 
 # ------------------------------------------------------------------------------------------------ the contract
@@ -66,10 +82,10 @@ def test_forward_is_head_of_features(network):
     assert network.head.weight.shape == (10, network.feature_dim)
 
 
-@pytest.mark.parametrize(("name", "dim"), [("small", 64), ("resnet18", 512), ("resnet50", 2048), ("wrn28-10", 640)])
-def test_feature_dimension_is_the_documented_one(name, dim):
-    assert _built(name).feature_dim == dim
-    assert f"{dim}-d features" in NETWORKS[name].description
+@each_network
+def test_feature_dimension_is_the_documented_one(name, network):
+    assert network.feature_dim == DIMENSIONS[name]
+    assert f"{DIMENSIONS[name]}-d features" in NETWORKS[name].description
 
 
 @each_network
@@ -194,7 +210,7 @@ def test_one_channel_images(name):
 def test_the_networks_own_dropout_rate_is_the_default(name):
     rates = {module.p for module in dropouts(_built(name))}
     assert rates == {NETWORKS[name].dropout}
-    assert NETWORKS[name].dropout == (0.1 if name == "wrn28-10" else 0.0)
+    assert NETWORKS[name].dropout == (0.1 if name.startswith("wrn28-10") else 0.0)
 
 
 @each_network

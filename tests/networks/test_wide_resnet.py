@@ -1,14 +1,13 @@
 """The wide residual network, re-derived layer by layer with functional calls, and its initialisation."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from regmixup.networks import build
-from regmixup.networks.wide_resnet import PreActivationBlock, wide_resnet
+from regmixup.networks.wide_resnet import ChannelDropoutBlock, PreActivationBlock, wide_resnet
+from tests.networks.weights import randomise_batch_norm
 
 
 def batch_norm_relu(x, weight, bias):
@@ -29,51 +28,67 @@ def slow_block(x, parameters, outputs, stride, dropout=0.0):
     return hidden + (x if x.shape[1] == outputs else F.conv2d(active, next(parameters), stride=stride))
 
 
-def randomise_batch_norm(model):
-    for module in model.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.normal_(module.bias, 0, 0.3)
+def slow_channel_dropout_block(x, parameters, outputs, stride, dropout=0.0):
+    """As in SNGP's reference: channels dropped after both ReLUs and, where there is a projection, before the sum."""
+    hidden = batch_norm_relu(x, next(parameters), next(parameters))
+    hidden = F.conv2d(drop_channels(hidden, dropout), next(parameters), stride=stride, padding=1)
+    hidden = batch_norm_relu(hidden, next(parameters), next(parameters))
+    hidden = F.conv2d(drop_channels(hidden, dropout), next(parameters), padding=1)
+    if x.shape[1] == outputs:
+        return x + hidden
+    return F.conv2d(x, next(parameters), stride=stride) + drop_channels(hidden, dropout)
+
+
+def drop_channels(x, rate):
+    """One coin per image and channel; what is kept grows by 1 / (1 - rate)."""
+    return x * torch.empty(*x.shape[:2], 1, 1, dtype=x.dtype).bernoulli_(1 - rate) / (1 - rate)
+
+
+SLOW_BLOCKS = {PreActivationBlock: slow_block, ChannelDropoutBlock: slow_channel_dropout_block}
+each_block = pytest.mark.parametrize("block", SLOW_BLOCKS)
 
 
 def images(channels, size=6):
     return torch.randn(3, channels, size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
+@each_block
 @pytest.mark.parametrize(("inputs", "outputs", "stride"), [(4, 4, 1), (4, 6, 1), (4, 6, 2)])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_a_block_equals_its_functional_derivation(inputs, outputs, stride, dropout):
+def test_a_block_equals_its_functional_derivation(block, inputs, outputs, stride, dropout):
     torch.manual_seed(1)
-    block = PreActivationBlock(inputs, outputs, stride, dropout).double()
-    randomise_batch_norm(block)
+    module = block(inputs, outputs, stride, dropout).double()
+    randomise_batch_norm(module)
     x = images(inputs)
     torch.manual_seed(2)
-    expected = slow_block(x, block.parameters(), outputs, stride, dropout)
+    expected = SLOW_BLOCKS[block](x, module.parameters(), outputs, stride, dropout)
     torch.manual_seed(2)
-    torch.testing.assert_close(block(x.clone()), expected)
+    torch.testing.assert_close(module(x.clone()), expected)
 
 
-def test_a_whole_network_equals_its_functional_derivation():
+@each_block
+def test_a_whole_network_equals_its_functional_derivation(block):
     """WRN-16-2: 2 blocks a group, widths 32, 64, 128, strides 1, 2, 2, final BN-ReLU and mean over positions."""
     torch.manual_seed(1)
-    backbone, dim = wide_resnet(depth=16, width=2, in_channels=3, dropout=0.0)
+    backbone, dim = wide_resnet(depth=16, width=2, in_channels=3, dropout=0.0, block=block)
     randomise_batch_norm(backbone.double())
     x = images(3, size=9)
     parameters = backbone.parameters()
     maps = F.conv2d(x, next(parameters), padding=1)
     for outputs, stride in [(32, 1), (32, 1), (64, 2), (64, 1), (128, 2), (128, 1)]:
-        maps = slow_block(maps, parameters, outputs, stride)
+        maps = SLOW_BLOCKS[block](maps, parameters, outputs, stride)
     expected = batch_norm_relu(maps, next(parameters), next(parameters)).mean(dim=(2, 3))
     assert list(parameters) == []
     assert dim == 128
     torch.testing.assert_close(backbone(x), expected)
 
 
-def test_a_block_leaves_its_input_alone():
+@each_block
+def test_a_block_leaves_its_input_alone(block):
     """The activations work in place, but never on the tensor the shortcut still needs."""
     x = images(4)
     before = x.clone()
-    PreActivationBlock(4, 4, 1, 0.0).double()(x)
+    block(4, 4, 1, 0.0).double()(x)
     assert torch.equal(x, before)
 
 
@@ -88,21 +103,15 @@ def test_wrn28_10_has_twelve_blocks_of_the_documented_widths_and_strides():
     assert sum(isinstance(module, nn.Dropout) for module in model.modules()) == 12
 
 
-def test_convolutions_start_normal_with_the_variance_of_fan_out():
-    """std = sqrt(2 / (k * k * outputs)); the sample std of n normal values is within 5 / sqrt(2 n) of it."""
-    torch.manual_seed(0)
-    backbone, _ = wide_resnet(depth=10, width=10, in_channels=3, dropout=0.0)
-    convolutions = [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
-    assert len(convolutions) == 1 + 3 * 3
-    for conv in convolutions:
-        weight = conv.weight.detach()
-        outputs, _, height, width = weight.shape
-        expected, number = math.sqrt(2 / (height * width * outputs)), weight.numel()
-        assert weight.std().item() == pytest.approx(expected, rel=5 / math.sqrt(2 * number))
-        assert abs(weight.mean().item()) < 5 * expected / math.sqrt(number)
-        kurtosis = (weight**4).mean().item() / weight.var().item() ** 2
-        assert kurtosis == pytest.approx(3, abs=5 * math.sqrt(24 / number)), "3 for a normal, 1.8 for a uniform"
-        assert conv.bias is None
+def test_wrn28_10_sngp_drops_channels_at_its_28_places():
+    """Once after the stem, twice in each of the 12 blocks and once more in the 3 with a projection."""
+    with torch.device("meta"):
+        plain, sngp = build("wrn28-10", num_classes=10), build("wrn28-10-sngp", num_classes=10)
+    assert sum(isinstance(module, nn.Dropout2d) for module in sngp.modules()) == 1 + 2 * 12 + 3
+    assert not any(isinstance(module, nn.Dropout) for module in sngp.modules())
+    assert isinstance(sngp.backbone[0], nn.Conv2d)
+    assert isinstance(sngp.backbone[1], nn.Dropout2d)
+    assert [p.shape for p in sngp.parameters()] == [p.shape for p in plain.parameters()]
 
 
 def test_batch_norm_starts_at_the_identity():

@@ -41,6 +41,17 @@ NETWORKS = {
     "wrn28-10": Architecture(
         "wide_resnet:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
     ),
+    "wrn28-10-sngp": Architecture(
+        "wide_resnet:wrn28_10_sngp",
+        "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels",
+        dropout=0.1,
+    ),
+    "densenet121": Architecture(
+        "densenet:densenet121", "DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"
+    ),
+    "pyramidnet200": Architecture(
+        "pyramidnet:pyramidnet200", "PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"
+    ),
 }
 CONSTRAINTS = {
     "spectral_norm": Component("spectral:SpectralNorm", "largest singular value at most c"),
@@ -53,7 +64,8 @@ HEADS = {
 }
 
 __all__ = [
-    "CONSTRAINTS", "HEADS", "NETWORKS", "bake", "build", "constraint_of", "head_of", "import_components", "name_of",
+    "CONSTRAINTS", "HEADS", "NETWORKS", "bake", "build", "check_network", "constraint_of", "head_of",
+    "import_components", "name_of",
 ]  # fmt: skip
 
 
@@ -66,37 +78,45 @@ def build(
     dropout: float | None = None,
     constraint: Constraint | str | None = None,
     head: Head | str = "linear",
-    image_size: int | tuple[int, int] = 32,
+    image_size: int | tuple[int, int] | None = None,
 ) -> Classifier:
     """A network by name, with the contract of `Classifier`: `features(x) -> (N, D)`, `head`, `forward`.
 
+    name: one of NETWORKS, or "timm/" and the name of any of timm's image models, for example "timm/resnet50".
     normalize: (mean, std) per channel applied to pixels in [0, 1]; None if you feed normalised tensors.
-    dropout: None keeps the network's own rate (0.1 inside the blocks of wrn28-10, else 0).
+    dropout: None keeps the network's own rate (0.1 inside the blocks of wrn28-10 and wrn28-10-sngp, else mostly 0).
     constraint: on every convolution, by name or with its own values: SpectralNorm(c=0.5).
     head: by name or with its own values: GPHead(num_features=512).
-    image_size: side, or (height, width), of the images; constraints on whole convolutions need to know it.
+    image_size: side, or (height, width), of the images; constraints on whole convolutions need to know it, and so do
+        networks with a fixed input size, such as transformers. None: 32 for our own networks, timm's default for its.
 
     >>> sum(p.numel() for p in build("wrn28-10", num_classes=10).parameters())
     36479194
     """
-    architecture = NETWORKS[check_name("network", name, NETWORKS)]
+    check_network(name)
     check_count("num_classes", num_classes)
     check_count("in_channels", in_channels)
-    sides = (image_size, image_size) if isinstance(image_size, int) else image_size
-    for side in sides:
-        check_count("image_size", side)
+    sides = None if image_size is None else _sides(image_size)
     _check_normalize(normalize, in_channels)
-    rate = architecture.dropout if dropout is None else dropout
-    check_number("dropout", rate, least=0, below=1)
+    if dropout is not None:
+        check_number("dropout", dropout, least=0, below=1)
     chosen_head, chosen_constraint = head_of(head), constraint_of(constraint)
 
     import torch
 
     from regmixup.networks.contract import Classifier
 
-    module, _, function = architecture.backbone.partition(":")
-    make = getattr(import_module(f"{__name__}.{module}"), function)
-    backbone, dim = make(in_channels=in_channels, dropout=rate)
+    if name in NETWORKS:
+        sides = sides or (32, 32)
+        module, _, function = NETWORKS[name].backbone.partition(":")
+        make = getattr(import_module(f"{__name__}.{module}"), function)
+        rate = NETWORKS[name].dropout if dropout is None else dropout
+        backbone, dim = make(in_channels=in_channels, dropout=rate)
+    else:
+        from regmixup.networks.timm_models import default_image_size, timm_backbone
+
+        sides = sides or default_image_size(name)
+        backbone, dim = timm_backbone(name, in_channels=in_channels, dropout=dropout, image_size=sides)
     if chosen_constraint is not None:
         chosen_constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
     return Classifier(backbone, chosen_head.build(dim, num_classes), feature_dim=dim, normalize=normalize)
@@ -123,6 +143,19 @@ def bake(model: Model) -> Model:
             for name in list(constrained):
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
     return model
+
+
+def check_network(name: str) -> str:
+    """`name` if it is one of NETWORKS or of timm's models, else an error. timm is asked for names "timm/..." only.
+
+    >>> check_network("densenet121")
+    'densenet121'
+    """
+    if isinstance(name, str) and name.startswith("timm/"):
+        from regmixup.networks.timm_models import check_timm_name
+
+        return check_timm_name(name)
+    return check_name("network", name, [*NETWORKS, "timm/NAME"])
 
 
 def head_of(head: Head | str, **fields: Any) -> Head:
@@ -163,6 +196,16 @@ def _component(kind: str, value: Any, known: dict[str, Component], base: type, f
         raise ValueError(f"{kind} must be a name ({', '.join(known)}) or a {base.__name__}, got {value!r}")
     module, _, cls = known[check_name(kind, value, known)].home.partition(":")
     return getattr(import_module(f"{__name__}.{module}"), cls)(**fields)
+
+
+def _sides(image_size: Any) -> tuple[int, int]:
+    """(height, width) of a side or a pair."""
+    sides = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
+    if len(sides) != 2:
+        raise ValueError(f"image_size must be a side or (height, width), got {image_size!r}")
+    for side in sides:
+        check_count("image_size", side)
+    return sides[0], sides[1]
 
 
 def _check_normalize(normalize: Any, in_channels: int) -> None:

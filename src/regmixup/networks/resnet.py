@@ -6,10 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regmixup.networks.contract import GlobalAverage
-
-
-def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+from regmixup.networks.layers import conv
 
 
 class _Residual(nn.Module):
@@ -20,7 +17,7 @@ class _Residual(nn.Module):
         self.branch = branch
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(_conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.branch(x) + self.shortcut(x))
@@ -28,8 +25,8 @@ class _Residual(nn.Module):
 
 def _basic(inputs: int, width: int, stride: int) -> _Residual:
     branch = nn.Sequential(
-        _conv(inputs, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-        _conv(width, width, 3), nn.BatchNorm2d(width),
+        conv(inputs, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
+        conv(width, width, 3), nn.BatchNorm2d(width),
     )  # fmt: skip
     return _Residual(branch, inputs, width, stride)
 
@@ -37,9 +34,9 @@ def _basic(inputs: int, width: int, stride: int) -> _Residual:
 def _bottleneck(inputs: int, width: int, stride: int) -> _Residual:
     outputs = 4 * width
     branch = nn.Sequential(
-        _conv(inputs, width, 1), nn.BatchNorm2d(width), nn.ReLU(),
-        _conv(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-        _conv(width, outputs, 1), nn.BatchNorm2d(outputs),
+        conv(inputs, width, 1), nn.BatchNorm2d(width), nn.ReLU(),
+        conv(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
+        conv(width, outputs, 1), nn.BatchNorm2d(outputs),
     )  # fmt: skip
     return _Residual(branch, inputs, outputs, stride)
 
@@ -55,7 +52,7 @@ def resnet50(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
 
 
 def _resnet(in_channels: int, dropout: float, *, block, expansion: int, depths: tuple[int, ...]):  # type: ignore[no-untyped-def]
-    layers: list[nn.Module] = [_conv(in_channels, 64, 3), nn.BatchNorm2d(64), nn.ReLU()]
+    layers: list[nn.Module] = [conv(in_channels, 64, 3), nn.BatchNorm2d(64), nn.ReLU()]
     channels = 64
     for stage, depth in enumerate(depths):
         width = 64 * 2**stage

@@ -36,6 +36,6 @@ def provenance(
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,
             "python": platform.python_version(),
-            **{package: version(package) for package in ("torch", "numpy", "scipy", "scikit-learn", "safetensors")},
+            **{name: version(name) for name in ("torch", "timm", "numpy", "scipy", "scikit-learn", "safetensors")},
         },
     }

@@ -39,7 +39,8 @@ def main(args: Sequence[str]) -> None:
     lists = {
         "methods": {name: f"{m.description} ({m.citation})" for name, m in METHODS.items()},
         "recipes": {name: named.description for name, named in RECIPES.items()},
-        "networks": {name: network.description for name, network in NETWORKS.items()},
+        "networks": {name: network.description for name, network in NETWORKS.items()}
+        | {"timm/NAME": "any of timm's image models, untrained, for example timm/resnet50; see timm.list_models()"},
         "constraints": {name: constraint.description for name, constraint in CONSTRAINTS.items()},
         "heads": {name: head.description for name, head in HEADS.items()},
         "datasets": {name: f"{f.description} [{len(f.names)}]" for name, f in FAMILIES.items()},

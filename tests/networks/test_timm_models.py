@@ -1,0 +1,205 @@
+"""timm's models behind our contract: what they compute, the sizes they take, and what is said when they do not."""
+
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from regmixup.networks import build, check_network
+from regmixup.networks.timm_models import default_image_size
+from tests.networks.weights import randomise_batch_norm
+
+TINY = ["timm/test_resnet.r160_in1k", "timm/test_vit.r160_in1k", "timm/test_convnext", "timm/test_efficientnet"]
+each_tiny = pytest.mark.parametrize("name", TINY)
+
+
+def images(size=32, channels=3):
+    return torch.rand(2, channels, size, size, generator=torch.Generator().manual_seed(1))
+
+
+# ---------------------------------------------------------------------------------------------- what is computed
+
+
+@pytest.mark.parametrize(("name", "size"), [("resnet50", 33), ("test_vit", 160), ("test_convnext", 40)])
+def test_features_and_logits_equal_those_of_timm(name, size):
+    torch.manual_seed(0)
+    theirs = timm.create_model(name, pretrained=False).eval()
+    randomise_batch_norm(theirs)
+    ours = build(f"timm/{name}", num_classes=1000).eval()
+    ours.backbone[0].load_state_dict(
+        {k: v for k, v in theirs.state_dict().items() if k in ours.backbone[0].state_dict()}
+    )
+    ours.head.load_state_dict(theirs.get_classifier().state_dict())
+    x = images(size)
+    with torch.no_grad():
+        pooled = theirs.forward_head(theirs.forward_features(x), pre_logits=True)
+        assert pooled.shape == (2, ours.feature_dim)
+        torch.testing.assert_close(ours.features(x), pooled)
+        torch.testing.assert_close(ours(x), theirs(x))
+
+
+@each_tiny
+def test_every_parameter_gets_a_gradient(name):
+    """Once the batch norms have left their start: timm switches residual branches off by a scale of 0."""
+    torch.manual_seed(0)
+    model = build(name, num_classes=10, image_size=32)
+    randomise_batch_norm(model)
+    assert all(module.training for module in model.modules())
+    nn.functional.cross_entropy(model(images()), torch.tensor([3, 7])).backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad.abs().max() > 0, parameter_name
+
+
+@each_tiny
+def test_one_channel_pixels_in_uint8_equal_floats_divided_by_255(name):
+    model = build(name, num_classes=4, in_channels=1, normalize=((0.5,), (0.25,)), image_size=32).eval()
+    pixels = (255 * images(channels=1)).round().to(torch.uint8)
+    logits = model(pixels)
+    assert logits.shape == (2, 4)
+    assert not torch.allclose(logits[0], logits[1])
+    assert torch.equal(logits, model(pixels.float() / 255))
+
+
+def test_building_leaves_no_trace_of_its_trial():
+    """The same seed gives timm's own initial weights, on the CPU, batch norm statistics untouched."""
+    torch.manual_seed(0)
+    theirs = timm.create_model("test_resnet", pretrained=False, num_classes=0).state_dict()
+    torch.manual_seed(0)
+    ours = build("timm/test_resnet", num_classes=10).backbone[0].state_dict()
+    assert theirs.keys() == ours.keys()
+    assert all(torch.equal(theirs[key], ours[key]) for key in theirs)
+
+
+def test_nothing_is_downloaded(monkeypatch):
+    monkeypatch.setattr(socket, "socket", lambda *args, **kwargs: pytest.fail("the network was asked"))
+    build("timm/test_resnet.r160_in1k", num_classes=10)
+
+
+# ------------------------------------------------------------------------------------------------------- dropout
+
+
+def test_a_given_rate_acts_on_the_features_and_replaces_that_of_timm():
+    """RepGhostNet is one of timm's few networks with a rate of their own."""
+    with torch.device("meta"):
+        own, given = (
+            build("timm/repghostnet_050", num_classes=10),
+            build("timm/repghostnet_050", num_classes=10, dropout=0.3),
+        )
+    assert (own.backbone[0].drop_rate, own.backbone[1].p) == (0.2, 0.0)
+    assert (given.backbone[0].drop_rate, given.backbone[1].p) == (0.0, 0.3)
+
+
+@each_tiny
+def test_dropout_zeroes_features_in_training_and_scales_the_rest(name):
+    model = build(name, num_classes=10, dropout=0.5, image_size=32).eval()
+    features = model.features(images())
+    model.backbone[1].train()
+    dropped = model.features(images())
+    zero = dropped == 0
+    assert 0.2 < zero.float().mean() < 0.8
+    torch.testing.assert_close(dropped[~zero], 2 * features[~zero])
+
+
+# --------------------------------------------------------------------------------------------------- image sizes
+
+
+def test_a_transformer_is_made_for_the_given_image_size():
+    """16x16 patches and one class token: 160x160 by default, or what is asked for."""
+    for size, tokens in ((None, 101), (32, 5), ((32, 48), 7)):
+        model = build("timm/test_vit", num_classes=10, image_size=size)
+        assert model.backbone[0].pos_embed.shape[1] == tokens
+    assert model(torch.rand(2, 3, 32, 48)).shape == (2, 10)
+    assert default_image_size("timm/test_vit") == (160, 160)
+
+
+def test_a_convolutional_network_takes_any_size_its_layers_can_halve():
+    model = build("timm/test_resnet", num_classes=10)
+    assert model(images(8)).shape == model(images(21)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "reason"),
+    [
+        ("timm/xcit_nano_12_p16_224", 33, "`patch_size` should divide image dimensions evenly"),
+        ("timm/vit_tiny_patch16_224", 33, "images must be divisible into its patches of 16x16 pixels"),
+        ("timm/vit_tiny_patch16_224", (32, 40), "images must be divisible into its patches of 16x16 pixels"),
+        ("timm/test_convnext", 8, "Kernel size can't be greater than actual input size"),
+        ("timm/levit_128", 33, ""),
+    ],
+)
+def test_an_image_size_that_does_not_suit_the_network_is_refused(name, size, reason):
+    sides = size if isinstance(size, tuple) else (size, size)
+    start = f"image_size and in_channels must suit {name}, got image_size={sides}, in_channels=3: "
+    with torch.device("meta"), pytest.raises(ValueError, match=rf"^{re.escape(start)}.*{re.escape(reason)}"):
+        build(name, num_classes=10, image_size=size)
+
+
+def test_a_size_of_timms_own_is_never_refused():
+    """27 patches of 14 pixels leave 6 of the 384 over, and timm's weights were trained so."""
+    with torch.device("meta"):
+        assert build("timm/vit_so400m_patch14_siglip_384", num_classes=10).feature_dim == 1152
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, "32", (32, 0)])
+def test_sides_must_be_positive_integers(value):
+    wrong = 0 if isinstance(value, tuple) else value
+    with pytest.raises(ValueError, match=rf"^image_size must be an integer >= 1, got {wrong!r}$"):
+        build("small", num_classes=10, image_size=value)
+
+
+def test_an_image_has_two_sides():
+    with pytest.raises(ValueError, match=r"^image_size must be a side or \(height, width\), got \(3, 32, 32\)$"):
+        build("small", num_classes=10, image_size=(3, 32, 32))
+
+
+# --------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("name", ["small", "wrn28-10-sngp", "timm/resnet50", "timm/resnet50.a1_in1k"])
+def test_known_names_are_returned(name):
+    assert check_network(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("timm/resent50", "timm/resnet50"),
+        ("timm/ViT_tiny_patch16_224", "timm/vit_tiny_patch16_224"),
+        ("timm/hf-hub:timm/resnet50", "timm/resnet50"),
+    ],
+)
+def test_an_unknown_timm_name_is_corrected_without_listing_them_all(name, nearest):
+    for refuse in (check_network, lambda name: build(name, num_classes=10)):
+        with pytest.raises(
+            ValueError, match=rf"^unknown network '{name}': did you mean '{nearest}'\? See timm.list_models\(\)$"
+        ):
+            refuse(name)
+
+
+def test_the_names_of_our_own_networks_need_neither_torch_nor_timm():
+    code = """
+        import sys
+        from regmixup.networks import check_network
+        check_network("densenet121")
+        try:
+            check_network("densenet")
+        except ValueError as error:
+            assert "timm/NAME" in str(error)
+        assert not {"torch", "timm"} & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", re.sub(r"^ {8}", "", code, flags=re.MULTILINE)], check=True)
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+@pytest.mark.parametrize(
+    ("name", "shape"), [("timm/mobilenetv5_300m_enc", "(1, 2048, 16, 16)"), ("timm/inception_next_atto", "(1, 0)")]
+)
+def test_a_network_without_a_feature_vector_is_refused(name, shape):
+    message = f"network must give features (N, D), got {shape} from {name} for one image"
+    with torch.device("meta"), pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        build(name, num_classes=10)
