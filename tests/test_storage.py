@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -51,6 +52,32 @@ class TestReplacing:
     def test_missing_folders_are_made(self, tmp_path):
         write_text(tmp_path / "a" / "b" / "c.txt", "text")
         assert (tmp_path / "a" / "b" / "c.txt").read_text() == "text"
+
+    @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "dangling link"])
+    def test_what_is_not_a_regular_file_is_not_replaced(self, tmp_path, kind):
+        path, target = tmp_path / "out.txt", tmp_path / "target.txt"
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to(target)
+        if kind == "link":
+            target.write_text("old")
+        before = path.lstat()
+        with pytest.raises(OSError, match=f"cannot write {path}: it is there and is not a regular file"):
+            write_text(path, "new")
+        assert (path.lstat().st_mode, path.lstat().st_ino) == (before.st_mode, before.st_ino)
+        assert names(tmp_path) == (["out.txt", "target.txt"] if kind == "link" else ["out.txt"])
+        assert kind != "link" or target.read_text() == "old"
+
+    def test_a_device_is_not_replaced(self):
+        with (
+            pytest.raises(OSError, match="cannot write /dev/null: it is there and is not a regular file"),
+            replacing(Path("/dev/null")),
+        ):
+            pytest.fail("the block must not run")
+        assert Path("/dev/null").is_char_device()
 
     def test_text_is_utf8_with_newlines_as_given(self, tmp_path):
         write_text(tmp_path / "a.txt", "é\r\nλ\n")
