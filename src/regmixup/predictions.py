@@ -18,12 +18,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regmixup.mixing import to_float
 from regmixup.names import unknown
-from regmixup.storage import replacing
+from regmixup.storage import save_tensors
 from regmixup.types import Predictions
 
 TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset", "info"))
@@ -116,8 +115,7 @@ def save(predictions: Predictions, path: str | Path) -> None:
             # safetensors refuses tensors that share memory, as an ensemble of one shares its member with its logits.
             shared = any(value.data_ptr() == other.data_ptr() for other in tensors.values())
             tensors[name] = value.clone() if shared else value.contiguous()
-    with replacing(Path(path)) as temporary:
-        save_file(tensors, temporary, metadata={"dataset": predictions.dataset, **predictions.info})
+    save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **predictions.info})
 
 
 def load(path: str | Path) -> Predictions:
