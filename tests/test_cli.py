@@ -176,6 +176,8 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),
         (["data", "corrupt", "digits/test"], "out must name a folder"),
+        (["data", "corrupt", "digits/test", "--out", "c"], "strengths, not shot_noise"),
+        (["data", "corrupt", "digits/test", "--out", "c", "--seed", "-1"], "seed must be an integer >= 0, got -1"),
     ],
 )
 def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, message, capsys, tmp_path, monkeypatch):
