@@ -15,7 +15,7 @@ from regmixup import data, recipes
 from regmixup.data import known
 from regmixup.data.checksums import FILE_SUMS
 from regmixup.data.files import MissingDataError
-from regmixup.data.root import data_root
+from regmixup.data.root import data_root, existing_root
 from regmixup.data.sources import BY_HAND, SOURCES
 from regmixup.networks import NETWORKS
 
@@ -85,6 +85,21 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
     assert data_root("~/data") == tmp_path / "home" / "data"
+
+
+def test_a_root_that_somebody_named_must_exist_where_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REGMIXUP_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert existing_root() == tmp_path / "cache" / "regmixup"  # nobody named it: nothing has been fetched yet
+    assert existing_root(tmp_path) == tmp_path
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=rf"^root must name a folder, got {tmp_path / 'file'}, which is a file$"):
+        existing_root(tmp_path / "file")
+    monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path / "gone"))
+    with pytest.raises(ValueError, match=rf"^REGMIXUP_DATA must name a folder, got {tmp_path / 'gone'}, which"):
+        existing_root()
 
 
 def test_load_uses_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
