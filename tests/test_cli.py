@@ -50,6 +50,7 @@ def logits_file(path, count=60, classes=4, seed=0, **extra):
 def test_help_names_every_verb_and_every_verb_has_help(capsys):
     assert run("--help") == 0
     overview = capsys.readouterr().out
+    assert "\n  --version " in overview
     for verb in VERBS:
         assert f"\n  {verb} " in overview
         assert run(verb, "--help") == 0

@@ -29,6 +29,8 @@ HELP = f"""usage: regmixup VERB [options]      regmixup VERB --help explains a v
 Train image classifiers with RegMixup and its relatives, and measure how reliable they are.
 
 {"".join(f"  {name:10} {summary}{chr(10)}" for name, summary in VERBS.items())}
+  --version  print the version
+
 examples:
   regmixup study digits                                   the embedded study, about 2 minutes on a CPU
   regmixup train --method regmixup --alpha 10 --seed 1    one model
