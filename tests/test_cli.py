@@ -75,6 +75,16 @@ def test_train_dry_run_prints_the_resolved_configuration_and_writes_nothing(caps
     assert not list(tmp_path.iterdir())
 
 
+def test_a_tilde_in_a_path_is_the_home_folder_however_it_is_given(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "--runs=~/mine", "--device", "cpu", "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out)["folder"].startswith(f"{tmp_path}/mine/")
+    logits_file(tmp_path / "mine.npz"), logits_file(tmp_path / "dark.npz")
+    assert run("evaluate", "--predictions=~/mine.npz", "--shift", "~/dark.npz", "--out=~/rows.csv") == 0
+    assert {row.dataset for row in read_rows(tmp_path / "rows.csv")} == {"mine", "dark"}
+
+
 def test_the_method_decides_which_flags_exist(capsys):
     assert run("train", "--method", "dnn", "--alpha", 1) == 2
     assert "--alpha" in capsys.readouterr().err
