@@ -1,6 +1,8 @@
 """Every verb, as a user types it; and what happens when they mistype."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -251,3 +253,14 @@ def test_interruption_is_answered_with_how_to_go_on(capsys, monkeypatch):
     monkeypatch.setattr(list_verb, "main", interrupt)
     assert run("list") == 130
     assert "goes on from here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["list", "--help"]], ids=" ".join)
+def test_a_reader_that_goes_away_ends_the_program_quietly(words):
+    code = "import sys; from regmixup.cli import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
