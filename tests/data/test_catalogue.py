@@ -43,6 +43,28 @@ def test_families_are_consistent(family: str) -> None:
         assert bool(data.expected_files(name)) == bool(entry.files)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest", "listed"),
+    [
+        ("cifra10/test", "cifar10/test", "Available: the families digits, digits-c, .*, folder; see `regmixup list"),
+        ("path:cifra10/test", "cifar10/test", "Available: the families digits"),
+        ("cifar10-c/fgo/3", "cifar10-c/fog/3", "Available: cifar10-c/brightness/1-5, .*, cifar10-c/zoom_blur/1-5$"),
+        ("cifar10/tset", "cifar10/test", "Available: cifar10/test, cifar10/train, cifar10/train-90, cifar10/val-10$"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_and_a_list_that_can_be_read(name: str, nearest: str, listed: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown dataset '{name}': did you mean '{nearest}'.* {listed}") as error:
+        data.check_dataset(name)
+    assert len(str(error.value)) < 600
+
+
+def test_an_unknown_name_like_no_other_gets_the_families_alone() -> None:
+    with pytest.raises(ValueError, match=r"^unknown dataset 'zzz': Available: the families digits"):
+        data.check_dataset("zzz")
+    with pytest.raises(ValueError, match=r"^unknown dataset 'folder': Available: folder:PATH, any tree"):
+        data.check_dataset("folder")
+
+
 def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
     for family, entry in data.FAMILIES.items():
         if entry.files:
