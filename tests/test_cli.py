@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from regmixup import data
 from regmixup.cli import VERBS, main
@@ -123,6 +124,28 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     text = capsys.readouterr().out
     assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
     assert "dark" in text
+
+
+LONG = "a-name-[bold]that-is-" + "far-" * 20 + "too-long"
+
+
+def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
+    """One line per row; square brackets in a name are no markup."""
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if LONG in line]
+    assert [line[:3] for line in lines] == [
+        [LONG, "none", m] for m in ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+    ]
+
+
+def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+    monkeypatch.setattr(Console, "is_terminal", True)
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * 5
+    assert "…" not in text
 
 
 def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
