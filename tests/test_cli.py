@@ -78,6 +78,14 @@ def test_train_dry_run_prints_the_resolved_configuration_and_writes_nothing(caps
     assert not list(tmp_path.iterdir())
 
 
+def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
+    (tmp_path / "ood.csv").write_text("a,b,c,d\n" + "0,0,0,0\n" * 9)
+    assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "ood.csv") == 0
+    assert "100.00 %" in capsys.readouterr().out
+    assert run("evaluate", "--predictions", tmp_path / "ood.csv") == 2
+    assert "label for every sample" in capsys.readouterr().err
+
+
 def test_a_tilde_in_a_path_is_the_home_folder_however_it_is_given(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -23,6 +23,7 @@ class EvaluateVerb:
     """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection.
 
     Files: .safetensors, .npz (keys logits, labels), .npy (logits), .csv (header label,name,...; then label, logits).
+    Labels may be left out of OOD files.
     Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
     """
 
