@@ -1,9 +1,12 @@
 """Every verb, as a user types it; and what happens when they mistype."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from regmixup import data
 from regmixup.cli import VERBS, main
@@ -50,6 +53,7 @@ def logits_file(path, count=60, classes=4, seed=0, **extra):
 def test_help_names_every_verb_and_every_verb_has_help(capsys):
     assert run("--help") == 0
     overview = capsys.readouterr().out
+    assert "\n  --version " in overview
     for verb in VERBS:
         assert f"\n  {verb} " in overview
         assert run(verb, "--help") == 0
@@ -91,6 +95,24 @@ def test_train_dry_run_prints_the_resolved_configuration_and_writes_nothing(caps
     assert not list(tmp_path.iterdir())
 
 
+def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
+    (tmp_path / "ood.csv").write_text("a,b,c,d\n" + "0,0,0,0\n" * 9)
+    assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "ood.csv") == 0
+    assert "100.00 %" in capsys.readouterr().out
+    assert run("evaluate", "--predictions", tmp_path / "ood.csv") == 2
+    assert "label for every sample" in capsys.readouterr().err
+
+
+def test_a_tilde_in_a_path_is_the_home_folder_however_it_is_given(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "--runs=~/mine", "--device", "cpu", "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out)["folder"].startswith(f"{tmp_path}/mine/")
+    logits_file(tmp_path / "mine.npz"), logits_file(tmp_path / "dark.npz")
+    assert run("evaluate", "--predictions=~/mine.npz", "--shift", "~/dark.npz", "--out=~/rows.csv") == 0
+    assert {row.dataset for row in read_rows(tmp_path / "rows.csv")} == {"mine", "dark"}
+
+
 def test_the_method_decides_which_flags_exist(capsys):
     assert run("train", "--method", "dnn", "--alpha", 1) == 2
     assert "--alpha" in capsys.readouterr().err
@@ -127,6 +149,28 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     text = capsys.readouterr().out
     assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
     assert "dark" in text
+
+
+LONG = "a-name-[bold]that-is-" + "far-" * 20 + "too-long"
+
+
+def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
+    """One line per row; square brackets in a name are no markup."""
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if LONG in line]
+    assert [line[:3] for line in lines] == [
+        [LONG, "none", m] for m in ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+    ]
+
+
+def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+    monkeypatch.setattr(Console, "is_terminal", True)
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * 5
+    assert "…" not in text
 
 
 def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
@@ -192,7 +236,12 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["report", "nowhere"], "nowhere is not the folder of a finished study"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),
+        (["data", "list", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),
+        (["data", "verify", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),
+        (["data", "verify", "digits/test", "--root", "no/where"], "root must name a folder, got no/where"),
         (["data", "corrupt", "digits/test"], "out must name a folder"),
+        (["data", "corrupt", "digits/test", "--out", "c"], "strengths, not shot_noise"),
+        (["data", "corrupt", "digits/test", "--out", "c", "--seed", "-1"], "seed must be an integer >= 0, got -1"),
     ],
 )
 def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, message, capsys, tmp_path, monkeypatch):
@@ -252,3 +301,14 @@ def test_interruption_is_answered_with_how_to_go_on(capsys, monkeypatch):
     monkeypatch.setattr(list_verb, "main", interrupt)
     assert run("list") == 130
     assert "goes on from here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["list", "--help"]], ids=" ".join)
+def test_a_reader_that_goes_away_ends_the_program_quietly(words):
+    code = "import sys; from regmixup.cli import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

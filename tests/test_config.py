@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pytest
@@ -39,6 +39,7 @@ class Tree:
     leaves: tuple[Leaf, ...] = ()
     flag: bool = False
     rate: float | None = None
+    notes: dict[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -105,7 +106,21 @@ class TestRefusals:
             ({"name": "x", "leaves": [{"wieght": 1}]}, "unknown field of Leaf in here.leaves 'wieght'"),
             ({"name": "x", "leaf": {"kind": "BigLaef"}}, "unknown kind in here.leaf 'BigLaef': did you mean 'BigLeaf'"),
             ({"name": "x", "leaf": {"kind": "Tree"}}, "unknown kind in here.leaf 'Tree'"),
-            ({}, "here: .*missing 1 required keyword-only argument: 'name'"),
+            ({}, r"here must have name \(str\); found nothing$"),
+            ({"flag": True, "rate": 1}, r"here must have name \(str\); found flag, rate$"),
+            ({"name": 3}, "here.name must be str, got 3"),
+            ({"name": "x", "flag": 1}, "here.flag must be bool, got 1"),
+            ({"name": "x", "rate": "fast"}, "here.rate must be float or none, got 'fast'"),
+            ({"name": "x", "rate": True}, "here.rate must be float or none, got True"),
+            ({"name": "x", "numbers": 3}, "here.numbers must be a list of float, got 3"),
+            ({"name": "x", "numbers": "12"}, "here.numbers must be a list of float, got '12'"),
+            ({"name": "x", "numbers": [1, "2"]}, "here.numbers must be float, got '2'"),
+            ({"name": "x", "leaf": "green"}, "here.leaf must be a table of Leaf fields, got 'green'"),
+            ({"name": "x", "leaf": None}, "here.leaf must be a table of Leaf fields, got None"),
+            ({"name": "x", "other": 3}, "here.other must be a table of Leaf fields or none, got 3"),
+            ({"name": "x", "leaves": {"weight": 1}}, "here.leaves must be a list of a table of Leaf fields, got"),
+            ({"name": "x", "leaf": {"kind": "BigLeaf", "size": 2.0}}, "here.leaf.size must be int, got 2.0"),
+            ({"name": "x", "notes": [1]}, r"here.notes must be a table, got \[1\]"),
             ([1, 2], r"here must be a table of Tree fields, got \[1, 2\]"),
         ],
     )

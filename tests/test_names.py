@@ -25,10 +25,6 @@ def test_nothing_available_is_said():
     assert str(unknown("method", "dnn", [])) == "unknown method 'dnn': Available: none"
 
 
-def test_a_list_too_long_to_print_is_pointed_to():
-    assert str(unknown("model", "ab1", ["ab0", "c"], see="f()")) == "unknown model 'ab1': did you mean 'ab0'? See f()"
-
-
 def test_options_may_be_an_iterator_or_a_dictionary():
     assert check_name("method", "b", iter("abc")) == "b"
     assert check_name("method", "b", {"a": 1, "b": 2}) == "b"

@@ -107,6 +107,13 @@ class TestForeignFormats:
         assert loaded.labels.dtype == torch.int64
         assert loaded.logits.tolist() == [[0.5, -2000.0], [3.0, 4.0]]
 
+    @pytest.mark.parametrize("header", ["cat,dog", "0,1", "cat, dog", "x1,2"])
+    def test_csv_without_a_column_of_labels_holds_logits_alone(self, tmp_path, header):
+        (tmp_path / "ood.csv").write_text(f"{header}\n0.5,-2\n3,4\n")
+        loaded = load(tmp_path / "ood.csv")
+        assert loaded.logits.tolist() == [[0.5, -2.0], [3.0, 4.0]]
+        assert loaded.labels.tolist() == [-1, -1]
+
     def test_csv_with_one_sample(self, tmp_path):
         (tmp_path / "one.csv").write_text("label,cat,dog\n1,0.5,2\n")
         assert load(tmp_path / "one.csv").logits.shape == (1, 2)
@@ -250,8 +257,13 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("", "the first line must be 'label' and then a name per class, got ''"),
-            ("cat,dog\n1,2\n", "the first line must be 'label' and then a name per class, got 'cat,dog'"),
+            ("", "the first line must be a name per class, after 'label' if the first column is labels, got ''"),
+            (",cat,dog\n0,1,2\n", "the first line must be a name per class, .*, got ',cat,dog'"),
+            ("0.5,-2\n3,4\n", "the first line must be a name per class, .*, got '0.5,-2'"),
+            ("1e3,2\n3,4\n", "the first line must be a name per class, .*, got '1e3,2'"),
+            ("labels,cat,dog\n0,1,2\n", "the first line must be .*, got 'labels,cat,dog'"),
+            ("cat,dog,Target\n1,2,0\n", "the first line must be .*, got 'cat,dog,Target'"),
+            ("cat,label\n1,0\n", "the first line must be .*, got 'cat,label'"),
             ("label,cat,dog\n", "empty"),
             ("label,cat,dog\n0,x,1\n", "could not convert string 'x'"),
             ("label,cat,dog\n0,1,2\n0,1\n", "number of columns changed from 3 to 2"),

@@ -1,5 +1,6 @@
 """Recipes: the learning rate over time, and values that are refused."""
 
+import dataclasses
 import math
 from itertools import pairwise
 
@@ -40,11 +41,18 @@ class TestStep:
         with pytest.raises(ValueError, match="milestones must name at least one epoch"):
             recipe(schedule="step")
 
+    def test_a_shortened_recipe_keeps_its_milestones_and_never_reaches_them(self):
+        short = dataclasses.replace(recipes.get("cifar10-wrn28-10"), epochs=5)
+        assert {short.lr_at(t / 4) for t in range(21)} == {0.1}
+
 
 class TestWarmUp:
     def test_the_rate_grows_linearly_from_zero(self):
         schedule = recipe(schedule="step", milestones=(8,), warmup_epochs=2).lr_at
         assert [schedule(t) for t in (0, 0.5, 1, 2, 3)] == pytest.approx([0, 0.1, 0.2, 0.4, 0.4])
+
+    def test_it_may_last_to_the_end(self):
+        assert recipe(schedule="step", milestones=(20,), warmup_epochs=10).lr_at(10) == 0.4
 
     def test_it_multiplies_the_cosine(self):
         warm, cold = recipe(warmup_epochs=4).lr_at, recipe().lr_at
@@ -62,7 +70,13 @@ class TestWarmUp:
         ({"lr": math.nan}, "lr must be a finite number > 0, got nan"),
         ({"lr_decay": -1}, "lr_decay must be a finite number >= 0, got -1"),
         ({"warmup_epochs": -1}, "warmup_epochs must be a finite number >= 0, got -1"),
-        ({"momentum": -0.1}, "momentum must be a finite number >= 0, got -0.1"),
+        ({"warmup_epochs": 11}, "warmup_epochs must be at most epochs, got 11 and 10"),
+        ({"momentum": -0.1}, "momentum must be a finite number >= 0 and < 1, got -0.1"),
+        ({"momentum": 1.0}, "momentum must be a finite number >= 0 and < 1, got 1.0"),
+        ({"milestones": (0, 3)}, "each of milestones must be an integer >= 1, got 0"),
+        ({"milestones": (2.5,)}, "each of milestones must be an integer >= 1, got 2.5"),
+        ({"milestones": (6, 3)}, r"milestones must increase, got \(6, 3\)"),
+        ({"milestones": (3, 3)}, r"milestones must increase, got \(3, 3\)"),
         ({"weight_decay": math.inf}, "weight_decay must be a finite number >= 0, got inf"),
         ({"schedule": "cosin"}, "unknown schedule 'cosin': did you mean 'cosine'"),
         ({"precision": "float64"}, "unknown precision 'float64': .*Available: auto, bfloat16, float32"),

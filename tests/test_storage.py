@@ -1,22 +1,37 @@
 """Files that are whole or absent, rows that come back bit for bit, and folders with one owner."""
 
 import os
+import resource
 import signal
 import struct
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.storage import owning, read_json, read_rows, replacing, write_json, write_rows, write_text
+from regmixup.storage import owning, read_json, read_rows, replacing, save_tensors, write_json, write_rows, write_text
 from regmixup.types import Row
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+@contextmanager
+def full_disk(size=1000):
+    """Writing beyond `size` bytes of a file fails as on a full disk, in whatever language the writer is written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class TestReplacing:
@@ -52,9 +67,67 @@ class TestReplacing:
         write_text(tmp_path / "a" / "b" / "c.txt", "text")
         assert (tmp_path / "a" / "b" / "c.txt").read_text() == "text"
 
+    @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "dangling link"])
+    def test_what_is_not_a_regular_file_is_not_replaced(self, tmp_path, kind):
+        path, target = tmp_path / "out.txt", tmp_path / "target.txt"
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "folder":
+            path.mkdir()
+        else:
+            path.symlink_to(target)
+        if kind == "link":
+            target.write_text("old")
+        before = path.lstat()
+        with pytest.raises(OSError, match=f"cannot write {path}: it is there and is not a regular file"):
+            write_text(path, "new")
+        assert (path.lstat().st_mode, path.lstat().st_ino) == (before.st_mode, before.st_ino)
+        assert names(tmp_path) == (["out.txt", "target.txt"] if kind == "link" else ["out.txt"])
+        assert kind != "link" or target.read_text() == "old"
+
+    def test_a_device_is_not_replaced(self):
+        with (
+            pytest.raises(OSError, match="cannot write /dev/null: it is there and is not a regular file"),
+            replacing(Path("/dev/null")),
+        ):
+            pytest.fail("the block must not run")
+        assert Path("/dev/null").is_char_device()
+
+    def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_the_old_one(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_text("old")
+        with full_disk(), pytest.raises(OSError, match=f"^cannot write {path}: File too large$"):
+            write_text(path, "x" * 2000)
+        assert path.read_text() == "old"
+        assert names(tmp_path) == ["a.txt"]
+
+    def test_a_folder_that_cannot_be_made_is_an_error_that_names_the_file(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(OSError, match=f"^cannot write {tmp_path / 'file' / 'a.txt'}: "):
+            write_text(tmp_path / "file" / "a.txt", "text")
+
     def test_text_is_utf8_with_newlines_as_given(self, tmp_path):
         write_text(tmp_path / "a.txt", "é\r\nλ\n")
         assert (tmp_path / "a.txt").read_bytes() == "é\r\nλ\n".encode()
+
+
+class TestTensors:
+    def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_the_old_one(self, tmp_path):
+        path = tmp_path / "a.safetensors"
+        path.write_text("old")
+        with full_disk(), pytest.raises(OSError, match=f"^cannot write {path}: .*File too large"):
+            save_tensors(path, {"a": torch.zeros(1000)}, {})
+        assert path.read_text() == "old"
+        assert names(tmp_path) == ["a.safetensors"]
+
+    @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+    def test_others_may_read_it_as_the_umask_says(self, tmp_path, mask, mode):
+        before = os.umask(mask)
+        try:
+            save_tensors(tmp_path / "a.safetensors", {"a": torch.zeros(3)}, {})
+        finally:
+            os.umask(before)
+        assert (tmp_path / "a.safetensors").stat().st_mode & 0o777 == mode
 
 
 class TestJson:

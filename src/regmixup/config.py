@@ -13,7 +13,8 @@ import json
 import math
 import numbers
 import operator
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from regmixup.names import check_name, unknown
 
@@ -90,17 +91,24 @@ def _encode(value: Any, hint: Any) -> Any:
 
 
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
-    """The inverse of `encode`: an instance of `base` or of the subclass named by `kind`. Unknown keys are errors."""
+    """The inverse of `encode`: an instance of `base` or of the subclass named by `kind`.
+
+    Unknown keys, missing ones and values of another type than the field declares are errors that name the place `where`.
+    """
     if not isinstance(values, dict):
-        raise ValueError(f"{where} must be a table of {base.__name__} fields, got {values!r}")
+        raise ValueError(f"{where} must be {_contract(base)}, got {values!r}")
     values = dict(values)
     classes = {cls.__name__: cls for cls in _family(base) if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
     hints = get_type_hints(cls)
-    names = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
+    names = [f.name for f in fields]
     for key in values:
         if key not in names:
             raise unknown(f"field of {cls.__name__} in {where}", key, names)
+    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    if absent := [f"{name} ({_contract(hints[name])})" for name in required if name not in values]:
+        raise ValueError(f"{where} must have {', '.join(absent)}; found {', '.join(values) or 'nothing'}")
     try:
         return cls(**{key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()})
     except TypeError as error:
@@ -108,26 +116,49 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
 
 
 def _decode(value: Any, hint: Any, where: str) -> Any:
-    options = get_args(hint) if get_origin(hint) not in (tuple, Literal) else ()
-    for option in (hint, *options):
+    """A JSON or TOML value as what a field declares."""
+    options = _options(hint)
+    for option in options:
         if dataclasses.is_dataclass(option) and isinstance(value, dict):
             return decode(option, value, where)  # type: ignore[arg-type]
         if get_origin(option) is tuple and isinstance(value, list):
             return tuple(_decode(v, get_args(option)[0], where) for v in value)
-    _check_type(value, hint, where)
+    if not any(_fits(value, option) for option in options):
+        raise ValueError(f"{where} must be {_contract(hint)}, got {value!r}")
     return value
 
 
-def _check_type(value: Any, hint: Any, where: str) -> None:
-    """Text, numbers and switches must be what the field declares; richer types check themselves."""
-    fits = {
-        str: lambda: isinstance(value, str),
-        bool: lambda: isinstance(value, bool),
-        int: lambda: _is_number(value) and isinstance(value, numbers.Integral),
-        float: lambda: _is_number(value),
-    }
-    if hint in fits and not fits[hint]():
-        raise ValueError(f"{where} must be {hint.__name__}, got {value!r}")
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of a union, or the type itself."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value is what a field declares; choices and richer types check themselves."""
+    kind = get_origin(hint) or hint
+    if dataclasses.is_dataclass(kind) or kind is tuple:
+        return False
+    if kind in (int, float):
+        return _is_number(value) and (kind is float or isinstance(value, numbers.Integral))
+    return isinstance(value, kind) if kind in (str, bool, dict, NoneType) else True
+
+
+def _contract(hint: Any) -> str:
+    """What a field declares, in words.
+
+    >>> _contract(tuple[int, ...]), _contract(float | None)
+    ('a list of int', 'float or none')
+    """
+    kind, options = get_origin(hint) or hint, _options(hint)
+    if len(options) > 1:
+        return " or ".join(map(_contract, options))
+    if dataclasses.is_dataclass(kind):
+        return f"a table of {kind.__name__} fields"  # type: ignore[union-attr]
+    if kind is tuple:
+        return f"a list of {_contract(get_args(hint)[0])}"
+    if kind is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    return {NoneType: "none", dict: "a table"}.get(kind, getattr(kind, "__name__", str(kind)))
 
 
 def _family(base: type[T]) -> list[type[T]]:

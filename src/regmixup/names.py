@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def unknown(kind: str, name: object, options: Iterable[str], *, see: str | None = None) -> ValueError:
-    """The error for a name that does not exist. `see` says where to find the names when they are too many to list.
+def unknown(kind: str, name: object, options: Iterable[str], *, summary: str = "") -> ValueError:
+    """The error for a name that does not exist. summary: stands for a list that is too long to be read.
 
     >>> print(unknown("method", "regmixpu", ["dnn", "mixup", "regmixup"]))
     unknown method 'regmixpu': did you mean 'regmixup'? Available: dnn, mixup, regmixup
@@ -15,8 +15,7 @@ def unknown(kind: str, name: object, options: Iterable[str], *, see: str | None 
     listed = sorted(options)
     near = get_close_matches(str(name), listed, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    rest = f"See {see}" if see else f"Available: {', '.join(listed) or 'none'}"
-    return ValueError(f"unknown {kind} {name!r}: {hint}{rest}")
+    return ValueError(f"unknown {kind} {name!r}: {hint}Available: {summary or ', '.join(listed) or 'none'}")
 
 
 def check_name(kind: str, name: str, options: Iterable[str]) -> str:

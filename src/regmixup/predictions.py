@@ -6,6 +6,7 @@ Files are safetensors (memory-mapped, nothing is executed on loading). For model
 
 from __future__ import annotations
 
+import re
 import tokenize
 import warnings
 import zipfile
@@ -18,12 +19,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from regmixup.mixing import to_float
 from regmixup.names import unknown
-from regmixup.storage import replacing
+from regmixup.storage import save_tensors
 from regmixup.types import Predictions
 
 TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset", "info"))
@@ -130,12 +130,12 @@ def save(predictions: Predictions, path: str | Path) -> None:
             # safetensors refuses tensors that share memory, as an ensemble of one shares its member with its logits.
             shared = any(value.data_ptr() == other.data_ptr() for other in tensors.values())
             tensors[name] = value.clone() if shared else value.contiguous()
-    with replacing(Path(path)) as temporary:
-        save_file(tensors, temporary, metadata={"dataset": predictions.dataset, **predictions.info})
+    save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **predictions.info})
 
 
 def load(path: str | Path) -> Predictions:
-    """Read predictions from .safetensors, .npz, .npy (logits alone) or .csv (a column of labels, then logits).
+    """Read predictions from .safetensors, .npz, .npy (logits alone) or .csv (a line of names, then a line of numbers
+    per sample: the label, under the name "label", and the logits, under the classes' names).
 
     A file without labels (an out-of-distribution set needs none) gets labels -1.
     """
@@ -203,9 +203,8 @@ def _from_npy(path: Path) -> _Read:
 
 def _from_csv(path: Path) -> _Read:
     with path.open(encoding="utf-8-sig") as file:
-        header = file.readline().strip().split(",")
-    if header[0] != "label":
-        raise ValueError(f"the first line must be 'label' and then a name per class, got {','.join(header)!r}")
+        header = [name.strip() for name in file.readline().split(",")]
+    labelled = _has_labels(header)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "loadtxt: input contained no data")
         table = torch.as_tensor(np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8-sig"))
@@ -213,4 +212,18 @@ def _from_csv(path: Path) -> _Read:
         raise ValueError("it is empty: there is no line after the first")
     if table.shape[1] != len(header):
         raise ValueError(f"the first line names {len(header)} columns, the lines below have {table.shape[1]}")
-    return {"labels": table[:, 0], "logits": table[:, 1:]}, {}
+    return ({"labels": table[:, 0], "logits": table[:, 1:]} if labelled else {"logits": table}), {}
+
+
+def _has_labels(header: list[str]) -> bool:
+    """Whether a table's first column is labels; an error for a first line that may be something else than classes."""
+    if header[0] == "label":
+        return True
+    numbers = all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", name, re.IGNORECASE) for name in header)
+    # Classes may be called 0, 1, 2, ...; other numbers are the logits of a file without names.
+    nameless = numbers and header != [str(number) for number in range(len(header))]
+    mistaken = {header[0].lower(), header[-1].lower()} & {"label", "labels", "target", "targets", "class", "y"}
+    if nameless or mistaken or "" in header:
+        contract = "a name per class, after 'label' if the first column is labels"
+        raise ValueError(f"the first line must be {contract}, got {','.join(header)!r}")
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from regmixup.config import check_choices, check_count, check_number
@@ -27,7 +28,7 @@ class Recipe:
     schedule: Literal["cosine", "step"] = "cosine"
     """cosine: to zero, per step. step: times `lr_decay` at each of the `milestones`."""
     milestones: tuple[int, ...] = ()
-    """Epochs at which the step schedule lowers the learning rate."""
+    """Epochs at which the step schedule lowers the learning rate; one beyond the last epoch has no effect."""
     lr_decay: float = 0.1
     """Factor of the step schedule."""
     warmup_epochs: float = 0.0
@@ -63,8 +64,9 @@ class Recipe:
             check_count(name, getattr(self, name))
         check_count("crop_padding", self.crop_padding, least=0)
         check_number("lr", self.lr, above=0)
-        for name in ("lr_decay", "warmup_epochs", "momentum", "weight_decay", "color_jitter"):
+        for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):
             check_number(name, getattr(self, name), least=0)
+        check_number("momentum", self.momentum, least=0, below=1)
         for name in ("nesterov", "flip"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
@@ -73,6 +75,13 @@ class Recipe:
                 raise ValueError(f"{name} must be a tuple, got {getattr(self, name)!r}")
         if len(self.mean) != len(self.std) or not all(s > 0 for s in self.std):
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
+        if self.warmup_epochs > self.epochs:
+            raise ValueError(f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}")
+        # A milestone may lie beyond the end: whoever shortens a recipe need not cut its milestones.
+        for milestone in self.milestones:
+            check_count("each of milestones", milestone)
+        if any(late <= early for early, late in pairwise(self.milestones)):
+            raise ValueError(f"milestones must increase, got {self.milestones}")
         if self.schedule == "step" and not self.milestones:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
 

@@ -10,31 +10,40 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regmixup.types import Row
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _TEMPORARY = ".partial-"
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; on success it becomes `path`, on failure it disappears."""
+    """A temporary path to write to; on success it becomes `path`, on failure it disappears.
+
+    A failure of the file system (a full disk, a folder that cannot be written to) is an OSError that names `path`.
+    """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(f"cannot write {path}: it is there and is not a regular file")
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{path.name}"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,6 +55,21 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write JSON atomically."""
     write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file atomically."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        try:
+            save_file(dict(tensors), temporary, metadata=dict(metadata))
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
+        temporary.chmod(mode)  # safetensors puts a file of its own there that only the user may read
 
 
 def read_json(path: Path) -> Any:

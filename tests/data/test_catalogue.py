@@ -15,7 +15,7 @@ from regmixup import data, recipes
 from regmixup.data import known
 from regmixup.data.checksums import FILE_SUMS
 from regmixup.data.files import MissingDataError
-from regmixup.data.root import data_root
+from regmixup.data.root import data_root, existing_root
 from regmixup.data.sources import BY_HAND, SOURCES
 from regmixup.networks import NETWORKS
 
@@ -41,6 +41,28 @@ def test_families_are_consistent(family: str) -> None:
         part = data.part_of(name)
         assert part is None or part.of in entry.names
         assert bool(data.expected_files(name)) == bool(entry.files)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest", "listed"),
+    [
+        ("cifra10/test", "cifar10/test", "Available: the families digits, digits-c, .*, folder; see `regmixup list"),
+        ("path:cifra10/test", "cifar10/test", "Available: the families digits"),
+        ("cifar10-c/fgo/3", "cifar10-c/fog/3", "Available: cifar10-c/brightness/1-5, .*, cifar10-c/zoom_blur/1-5$"),
+        ("cifar10/tset", "cifar10/test", "Available: cifar10/test, cifar10/train, cifar10/train-90, cifar10/val-10$"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest_and_a_list_that_can_be_read(name: str, nearest: str, listed: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown dataset '{name}': did you mean '{nearest}'.* {listed}") as error:
+        data.check_dataset(name)
+    assert len(str(error.value)) < 600
+
+
+def test_an_unknown_name_like_no_other_gets_the_families_alone() -> None:
+    with pytest.raises(ValueError, match=r"^unknown dataset 'zzz': Available: the families digits"):
+        data.check_dataset("zzz")
+    with pytest.raises(ValueError, match=r"^unknown dataset 'folder': Available: folder:PATH, any tree"):
+        data.check_dataset("folder")
 
 
 def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
@@ -85,6 +107,21 @@ def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert data_root() == tmp_path / "home" / ".cache" / "regmixup"
     assert data_root("~/data") == tmp_path / "home" / "data"
+
+
+def test_a_root_that_somebody_named_must_exist_where_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REGMIXUP_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert existing_root() == tmp_path / "cache" / "regmixup"  # nobody named it: nothing has been fetched yet
+    assert existing_root(tmp_path) == tmp_path
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=rf"^root must name a folder, got {tmp_path / 'file'}, which is a file$"):
+        existing_root(tmp_path / "file")
+    monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path / "gone"))
+    with pytest.raises(ValueError, match=rf"^REGMIXUP_DATA must name a folder, got {tmp_path / 'gone'}, which"):
+        existing_root()
 
 
 def test_load_uses_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

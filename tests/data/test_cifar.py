@@ -164,4 +164,5 @@ def test_real_cifar(name: str, real_root: Path) -> None:
     np.testing.assert_allclose(found_std, std, atol=6e-5)
     counts = dataset.labels.bincount()
     assert counts.min() == counts.max() == count // len(dataset.classes)
+    assert dataset.classes == (cifar.CIFAR10_CLASSES if name.startswith("cifar10/") else cifar.CIFAR100_CLASSES)
     assert data.verify(name, root=real_root).status == "ok"

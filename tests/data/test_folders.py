@@ -81,9 +81,25 @@ def test_fingerprint_is_of_paths_and_sizes(tmp_path: Path) -> None:
     assert data.load(f"folder:{tmp_path / 'set'}").fingerprint != found.fingerprint
 
 
-def test_a_path_relative_to_the_root(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "mine", {"a": 1})
-    assert len(data.load("folder:mine", root=tmp_path)) == 1
+@pytest.mark.parametrize("path", ["mine", "./mine"])
+def test_a_relative_path_is_that_of_the_working_directory_or_else_of_the_root(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, here = tmp_path / "root", tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    tried = f"{here / 'mine'} or {root / 'mine'}"
+    with pytest.raises(ValueError, match=rf"^folder:{path}: expected a folder .*, found no folder {tried}$"):
+        data.load(f"folder:{path}", root=root)
+    write_image_folder(root / "mine", {"a": 1})
+    assert len(data.load(f"folder:{path}", root=root)) == 1
+    write_image_folder(here / "mine", {"a": 2})
+    assert len(data.load(f"folder:{path}", root=root)) == 2
+
+
+def test_an_absolute_path_that_is_not_there_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=rf"found no folder {tmp_path / 'gone'}$"):
+        data.load(f"folder:{tmp_path / 'gone'}", root=tmp_path)
 
 
 def test_damaged_images_are_named(tmp_path: Path) -> None:

@@ -176,7 +176,8 @@ def test_known_names_are_returned(name):
 def test_an_unknown_timm_name_is_corrected_without_listing_them_all(name, nearest):
     for refuse in (check_network, lambda name: build(name, num_classes=10)):
         with pytest.raises(
-            ValueError, match=rf"^unknown network '{name}': did you mean '{nearest}'\? See timm.list_models\(\)$"
+            ValueError,
+            match=rf"^unknown network '{name}': did you mean '{nearest}'\? Available: those of timm.list_models\(\)$",
         ):
             refuse(name)
 

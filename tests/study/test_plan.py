@@ -1,5 +1,7 @@
 """Study files: read, checked, expanded."""
 
+import re
+
 import pytest
 
 from regmixup.study.plan import load_study, studies
@@ -47,15 +49,53 @@ def test_a_family_stands_for_all_of_its_sets():
         ('"path:digits/test"', '"digits/test"', "profile must be a `path:` set"),
         ('"photographs/test"', '"photographs/test", "photographs/test"', "ood must name each dataset once"),
         ('title = "Mini"', "title = ", "cannot read study"),
-        ('title = "Mini"', "", "title"),
-        ('title = "Mini"', "title = 3", "title must be str, got 3"),
-        ("seeds = [0, 1]", 'seeds = ["0"]', "seeds must be int, got '0'"),
+        ('title = "Mini"', "title = 3", "study.title must be str, got 3"),
+        ("seeds = [0, 1]", 'seeds = ["0"]', "study.seeds must be int, got '0'"),
+        ("seeds = [0, 1]", "seeds = 5", "study.seeds must be a list of int, got 5"),
+        ('methods = ["dnn", "regmixup"]', 'methods = "dnn"', "study.methods must be a list of str, got 'dnn'"),
+        ("shift = [", 'shift = "digits-c" # [', "study.evaluate.shift must be a list of str, got 'digits-c'"),
+        ("[train]\nepochs = 5\nbatch_size = 64\n", "train = 5", "study.train must be a table, got 5"),
+        (
+            'title = "Mini"',
+            'title = "x"\nname = "../x"',
+            "name must be letters, digits, .*it names a folder, got '../x'",
+        ),
+        ('title = "Mini"', 'title = "x"\nname = ""', "name must be letters, digits, .*, got ''"),
     ],
 )
 def test_a_wrong_study_file_is_explained(tmp_path, old, new, message):
+    assert old in MINI
     path = write_mini(tmp_path, MINI.replace(old, new))
     with pytest.raises(ValueError, match=message):
         list(load_study(str(path)).runs())
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        ("title", "str"),
+        ("recipe", "str"),
+        ("methods", "a list of str"),
+        ("seeds", "a list of int"),
+        ("evaluate", "a table of Evaluation fields"),
+        ("evaluate.validation", "str"),
+        ("evaluate.test", "str"),
+    ],
+)
+def test_a_missing_key_is_named_with_the_file_and_what_it_must_be(tmp_path, key, kind):
+    table, _, entry = key.rpartition(".")
+    text = MINI[: MINI.index("[evaluate]")] if key == "evaluate" else re.sub(rf"(?m)^{entry} = .*$", "", MINI)
+    path = write_mini(tmp_path, text)
+    place = f"study.{table}" if table else "study"
+    with pytest.raises(ValueError, match=rf"{path}: {place} must have {entry} \({kind}\); found ") as error:
+        load_study(str(path))
+    assert f"found {entry}" not in str(error.value)
+
+
+def test_a_value_that_is_refused_is_told_with_the_file(tmp_path):
+    path = write_mini(tmp_path, MINI.replace('"regmixup"]', '"regmixpu"]'))
+    with pytest.raises(ValueError, match=f"{path}: unknown method 'regmixpu'"):
+        load_study(str(path))
 
 
 def test_an_unknown_study_is_answered_with_the_list():

@@ -88,8 +88,15 @@ def test_classes_the_model_never_saw_have_no_label(run, tmp_path):
     for name in ("cyan", "green", "pink"):
         paint(tmp_path, name, (10, 200, 100), count=1)
     assert run.predict(f"folder:{tmp_path}").labels.tolist() == [-1, -1, -1]
-    with pytest.raises(ValueError, match="labels must lie in"):
+    with pytest.raises(ValueError, match=r"labels must lie in .*-1: the class is unknown, or not one of the model's"):
         rm.evaluate(run.predict(f"folder:{tmp_path}"))
+
+
+def test_as_many_classes_under_other_names_are_not_taken_for_the_models_own(run, tmp_path):
+    """Else a model of digits would have an accuracy on ten classes of animals and vehicles."""
+    for name in ("crimson", "navy"):
+        paint(tmp_path, name, RED, count=2)
+    assert run.predict(f"folder:{tmp_path}").labels.tolist() == [-1] * 4
 
 
 def test_predictions_of_a_folder_are_made_anew_when_its_files_change(run, tmp_path):

@@ -6,6 +6,7 @@ folder knows the CLI library.
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ HELP = f"""usage: regmixup VERB [options]      regmixup VERB --help explains a v
 Train image classifiers with RegMixup and its relatives, and measure how reliable they are.
 
 {"".join(f"  {name:10} {summary}{chr(10)}" for name, summary in VERBS.items())}
+  --version  print the version
+
 examples:
   regmixup study digits                                   the embedded study, about 2 minutes on a CPU
   regmixup train --method regmixup --alpha 10 --seed 1    one model
@@ -36,18 +39,17 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb. Exit status 0; 2 for a wrong command or input; 130 when interrupted."""
-    args = list(sys.argv[1:] if argv is None else argv)
-    if not args or args[0] in ("-h", "--help"):
-        print(HELP)
-        return 0
-    if args[0] == "--version":
-        print(f"regmixup {__version__}")
-        return 0
+    """Run a verb. Exit status 0; 2 for a wrong command or input; 130 when interrupted; 141 when nobody reads on."""
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
-        check_name("verb", args[0], VERBS)
-        import_module(f"{__name__}.verbs.{args[0]}").main(args[1:])
+        try:
+            _run(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()  # now, and not when Python ends, where a missing reader could not be caught
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough; what is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -55,3 +57,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     return 0
+
+
+def _run(args: list[str]) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(HELP)
+    elif args[0] == "--version":
+        print(f"regmixup {__version__}")
+    else:
+        check_name("verb", args[0], VERBS)
+        import_module(f"{__name__}.verbs.{args[0]}").main(args[1:])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import tyro
 from tyro.conf import FlagCreatePairsOff
@@ -29,8 +29,17 @@ class Surroundings:
 
 
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:
-    """Parse the words after the verb; --help and wrong flags end the program here."""
+    """Parse the words after the verb; --help and wrong flags end the program here. `~` in a path is the home folder."""
     program = f"regmixup {verb}"
     if default is None:
-        return tyro.cli(cls, args=args, prog=program)
-    return tyro.cli(cls, args=args, prog=program, default=default)
+        parsed: Any = tyro.cli(cls, args=args, prog=program)
+    else:
+        parsed = tyro.cli(cls, args=args, prog=program, default=default)
+    return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
+
+
+def _expanded(value: Any) -> Any:
+    """The shell expands `--runs ~/x` but not `--runs=~/x`."""
+    if isinstance(value, tuple):
+        return tuple(map(_expanded, value))
+    return value.expanduser() if isinstance(value, Path) else value

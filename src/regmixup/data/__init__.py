@@ -177,8 +177,13 @@ def check_dataset(name: str) -> Family:
         return FAMILIES["folder"]
     plain = name.removeprefix("path:")
     family = FAMILIES.get(plain.partition("/")[0])
-    if family is None or plain not in family.names:
-        raise unknown("dataset", name, family.names if family else names())
+    if family is None:
+        summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
+        raise unknown("dataset", name, names(), summary=summary)
+    if plain not in family.names:
+        # The severities of a corruption are one entry, so that the list can be read.
+        entries = [n if n.count("/") < 2 else f"{n.rpartition('/')[0]}/1-5" for n in family.names]
+        raise unknown("dataset", name, family.names, summary=", ".join(sorted(set(entries))) or family.description)
     return family
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from regmixup.data import expected_files
 from regmixup.data.arrays import open_npy, to_images, to_labels
-from regmixup.data.cifar import CIFAR10_CLASSES, class_names
+from regmixup.data.cifar import CIFAR10_CLASSES, CIFAR100_CLASSES, class_names
 from regmixup.data.files import is_rebuilt, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
 
@@ -44,6 +44,6 @@ def load_cifar_c(name: str, root: Path) -> ImageSet:
 
 
 def cifar100_classes(root: Path) -> tuple[str, ...]:
-    """CIFAR-100's class names, if CIFAR-100 lies beside; else numbers."""
+    """CIFAR-100's class names: those of the copy that lies beside, or the official ones."""
     meta = root / "cifar-100-python" / "meta"
-    return class_names(meta, "cifar100") if meta.is_file() else tuple(map(str, range(100)))
+    return class_names(meta, "cifar100") if meta.is_file() else CIFAR100_CLASSES

@@ -111,11 +111,16 @@ def from_class_folders(
 
 
 def load_folder(name: str, root: Path) -> FolderSet:
-    """`folder:PATH`: every subfolder of PATH is a class, in sorted order. PATH may be relative to the root."""
-    folder = Path(name.removeprefix("folder:")).expanduser()
-    folder = (folder if folder.is_dir() else root / folder).absolute()
-    if not folder.is_dir():
-        raise ValueError(f"{name}: expected a folder with one subfolder of images per class, found no folder {folder}")
+    """`folder:PATH`: every subfolder of PATH is a class, in sorted order.
+
+    PATH is looked for from the working directory, and if there is no such folder, from the root.
+    """
+    path = Path(name.removeprefix("folder:")).expanduser()
+    places = list(dict.fromkeys((path.absolute(), (root / path).absolute())))
+    folder = next((place for place in places if place.is_dir()), None)
+    if folder is None:
+        tried = " or ".join(map(str, places))
+        raise ValueError(f"{name}: expected a folder with one subfolder of images per class, found no folder {tried}")
     classes = class_folders(folder)
     if not classes:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")

@@ -23,3 +23,13 @@ def data_root(root: str | Path | None = None) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # The XDG specification says that a relative path is to be ignored.
     return (cache if cache.is_absolute() else Path.home() / ".cache") / "regmixup"
+
+
+def existing_root(root: str | Path | None = None) -> Path:
+    """`data_root`, for those who look at what is there: a folder that somebody named must exist."""
+    found = data_root(root)
+    named = "root" if root is not None else VARIABLE if os.environ.get(VARIABLE) else None
+    if named and not found.is_dir():
+        state = "is a file" if found.exists() else "does not exist"
+        raise ValueError(f"{named} must name a folder, got {found}, which {state}")
+    return found

@@ -19,7 +19,8 @@ def _checked(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError("probs must hold at least one sample, got 0")
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= probs.shape[1]:
-        raise ValueError(f"labels must lie in [0, {probs.shape[1]}), got values from {low} to {high}")
+        unknown = " (-1: the class is unknown, or not one of the model's by name)" if low == -1 else ""
+        raise ValueError(f"labels must lie in [0, {probs.shape[1]}), got values from {low} to {high}{unknown}")
     least, most = float(probs.min()), float(probs.max())
     if not (least >= 0 and most <= 1 + 1e-3):
         raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), got values from {least:g} to {most:g}")

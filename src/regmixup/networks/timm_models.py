@@ -21,7 +21,7 @@ PREFIX = "timm/"
 def check_timm_name(network: str) -> str:
     """`network` if it is "timm/" and a name of timm's, with or without a tag, else an error with the nearest match."""
     if network not in _names():
-        raise unknown("network", network, _names(), see="timm.list_models()")
+        raise unknown("network", network, _names(), summary="those of timm.list_models()")
     return network
 
 

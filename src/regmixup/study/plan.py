@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ class Study:
     about: str = ""
 
     def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
         recipes.get(self.recipe)
         for name in self.methods:
             methods.get(name)
@@ -91,7 +94,7 @@ def studies() -> dict[str, Path]:
 
 
 def load_study(name_or_file: str) -> Study:
-    """A study by name, or from a TOML file."""
+    """A study by name, or from a TOML file, whose path every error names."""
     known = studies()
     path = known.get(name_or_file, Path(name_or_file))
     if not path.is_file():
@@ -100,6 +103,6 @@ def load_study(name_or_file: str) -> Study:
         raise unknown("study", name_or_file, known)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return decode(Study, {"name": path.stem, **values}, "study")
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error
-    return decode(Study, {"name": path.stem, **values}, str(path))

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from regmixup.storage import replacing
+from regmixup.storage import save_tensors
 
 
 def save_checkpoint(
@@ -19,12 +18,8 @@ def save_checkpoint(
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": v for name, v in state.items() if isinstance(v, Tensor)}
-    with replacing(path) as temporary:
-        save_file(
-            {name: value.detach().cpu().contiguous() for name, value in tensors.items()},
-            temporary,
-            metadata={"epoch": str(epoch), "fingerprint": fingerprint},
-        )
+    tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_tensors(path, tensors, {"epoch": str(epoch), "fingerprint": fingerprint})
 
 
 def load_checkpoint(

@@ -191,12 +191,6 @@ class Run:
 
 
 def _labels_among(classes: tuple[str, ...], known: list[str]) -> Tensor:
-    """For each class of a dataset its label among the model's classes, by name; -1 for one that the model never saw.
-
-    Where no name is shared, equally many classes are taken to be the same ones in the same order.
-    """
+    """For each class of a dataset its label among the model's classes, by name; -1 for one that the model never saw."""
     position = {name: label for label, name in enumerate(known)}
-    labels = torch.tensor([position.get(name, -1) for name in classes])
-    if int(labels.max()) < 0 and len(classes) == len(known):
-        return torch.arange(len(classes))
-    return labels
+    return torch.tensor([position.get(name, -1) for name in classes])

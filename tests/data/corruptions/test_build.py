@@ -78,6 +78,22 @@ def test_an_interrupted_build_is_resumed_without_redoing_what_is_done(source, tm
         assert (resumed / f"{name}.npy").read_bytes() == (straight / f"{name}.npy").read_bytes()
 
 
+@pytest.mark.parametrize("damage", ["cut off", "header cut off", "empty", "another shape", "another type"])
+def test_a_damaged_file_is_built_again(source, tmp_path, damage):
+    folder = build_corrupted(source, tmp_path, names=NAMES)
+    path, whole = folder / "contrast.npy", (folder / "contrast.npy").read_bytes()
+    if damage == "another shape":
+        np.save(path, np.load(path)[:12])
+    elif damage == "another type":
+        np.save(path, np.load(path).astype(np.float32))
+    else:
+        path.write_bytes(whole[: {"cut off": len(whole) - 1, "header cut off": 20, "empty": 0}[damage]])
+    rebuilt = set()
+    build_corrupted(source, tmp_path, names=NAMES, on_progress=lambda name, _: rebuilt.add(name))
+    assert rebuilt == {"contrast"}
+    assert path.read_bytes() == whole
+
+
 def test_another_build_in_the_same_folder_is_refused(source, tmp_path):
     build_corrupted(source, tmp_path, names=["contrast"])
     with pytest.raises(ValueError, match=r"holds another build .*seed is 0, not 1"):
@@ -95,9 +111,19 @@ def test_a_folder_of_somebody_elses_arrays_is_left_alone(source, tmp_path):
     assert not (tmp_path / "provenance.json").exists()
 
 
-def test_wrong_names_and_severities_are_refused_before_anything_is_written(source, tmp_path):
+def test_wrong_names_severities_and_seeds_are_refused_before_anything_is_written(source, tmp_path):
     with pytest.raises(ValueError, match="did you mean 'contrast'"):
         build_corrupted(source, tmp_path / "new", names=["contrats"])
     with pytest.raises(ValueError, match=r"severities must be among .*got 6"):
         build_corrupted(source, tmp_path / "new", names=["contrast"], severities=(5, 6))
+    with pytest.raises(ValueError, match="seed must be an integer >= 0, got -1"):
+        build_corrupted(source, tmp_path / "new", names=["contrast"], seed=-1)
     assert not (tmp_path / "new").exists()
+
+
+def test_corruptions_without_strengths_for_the_size_are_refused_before_anything_is_written(source, tmp_path):
+    tiny = ImageSet(source.images[..., :8, :8], source.labels, source.classes, "tiny/test")
+    with pytest.raises(ValueError, match=r"tiny/test has images of 8x8, .*contrast have strengths, not fog, snow$"):
+        build_corrupted(tiny, tmp_path / "new", names=["contrast", "fog", "snow"])
+    assert not (tmp_path / "new").exists()
+    assert np.load(build_corrupted(tiny, tmp_path / "new", names=["contrast"]) / "contrast.npy").shape == (60, 8, 8, 3)

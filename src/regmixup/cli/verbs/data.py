@@ -20,7 +20,7 @@ from tyro.conf import Positional
 
 from regmixup import data
 from regmixup.cli.parsing import Switch, parse
-from regmixup.data.root import data_root
+from regmixup.data.root import data_root, existing_root
 from regmixup.names import check_name
 
 
@@ -37,8 +37,9 @@ class ListAction:
     def __call__(self) -> None:
         from regmixup.data.listing import present
 
-        print(f"root {data_root(self.root)}")
-        for item in present(self.root):
+        root = existing_root(self.root)
+        print(f"root {root}")
+        for item in present(root):
             size = f"{item.bytes / 1e6:9.1f} MB"
             print(f"  {item.name:28} {item.problem or _describe(item.images, size, item.fingerprint)}")
         print("embedded")
@@ -94,10 +95,11 @@ class VerifyAction:
     def __call__(self) -> None:
         from regmixup.data.listing import present
 
-        there = [item.name for item in present(self.root, compute=False)]
+        root = existing_root(self.root)
+        there = [item.name for item in present(root, compute=False)]
         # A line of the listing is a dataset, or for CIFAR-C a corruption at all its severities.
         names = self.names or [n for line in there for n in data.names() if n == line or n.startswith(f"{line}/")]
-        reports = [data.verify(name, root=self.root) for name in names]
+        reports = [data.verify(name, root=root) for name in names]
         for report in reports:
             detail = f"  {report.detail}" if report.detail else ""
             print(f"  {report.name:28} {report.status:9} {report.found[:16]}{detail}")

@@ -24,6 +24,7 @@ class EvaluateVerb:
     """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection.
 
     Files: .safetensors, .npz (keys logits, labels), .npy (logits), .csv (header label,name,...; then label, logits).
+    Labels may be left out of OOD files.
     Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
     Example: regmixup evaluate --predictions test.npz --method kfac-llla --train train.npz --val val.npz
     """
@@ -57,7 +58,10 @@ def main(args: Sequence[str]) -> None:
         shift=[_labelled(path) for path in verb.shift],
         ood=[predictions.load(path) for path in verb.ood],
     )
-    Console().print(_table(rows))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 10_000  # a line per row, so that a pipe or a file has whole names
+    console.print(_table(rows))
     if verb.out is not None:
         write_rows(verb.out, rows)
         print(f"rows  {verb.out}")
@@ -83,9 +87,11 @@ def _labelled(path: Path) -> Predictions:
 
 def _table(rows: list[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("dataset", "corruption", "severity", "posthoc", "score", "metric"):
-        table.add_column(title)
-    table.add_column("value", justify="right")
+    for title in ("dataset", "corruption"):
+        table.add_column(title, overflow="fold")
+    for title in ("severity", "posthoc", "score", "metric"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
     for row in rows:
         percent = row.metric not in ("nll", "brier", "temperature")
         table.add_row(

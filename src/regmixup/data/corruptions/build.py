@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from regmixup import __version__
+from regmixup.config import check_count
 from regmixup.data.corruption_names import BENCHMARK
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
-from regmixup.data.corruptions.constants import SEVERITIES, nearest_constants
+from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, nearest_constants
 from regmixup.data.images import ImageSet
 from regmixup.data.seeds import generator_for
 from regmixup.names import check_name
@@ -39,8 +40,8 @@ def build_corrupted(
     written first, so that no reader can take the folder for the released one.
 
     Each corruption and severity has a random stream of its own, so a file does not depend on which others are built. A
-    corruption that is already there is kept: after an interruption, call again with the same arguments. A folder that
-    was built from other images, with another seed or by other code is refused.
+    corruption that is already there as a whole is kept: after an interruption, call again with the same arguments. A
+    folder that was built from other images, with another seed or by other code is refused.
 
     device: where the work is done; the random numbers are the same on all. on_progress: called with the corruption
     and the severity that have just been finished.
@@ -51,6 +52,14 @@ def build_corrupted(
     for severity in severities:
         if severity not in SEVERITIES:
             raise ValueError(f"severities must be among {SEVERITIES}, got {severity!r}")
+    check_count("seed", seed, least=0)
+    height, width = source.images.shape[-2:]
+    constants = nearest_constants(height, width)
+    if without := [name for name in names if name not in CONSTANTS[constants]]:
+        raise ValueError(
+            f"{source.name} has images of {height}x{width}, for which only {', '.join(CONSTANTS[constants])} have "
+            f"strengths, not {', '.join(without)}"
+        )
     plan = {
         "rebuilt": True,
         "source": source.name,
@@ -58,7 +67,7 @@ def build_corrupted(
         "images": len(source),
         "severities": severities,
         "seed": seed,
-        "constants": nearest_constants(*source.images.shape[-2:]),
+        "constants": constants,
         "frost": "procedural textures, not the photographs of CIFAR-C",
         "numerics": NUMERICS,
         "version": __version__,
@@ -70,10 +79,25 @@ def build_corrupted(
         _write(folder / "labels.npy", labels.astype(np.uint8 if len(source.classes) <= 256 else np.int64))
         for name in names:
             path = folder / f"{name}.npy"
-            if not path.exists():
+            if not _is_whole(path, _shape(images, severities)):
                 with replacing(path) as temporary:
                     _corrupt_to(temporary, images, name, severities, seed, on_progress)
     return folder
+
+
+def _shape(images: Tensor, severities: list[int]) -> tuple[int, ...]:
+    """What a file of one corruption holds: (S N, H, W, C)."""
+    count, channels, height, width = images.shape
+    return len(severities) * count, height, width, channels
+
+
+def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether a file holds all of an array, without reading it: a file that was cut off cannot be mapped."""
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return False
+    return array.dtype == np.uint8 and array.shape == shape
 
 
 def _corrupt_to(
@@ -85,8 +109,7 @@ def _corrupt_to(
     on_progress: Callable[[str, int], None] | None,
 ) -> None:
     """One corruption at every severity, appended to the file one after the other: only one is held in memory."""
-    count, channels, height, width = images.shape
-    shape = (len(severities) * count, height, width, channels)
+    shape = _shape(images, severities)
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for severity in severities:
