@@ -11,15 +11,17 @@ from regmixup.cli import VERBS, main
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# That page speaks of files which are not there; test_add_a_method.py follows it on a copy of the repository.
+COMPLETE = [path for path in DOCUMENTS if path.name != "add-a-method.md"]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCKS = [
     pytest.param(block, id=f"{path.name}-{index}")
-    for path in DOCUMENTS
+    for path in COMPLETE
     for index, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL))
 ]
 COMMANDS = [
     (path.name, line.split("#")[0].strip())
-    for path in DOCUMENTS
+    for path in COMPLETE
     for block in re.findall(r"```sh\n(.*?)```", path.read_text(), flags=re.DOTALL)
     for line in block.splitlines()
     if line.startswith("regmixup ")
