@@ -23,6 +23,7 @@ from regmixup.objectives.gaussian_noise import GaussianNoise
 from regmixup.objectives.half_regmixup import HalfRegMixup
 from regmixup.objectives.label_smoothing import LabelSmoothing
 from regmixup.objectives.mixup import Mixup
+from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
 from regmixup.objectives.regcutmix import RegCutMix
 from regmixup.objectives.regmixup import RegMixup
 from regmixup.recipes import RECIPES
@@ -42,13 +43,19 @@ EXPECTED = {
     "dnn-sn": {"objective": ERM(), "constraint": SpectralNorm(c=0.5, norm="matrix")},
     "dnn-srn": {"objective": ERM(), "constraint": StableRank(ratio=0.3)},
     "sngp": {"objective": ERM(), "constraint": SNGP_BOUND, "head": GPHead(num_features=1024, ridge=1.0)},
-    "duq": {"objective": DUQ(penalty=0.5), "head": RBFHead(length_scale=0.1, momentum=0.999), "lr": 0.05},
+    "duq": {
+        "objective": DUQ(penalty=0.5),
+        "head": RBFHead(length_scale=0.1, momentum=0.999),
+        "lr": 0.05,
+        "nesterov": False,
+    },
     "kfac-llla": {"objective": ERM()},
     "augmix": {"objective": AugMix(severity=3.0, width=3, jsd_weight=12.0)},
     "deep-ensemble": {"objective": ERM(), "members": 5},
     "half-regmixup": {"objective": HalfRegMixup()},
     "bimodal": {"objective": Bimodal()},
     "gaussian-noise": {"objective": GaussianNoise()},
+    "reg-gaussian-noise": {"objective": RegGaussianNoise()},
     "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead()},
     "regcutmix+srn": {"objective": RegCutMix(), "constraint": StableRank(ratio=0.3)},
 }

@@ -93,7 +93,7 @@ def _encode(value: Any, hint: Any) -> Any:
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     """The inverse of `encode`: an instance of `base` or of the subclass named by `kind`.
 
-    Unknown keys, missing ones and values of another type than the field declares are errors that name the place `where`.
+    Unknown keys, missing ones and values of another type than the field declares are errors that name `where`.
     """
     if not isinstance(values, dict):
         raise ValueError(f"{where} must be {_contract(base)}, got {values!r}")

@@ -201,11 +201,12 @@ _METHODS = (
         _OURS,
         objective=Spec("bimodal"),
     ),
+    Method("gaussian-noise", "cross-entropy on images with Gaussian noise", _OURS, objective=Spec("gaussian_noise")),
     Method(
-        "gaussian-noise",
+        "reg-gaussian-noise",
         "clean cross-entropy + one on images with Gaussian noise",
         _OURS,
-        objective=Spec("gaussian_noise"),
+        objective=Spec("reg_gaussian_noise"),
     ),
     Method(
         "regmixup+sngp",

@@ -42,6 +42,11 @@ class Posthoc(ABC):
         """Whether `fit` wants the predictions for the validation set."""
         return False
 
+    @property
+    def needs_features(self) -> bool:
+        """Whether the fitted map wants the features of what it is given."""
+        return False
+
     @abstractmethod
     def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedPosthoc:
         """The map, fitted on the predictions it needs; others are ignored."""

@@ -88,6 +88,10 @@ class LastLayerLaplace(Posthoc):
     def needs_validation(self) -> bool:
         return self.prior_variance is None
 
+    @property
+    def needs_features(self) -> bool:
+        return True
+
     def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedLaplace:
         """Two eigendecompositions of the train set's curvature, and the search for sigma_0 if none is given."""
         if train is None:

@@ -11,14 +11,13 @@ import torch
 from regmixup import methods, posthoc
 from regmixup.config import encode
 from regmixup.evaluation.evaluate import evaluate
-from regmixup.posthoc import FittedPosthoc
 from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
 from regmixup.study.plan import Study
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
 from regmixup.training.run import Run
-from regmixup.types import Predictions, Row
+from regmixup.types import Row
 
 
 class Progress(Protocol):
@@ -68,10 +67,17 @@ def run_study(
 
 
 def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, device: torch.device) -> list[Row]:
-    """Predict what is not predicted yet, and write the run's own rows.csv."""
+    """Predict what is not predicted yet, and write the rows of this method beside the run: others may share it."""
     sets = study.evaluate
     names = sets.datasets()
-    found = dict(zip(names, run.predict_all(names, root=root, device=device), strict=True))
+    spec = methods.get(method).at(study.recipe).posthoc
+    chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
+    features = True if chosen is not None and chosen.needs_features else None
+    found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
+    fitted = None
+    if chosen is not None:
+        train = run.predict(run.config.train_set, root=root, device=device) if chosen.needs_train else None
+        fitted = chosen.fit(train=train, validation=found[sets.validation])
     row = Row(
         run=run.fingerprint[:12],
         method=method,
@@ -82,22 +88,10 @@ def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, devi
     rows = evaluate(
         found[sets.test],
         validation=found[sets.validation],
-        posthoc=_posthoc(study, method, run, found[sets.validation], root, device),
+        posthoc=fitted,
         shift=[found[name] for name in sets.shift_sets()],
         ood=[found[name] for name in sets.ood],
         row=row,
     )
-    write_rows(run.folder / "rows.csv", rows)
+    write_rows(run.folder / f"rows-{method}.csv", rows)
     return [replace(r, study=study.name) for r in rows]
-
-
-def _posthoc(
-    study: Study, method: str, run: Run, validation: Predictions, root: str | Path | None, device: torch.device
-) -> FittedPosthoc | None:
-    """What the method does to its predictions, fitted on train and validation predictions."""
-    spec = methods.get(method).at(study.recipe).posthoc
-    if spec is None:
-        return None
-    chosen = posthoc.build(spec.name, **spec.fields)
-    train = run.predict(run.config.train_set, root=root, device=device) if chosen.needs_train else None
-    return chosen.fit(train=train, validation=validation)

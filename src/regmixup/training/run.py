@@ -29,7 +29,7 @@ class Run:
 
     config.json         the configuration          provenance.json  versions, device, seconds, data; written when done
     history.jsonl       one line per epoch         checkpoint.safetensors  weights and optimizer after the last epoch
-    predictions/*.safetensors                      rows.csv  what evaluation measured
+    predictions/*.safetensors                      rows-METHOD.csv  what a study measured
     """
 
     folder: Path
@@ -126,48 +126,67 @@ class Run:
         return self.folder / "predictions" / predictions.file_name(dataset)
 
     def predict(
-        self, dataset: str, *, root: str | Path | None = None, device: str | torch.device | None = None
+        self,
+        dataset: str,
+        *,
+        root: str | Path | None = None,
+        device: str | torch.device | None = None,
+        features: bool | None = None,
     ) -> Predictions:
-        """What the model says about a dataset; made once and stored, then read back."""
-        return self.predict_all([dataset], root=root, device=device)[0]
+        """What the model says about a dataset; made once and stored, then read back. `features` as in `predict_all`."""
+        return self.predict_all([dataset], root=root, device=device, features=features)[0]
 
     def predict_all(
-        self, datasets: list[str], *, root: str | Path | None = None, device: str | torch.device | None = None
+        self,
+        datasets: list[str],
+        *,
+        root: str | Path | None = None,
+        device: str | torch.device | None = None,
+        features: bool | None = None,
     ) -> list[Predictions]:
-        """`predict` for several datasets with one load of the model, and none if all are stored."""
-        missing = [name for name in datasets if not self._is_stored(name, root)]
+        """`predict` for several datasets with one load of the model, and none if all are stored.
+
+        features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
+        take gigabytes. An ensemble has none.
+        """
+        single = self.config.members == 1
+        missing = [name for name in datasets if not self._is_stored(name, root, features=bool(features) and single)]
         if missing:
             with self.owned():
-                found = self._predict_members if self.config.members > 1 else self._predict_each
-                for name, prediction in found(missing, root, device):
+                found = self._predict_each if single else self._predict_members
+                for name, prediction in found(missing, root, device, features):
                     predictions.save(prediction, self.predictions_path(name))
         return [predictions.load(self.predictions_path(name)) for name in datasets]
 
-    def _is_stored(self, name: str, root: str | Path | None) -> bool:
+    def _is_stored(self, name: str, root: str | Path | None, *, features: bool) -> bool:
         """Whether predictions are stored; those of a folder only as long as its files are the same."""
         path = self.predictions_path(name)
-        if not path.exists() or not name.startswith("folder:"):
+        if not path.exists() or not (features or name.startswith("folder:")):
             return path.exists()
-        return predictions.load(path).info.get("data") == data.load(name, root=root).fingerprint
+        stored = predictions.load(path)
+        if features and stored.features is None:
+            return False
+        return not name.startswith("folder:") or stored.info.get("data") == data.load(name, root=root).fingerprint
 
     def _predict_each(
-        self, names: list[str], root: str | Path | None, device: str | torch.device | None
+        self, names: list[str], root: str | Path | None, device: str | torch.device | None, features: bool | None
     ) -> Iterator[tuple[str, Predictions]]:
         model = self.model(device=device)
         for name in names:
-            yield name, self._predict(model, name, root)
+            shifted = name.partition("/")[0].endswith("-c")
+            yield name, self._predict(model, name, root, features=not shifted if features is None else features)
 
     def _predict_members(
-        self, names: list[str], root: str | Path | None, device: str | torch.device | None
+        self, names: list[str], root: str | Path | None, device: str | torch.device | None, features: bool | None
     ) -> Iterator[tuple[str, Predictions]]:
         """The mean of the members' logits, with the members' own beside it."""
         for member in self.members():
-            member.predict_all(names, root=root, device=device)
+            member.predict_all(names, root=root, device=device, features=features)
         for name in names:
             joined = ensemble([member.predict(name, root=root, device=device) for member in self.members()])
             yield name, replace(joined, info={**joined.info, "run": self.fingerprint})
 
-    def _predict(self, model: Classifier, name: str, root: str | Path | None) -> Predictions:
+    def _predict(self, model: Classifier, name: str, root: str | Path | None, *, features: bool) -> Predictions:
         """Images in memory must have the size the network was trained on."""
         source = data.load(name, root=root)
         record = self.provenance()
@@ -182,8 +201,6 @@ class Run:
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
                 raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
-            # Features of a shifted set's many subsets would take gigabytes; nothing is fitted on them.
-            features = not name.partition("/")[0].endswith("-c")
             found.append(
                 predictions.predict(model, images, own[part.labels], dataset=name, features=features, info=info)
             )
