@@ -56,7 +56,7 @@ EXPECTED = {
     "bimodal": {"objective": Bimodal()},
     "gaussian-noise": {"objective": GaussianNoise()},
     "reg-gaussian-noise": {"objective": RegGaussianNoise()},
-    "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead()},
+    "regmixup+sngp": {"objective": RegMixup(), "constraint": SNGP_BOUND, "head": GPHead(kernel_std=0.15), "lr": 0.01},
     "regcutmix+srn": {"objective": RegCutMix(), "constraint": StableRank(ratio=0.3)},
 }
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
@@ -111,9 +111,11 @@ def test_methods_with_a_recipe_of_their_own_bring_it():
     assert (sngp.lr, sngp.batch_size, sngp.epochs, sngp.weight_decay) == (0.16, 256, 250, 6e-4)
     assert (sngp.milestones, sngp.lr_decay, sngp.warmup_epochs) == ((75, 150, 200), 0.2, 1.0)
     assert (sngp.network, sngp.decay_on, sngp100.lr) == ("wrn28-10-sngp", "backbone", 0.08)
+    assert sngp.head == GPHead(num_features=1024, kernel_std=0.05, ridge=1.0)
     duq, duq100 = configure("cifar10-wrn28-10", "duq"), configure("cifar100-wrn28-10", "duq")
     assert (duq.lr, duq.epochs, duq.milestones, duq.dropout) == (0.05, 200, (60, 120, 160), 0.3)
     assert (duq.nesterov, duq100.head.initial_count) == (False, 1.28)
+    assert (duq.objective, duq.head) == (DUQ(penalty=0.5), RBFHead(length_scale=0.1, momentum=0.999, initial_count=13))
     augmix = configure("cifar10-wrn28-10", "augmix")
     assert (augmix.epochs, augmix.schedule, augmix.mean, augmix.dropout) == (100, "cosine", (0.5,) * 3, 0.0)
     assert configure("imagenet-resnet50", "augmix").objective.severity == 1.0
@@ -137,7 +139,7 @@ def test_any_combination_is_one_line():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"head": "gq"}, "unknown head 'gq': did you mean 'gp'"),
+        ({"head": "liner"}, "unknown head 'liner': did you mean 'linear'"),
         ({"head": 3}, "head must be a name .* or a Head, got 3"),
         ({"constraint": "spectral"}, "unknown constraint 'spectral': did you mean 'spectral_norm'"),
         ({"members": 0}, "members must be an integer >= 1, got 0"),
