@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -35,7 +36,7 @@ def stepper(method: str, network: str, batch: Batch) -> Callable[[int], None]:
     sngp = config.network.endswith("-sngp") and network == "wrn28-10"
     config = resolve(replace(config, members=1, network=config.network if sngp else network), device)
     torch.manual_seed(0)
-    model = Run(None, config).build(num_classes=10, input_shape=batch.x.shape[1:]).to(device)  # type: ignore[arg-type]
+    model = Run(Path(), config).build(num_classes=10, input_shape=batch.x.shape[1:]).to(device)
     model = model.to(memory_format=torch.channels_last).train()
     optimizer = make_optimizer(model, replace(config, lr=1e-3))
 
