@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from regmixup.cli import VERBS, main
+from regmixup.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -64,3 +65,16 @@ def test_links_between_documents_exist():
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_the_page_of_methods_has_a_row_for_each_and_their_cost():
+    """The first table may put several methods in a row; the cost table leaves out those that train like another."""
+    text = (ROOT / "docs" / "methods.md").read_text()
+    named = {name for line in text.splitlines() if line.startswith("| `") for name in re.findall(r"`([^`]+)`", line)}
+    assert named >= set(METHODS)
+    costs = {
+        line.split("|")[1].strip()
+        for line in text.split("## What a step costs")[1].split("##")[0].splitlines()[3:]
+        if line.startswith("| ")
+    }
+    assert costs - {"method"} == set(METHODS) - {"kfac-llla", "deep-ensemble"}

@@ -2,11 +2,16 @@
 
 import pytest
 
+from regmixup.evaluation import metrics
+from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
+from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
+from regmixup.training.run import Run
 from tests.holding import held_by_another_process
+from tests.study.mini import MINI, write_mini
 
 
 def test_rows_cover_every_method_seed_and_question(finished_study):
@@ -63,3 +68,24 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
     assert {row.method for row in results.rows} == {"dnn"}
     assert len(results.study["runs"]) == 1
     assert "dnn" in render(results)
+
+
+@pytest.mark.filterwarnings("ignore:the best")
+def test_methods_that_change_their_predictions_are_measured_through_what_they_do(tmp_path):
+    """A Laplace approximation shares the run of plain training; the rows differ, on the shifted set, too."""
+    text = MINI.replace('["dnn", "regmixup"]', '["dnn", "kfac-llla", "sngp"]').replace("[0, 1]", "[0]")
+    text = text.replace("epochs = 5", "epochs = 2").replace("contrast/1", "contrast/3")
+    study = load_study(str(write_mini(tmp_path, text)))
+    folder = run_study(study, tmp_path, device="cpu")
+    entries = Results.open(folder).study["runs"]
+    assert entries[0]["folder"] == entries[1]["folder"] != entries[2]["folder"]
+    ece = {
+        (row.method, row.dataset, row.severity): row.value
+        for row in read_rows(folder / "rows.csv")
+        if row.metric == "ece" and row.posthoc == "none"
+    }
+    run = Run.open(tmp_path / entries[2]["folder"])
+    sampled = MonteCarlo(samples=10)(run.predict("digits/test"))
+    assert ece["sngp", "digits/test", None] == pytest.approx(metrics.ece(sampled.probs, sampled.labels), abs=1e-12)
+    for place in (("digits/test", None), ("digits-c", 3), ("digits-c", 5)):
+        assert ece["dnn", *place] != ece["kfac-llla", *place]
