@@ -23,7 +23,7 @@ ALLOWED = {
     "objectives": {"config", "mixing", "names", "types"},
     "data": {"", "config", "mixing", "names", "storage", "types"},
     "posthoc": {"config", "types"},
-    "evaluation": {"config", "posthoc", "types"},
+    "evaluation": {"config", "names", "posthoc", "types"},
     "methods": {"names"},
     "recipes": {"config", "names"},
     "progress": set(),

@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 from statistics import NormalDist
 
-import torch
 from torch import Tensor
 
 from regmixup.config import check_number
@@ -29,7 +28,7 @@ class AurocEstimate:
 
 @dataclass(frozen=True)
 class AurocDifference:
-    """difference = first - second, with its standard error and interval; z = difference / std_error; p_value: two-sided."""
+    """difference: first - second, with its standard error and interval; z: their quotient; p_value: two-sided."""
 
     first: float
     second: float
@@ -72,13 +71,13 @@ def compare_auroc(
     sizes = [tuple(len(part) for part in pair) for pair in components]
     if sizes[0] != sizes[1]:
         raise ValueError(f"both must score the same samples, got {sizes[0]} and {sizes[1]} (id, ood) of them")
-    values = [float(below.mean()) for _, below in components]
-    difference = values[0] - values[1]
+    one, two = (float(below.mean()) for _, below in components)
+    difference = one - two
     error = math.sqrt(float(sum(_variance(a - b) for a, b in zip(*components, strict=True))))
     z = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
     margin = _margin(level) * error
     p_value = math.erfc(abs(z) / math.sqrt(2))
-    return AurocDifference(*values, difference, error, difference - margin, difference + margin, z, p_value)
+    return AurocDifference(one, two, difference, error, difference - margin, difference + margin, z, p_value)
 
 
 def _components(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:

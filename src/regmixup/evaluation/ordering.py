@@ -42,3 +42,10 @@ def positions(ordered: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([0, 1]), tensor([0, 3]))
     """
     return torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
+
+
+def take_columns(rows: Tensor, order: Tensor) -> Tensor:
+    """(R, N) with its columns in the given order."""
+    if rows.device.type != "cpu":
+        return rows.index_select(1, order)
+    return torch.from_numpy(np.take(rows.numpy(), order.numpy(), axis=1))

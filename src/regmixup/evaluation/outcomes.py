@@ -1,4 +1,4 @@
-"""What calibration needs of probabilities (N, K) and labels (N,): how sure each prediction was, and whether it was right.
+"""What metrics need of probabilities (N, K) and labels (N,): how sure each prediction was, and whether it was right.
 
 Reading the table is the whole cost of a metric on many samples, so it is read in pieces that fit the cache, and only
 what has one number per sample is held in float64.
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regmixup.evaluation.ordering import precise
 
-_PIECE = 2**20
+_PIECE = 2**19
 
 
 def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ def check_range(least: float, most: float) -> None:
 
 
 def pieces(probs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Consecutive rows, at most 2**20 numbers at a time, checked to be probabilities."""
+    """Consecutive rows, at most 2**19 numbers at a time, checked to be probabilities."""
     rows = max(1, _PIECE // probs.shape[1])
     for part, own in zip(probs.split(rows), labels.split(rows), strict=True):
         check_range(*map(float, part.aminmax()))
@@ -84,7 +84,7 @@ def _read(probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # NumPy, because torch.max looks for value and place together, which takes three times as long.
     values = probs.numpy()
     place = values.argmax(axis=1)
-    top = values[np.arange(len(values)), place]
+    top = values.reshape(-1).take(place + values.shape[1] * np.arange(len(values)))
     return torch.from_numpy(top), torch.from_numpy(place), torch.from_numpy(values.min(keepdims=True)[0])
 
 
