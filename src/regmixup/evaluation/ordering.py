@@ -41,7 +41,12 @@ def positions(ordered: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     >>> positions(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]))
     (tensor([0, 1]), tensor([0, 3]))
     """
-    return torch.searchsorted(ordered, values), torch.searchsorted(ordered, values, right=True)
+    below = torch.searchsorted(ordered, values)
+    tied = ordered[below.clamp(max=len(ordered) - 1)] == values
+    # Ties are rare, and only they need the second search.
+    below_or_tied = below.clone()
+    below_or_tied[tied] = torch.searchsorted(ordered, values[tied], right=True)
+    return below, below_or_tied
 
 
 def take_columns(rows: Tensor, order: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """What metrics need of probabilities (N, K) and labels (N,): how sure each prediction was, and whether it was right.
 
-Reading the table is the whole cost of a metric on many samples, so it is read in pieces that fit the cache, and only
-what has one number per sample is held in float64.
+Reading the table is the whole cost of a metric on many samples, so it is read once, in pieces, and only what has one
+number per sample is held in float64.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regmixup.evaluation.ordering import precise
 
-_PIECE = 2**19
+_PIECE = 2**21
 
 
 def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,7 +41,7 @@ def check_range(least: float, most: float) -> None:
 
 
 def pieces(probs: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Consecutive rows, at most 2**19 numbers at a time, checked to be probabilities."""
+    """Consecutive rows, at most 2**21 numbers at a time, checked to be probabilities."""
     rows = max(1, _PIECE // probs.shape[1])
     for part, own in zip(probs.split(rows), labels.split(rows), strict=True):
         check_range(*map(float, part.aminmax()))
