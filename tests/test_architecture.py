@@ -15,6 +15,7 @@ SOURCE = Path(regmixup.__file__).parent
 ALLOWED = {
     "names": set(),
     "types": set(),
+    "threads": set(),
     "config": {"names"},
     "storage": {"types"},
     "mixing": {"config", "names"},
@@ -22,8 +23,8 @@ ALLOWED = {
     "networks": {"config", "mixing", "names"},
     "objectives": {"config", "mixing", "names", "types"},
     "data": {"", "config", "mixing", "names", "storage", "types"},
-    "posthoc": {"config", "types"},
-    "evaluation": {"config", "names", "posthoc", "types"},
+    "posthoc": {"config", "threads", "types"},
+    "evaluation": {"config", "names", "posthoc", "threads", "types"},
     "methods": {"names"},
     "recipes": {"config", "names"},
     "progress": set(),

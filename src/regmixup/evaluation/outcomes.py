@@ -7,7 +7,6 @@ number per sample is held in float64.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup.evaluation.ordering import precise
+from regmixup.threads import each_piece
 
 _PIECE = 2**21
 
@@ -64,12 +64,7 @@ class Outcomes:
         Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]))
         """
         probs, labels = check_table(probs, labels)
-        parts = probs.split(max(1, _PIECE // probs.shape[1]))
-        if probs.device.type == "cpu" and len(parts) > 1 and torch.get_num_threads() > 1:
-            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-                found = list(pool.map(_read, parts))
-        else:
-            found = [_read(part) for part in parts]
+        found = each_piece(_read, probs.split(max(1, _PIECE // probs.shape[1])))
         confidence, predicted, least = (torch.cat(column) for column in zip(*found, strict=True))
         check_range(float(least.min()), float(confidence.max()))
         return cls(confidence, predicted == labels)
