@@ -124,3 +124,5 @@ def test_arguments_are_checked():
         resample_detection(a, b, BOOTSTRAP.counts(5), BOOTSTRAP.counts(6), ["auprc"])
     with pytest.raises(ValueError, match="ood_counts must be of as many samples as ood_scores, 6, got 5"):
         resample_detection(a, b, BOOTSTRAP.counts(5), BOOTSTRAP.counts(5), ["auroc"])
+    with pytest.raises(ValueError, match="as many resamples, got 6 and 7"):
+        resample_detection(a, b, BOOTSTRAP.counts(5), Bootstrap(resamples=7).counts(6), ["auroc"])

@@ -40,6 +40,16 @@ def test_every_value_is_as_close_as_claimed(criterion, scale, samples, classes):
     assert smallest == pytest.approx(float(expected.min()), abs=1e-13)
 
 
+@pytest.mark.parametrize("num_bins", [1, 2, 40])
+def test_any_number_of_bins(num_bins):
+    logits, labels = planted(2.0, 150, classes=4)
+    grid = Grid(logits, labels, steps(0.3, 6, 115), "ece", num_bins)
+    expected = by_formula(grid)
+    place, smallest = grid.smallest()
+    assert place == int(expected.argmin())
+    assert smallest == pytest.approx(float(expected.min()), abs=1e-13)
+
+
 def test_confidences_that_stay_on_an_edge_are_in_doubt_and_computed_again():
     """Equal logits of three classes: 1/3 = 5/15 at every temperature, rounded to either side of the edge."""
     logits, labels = planted(2.0, 200, classes=3)

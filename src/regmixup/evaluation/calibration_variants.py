@@ -20,7 +20,7 @@ def mce(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Binning =
 
 
 def debiased_ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Binning = "width") -> float:
-    """The root of the debiased squared calibration error (Kumar et al., 2019, Definition 5.2; Bröcker, 2012).
+    """The root of the debiased squared calibration error (Bröcker, 2012; Kumar et al., 2019).
 
         sqrt(max(0, sum_b n_b / N [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)]))
 
@@ -42,7 +42,7 @@ def debiased_ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: 
 
 
 def classwise_ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15) -> float:
-    """Calibration error of every class's probability, averaged over classes (Kull et al., 2019, Section 2).
+    """Calibration error of every class's probability, averaged over classes (Kull et al., 2019).
 
         1/K sum_k sum_b |sum_{i in B_kb} (p_ik - 1[y_i = k])| / N
 

@@ -47,6 +47,7 @@ def auroc_interval(id_scores: Tensor, ood_scores: Tensor, *, level: float = 0.95
     sample the share of out-of-distribution samples above it, ties counting one half; the mean of either is the AUROC.
     Needs two samples of each kind.
 
+    >>> import torch
     >>> found = auroc_interval(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([1.0, 3.0]))
     >>> round(found.value, 4), round(found.std_error, 4)  # V_ood = 1/2, 1; V_id = 1, 3/4, 1/2
     (0.75, 0.2887)

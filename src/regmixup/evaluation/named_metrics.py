@@ -1,8 +1,12 @@
 """Every metric by name: its value on a set of predictions, and its values on resamples of that set.
 
-counts = Bootstrap().counts(len(labels), stream="cifar10/test")
-values = resample_classification(probs, labels, counts, ["accuracy", "ece"])  # {"accuracy": (R,), "ece": (R,)}
-Bootstrap().interval(values["ece"])
+The registries make all metrics callable alike. For an interval, draw the counts of a set of images once and use them
+for everything measured on these images:
+
+    bootstrap = Bootstrap()
+    counts = bootstrap.counts(len(labels), stream="cifar10/test")
+    values = resample_classification(probs, labels, counts, ["accuracy", "ece"])  # {"accuracy": (R,), "ece": (R,)}
+    bootstrap.interval(values["ece"])
 """
 
 from __future__ import annotations
@@ -80,6 +84,10 @@ def resample_detection(
     id_scores, ood_scores = check_scores(id_scores, ood_scores)
     _check_counts("id_counts", id_counts, "id_scores", len(id_scores))
     _check_counts("ood_counts", ood_counts, "ood_scores", len(ood_scores))
+    if len(id_counts.values) != len(ood_counts.values):
+        raise ValueError(
+            f"both counts must hold as many resamples, got {len(id_counts.values)} and {len(ood_counts.values)}"
+        )
     inside, outside = SortedScores(id_scores, ood_scores), SortedScores(ood_scores, id_scores)
     width = max(len(id_scores), len(ood_scores))
     chunks = [counts.chunks(id_scores.device, width) for counts in (id_counts, ood_counts)]

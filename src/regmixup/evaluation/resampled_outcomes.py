@@ -87,6 +87,7 @@ class ResampledOutcomes:
 
 
 def cumulative(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """(R, N) -> (R, N + 1): the sums of the first 0, 1, ..., N columns."""
     found = torch.zeros(len(rows), rows.shape[1] + 1, dtype=dtype or rows.dtype, device=rows.device)
     torch.cumsum(rows, dim=1, dtype=found.dtype, out=found[:, 1:])
     return found

@@ -8,7 +8,7 @@ Condition = tuple[str, int]
 
 
 def corruption_errors(errors: Mapping[Condition, float], reference: Mapping[Condition, float]) -> dict[str, float]:
-    """CE_c = sum_s E_cs / sum_s E^ref_cs for every corruption c (Hendrycks and Dietterich, 2019, Section 4.1).
+    """CE_c = sum_s E_cs / sum_s E^ref_cs for every corruption c (Hendrycks and Dietterich, 2019).
 
     errors, reference: the share of wrong predictions by (corruption, severity), of the model and of the reference model
     (AlexNet for the ImageNet-C of the literature), for the same conditions.

@@ -4,7 +4,7 @@ With s_k <= 0 the logits of a sample less their largest, its confidence at tempe
 Z(T) = sum_k exp(s_k / T). Three facts make the search quick:
 
 1. c is analytic in u = log T as long as |Im u| < w, where cot w = (2 / pi) log(2 (K - 1)): a term of Z whose real part
-   is negative there turned by more than pi / 2, which makes it smaller than exp(-cot(w) pi / 2) = 1 / (2 (K - 1)), so
+   is negative there has turned by more than pi / 2, so it is smaller than exp(-cot(w) pi / 2) = 1 / (2 (K - 1)); hence
    Re Z > 1/2 and |c| < 2. Interpolation between n + 1 Chebyshev points on a range of length 2 h is therefore within
    4 M rho^-n / (rho - 1) of c, with rho = w/h + sqrt(1 + (w/h)^2) and M = 2, and of log Z with M = 2 + log K
    (Trefethen, Approximation Theory and Approximation Practice, Theorem 8.2). The range is cut into halvings of T, on
@@ -88,7 +88,7 @@ class Grid:
         for rows in torch.arange(samples, device=weights.device).split(max(1, _CHUNK // count)):
             rising = confidence[:, rows].T @ weights.flip(0).T
             above = count - torch.searchsorted(rising, edges.repeat(len(rows), 1), right=True)
-            surely, possibly = above.chunk(2, dim=1)
+            surely, possibly = above[:, : self.num_bins - 1], above[:, self.num_bins - 1 :]
             for b in range(1, self.num_bins):
                 leaving[b].index_add_(0, surely[:, b - 1], columns[rows])
             one = close.new_ones(1).expand(surely.numel())
