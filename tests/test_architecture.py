@@ -15,6 +15,7 @@ SOURCE = Path(regmixup.__file__).parent
 ALLOWED = {
     "names": set(),
     "types": set(),
+    "threads": set(),
     "config": {"names"},
     "storage": {"types"},
     "mixing": {"config", "names"},
@@ -22,8 +23,8 @@ ALLOWED = {
     "networks": {"config", "mixing", "names"},
     "objectives": {"config", "mixing", "names", "types"},
     "data": {"", "config", "mixing", "names", "storage", "types"},
-    "posthoc": {"config", "names", "types"},
-    "evaluation": {"config", "posthoc", "types"},
+    "posthoc": {"config", "names", "threads", "types"},
+    "evaluation": {"config", "names", "posthoc", "threads", "types"},
     "methods": {"names"},
     "recipes": {"config", "names"},
     "progress": set(),

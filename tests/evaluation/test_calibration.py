@@ -1,4 +1,4 @@
-"""Accuracy and calibration against loops, scikit-learn and torchmetrics, with the known disagreements written down."""
+"""Accuracy and calibration against loops and three libraries, with the known disagreements written down."""
 
 import math
 
@@ -7,10 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from netcal.metrics import ECE
 from sklearn.metrics import brier_score_loss, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll, reliability
+from regmixup.evaluation.calibration_variants import classwise_ece
 from tests.references import metrics as reference
 
 METRICS = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
@@ -175,6 +177,57 @@ def test_ece_of_torchmetrics_where_no_confidence_sits_on_an_edge(classes):
     assert distance > 1e-6
     theirs = multiclass_calibration_error(probs, labels, num_classes=classes, n_bins=15, norm="l1")
     assert ece(probs, labels) == pytest.approx(float(theirs), abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [3, 50, 1000])
+def test_ece_of_netcal_where_no_confidence_sits_on_an_edge(classes):
+    probs, labels = softmax_table(500, classes, seed=classes)
+    theirs = ECE(15).measure(probs.numpy(), labels.numpy())
+    assert ece(probs, labels) == pytest.approx(float(theirs), abs=1e-12)
+
+
+def test_netcal_bins_the_second_class_where_there_are_two():
+    """Its error is then that of one class, which for two classes is our classwise error."""
+    probs, labels = softmax_table(500, 2, seed=2)
+    theirs = float(ECE(15).measure(probs.numpy(), labels.numpy()))
+    assert classwise_ece(probs, labels) == pytest.approx(theirs, abs=1e-12)
+    assert ece(probs, labels) != pytest.approx(theirs, abs=1e-4)
+
+
+def test_netcal_counts_a_confidence_on_an_edge_in_the_bin_above():
+    """netcal's bins are [lo, hi), ours (lo, hi]. With 4 bins, 0.75 right joins 0.7 wrong with us, 0.8 and
+    0.9 right with it: |0.7 + 0.75 - 1| + |0.8 + 0.9 - 2| = 0.75 and |0.7| + |0.75 + 0.8 + 0.9 - 3| = 1.25, over 4.
+    """
+    probs = torch.tensor([[0.7, 0.2, 0.1], [0.75, 0.15, 0.1], [0.8, 0.1, 0.1], [0.1, 0.0, 0.9]], dtype=torch.float64)
+    labels = torch.tensor([1, 0, 0, 2])
+    assert ece(probs, labels, num_bins=4) == pytest.approx(0.75 / 4, abs=1e-12)
+    assert float(ECE(4).measure(probs.numpy(), labels.numpy())) == pytest.approx(1.25 / 4, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 100])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tables_read_in_several_pieces_by_several_threads_give_the_same(classes, dtype, monkeypatch):
+    probs, labels = softmax_table(1000, classes, seed=classes)
+    probs = probs.to(dtype)
+    probs[::7] = probs[0]  # ties between samples
+    whole = [metric(probs, labels) for metric in METRICS.values()]
+    split = adaptive_ece(probs, labels, binning="split")
+    monkeypatch.setattr("regmixup.evaluation.outcomes._PIECE", 37 * classes)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert [metric(probs, labels) for metric in METRICS.values()] == whole
+    assert adaptive_ece(probs, labels, binning="split") == split
+    twin = reference.adaptive_ece_split(probs.double().numpy(), labels.numpy())
+    assert split == pytest.approx(twin, abs=1e-12)
+
+
+def test_a_value_out_of_range_is_found_in_any_piece(monkeypatch):
+    monkeypatch.setattr("regmixup.evaluation.outcomes._PIECE", 4)
+    for bad in (-0.5, 1.5, math.nan):
+        probs, labels = softmax_table(9, 2, seed=0)
+        probs[7, 1] = bad
+        for metric in METRICS.values():
+            with pytest.raises(ValueError, match=r"probs must lie in \[0, 1\]"):
+                metric(probs, labels)
 
 
 def test_ece_of_a_calibrated_stream_tends_to_zero():

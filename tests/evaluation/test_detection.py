@@ -9,8 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import roc_curve as sklearn_roc_curve
 
-from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
+from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr, roc_curve
 from tests.references import metrics as reference
 
 METRICS = {"auroc": auroc, "aupr": aupr, "fpr_at_tpr": fpr_at_tpr}
@@ -74,6 +75,42 @@ def test_scikit_learn_agrees(id_scores, ood_scores):
     assert aupr(a, b) == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
     turned = average_precision_score(1 - positive, -scores)
     assert aupr(a, b, positive="id") == pytest.approx(turned, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(id_scores=st.lists(st.floats(-5, 5).map(lambda s: round(s, 1)), min_size=1), ood_scores=SCORES)
+def test_the_roc_curve_is_that_of_scikit_learn_and_holds_the_auroc(id_scores, ood_scores):
+    a, b = tensors(id_scores, [s for s in ood_scores if math.isfinite(s)] or [0.0])
+    positive = np.r_[np.zeros(len(a)), np.ones(len(b))]
+    fpr, tpr, threshold = sklearn_roc_curve(positive, torch.cat([a, b]).numpy(), drop_intermediate=False)
+    curve = roc_curve(a, b)
+    assert curve.threshold.tolist() == threshold.tolist()
+    assert curve.fpr.tolist() == pytest.approx(fpr.tolist(), abs=1e-12)
+    assert curve.tpr.tolist() == pytest.approx(tpr.tolist(), abs=1e-12)
+    assert float(torch.trapezoid(curve.tpr, curve.fpr)) == pytest.approx(auroc(a, b), abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 1000), max_points=st.integers(4, 60), digits=st.integers(0, 6), sharp=st.booleans())
+def test_a_thinned_roc_curve_stays_within_its_promise(seed, max_points, digits, sharp):
+    """Along both axes, at every corner of the exact curve and of the thinned one; ties make long straight pieces."""
+    a, b = (s.round(decimals=digits) for s in random_scores(seed=seed))
+    exact, thin = roc_curve(a, b + 3 * sharp), roc_curve(a, b + 3 * sharp, max_points=max_points)
+    assert len(thin.fpr) <= max_points
+    assert (thin.fpr[0], thin.tpr[0], thin.fpr[-1], thin.tpr[-1]) == (0, 0, 1, 1)
+    kept = {*zip(exact.fpr.tolist(), exact.tpr.tolist(), exact.threshold.tolist(), strict=True)}
+    assert kept >= {*zip(thin.fpr.tolist(), thin.tpr.tolist(), thin.threshold.tolist(), strict=True)}
+    # Both curves climb in f + t, so comparing them at equal f + t bounds both coordinates.
+    along = exact.fpr + exact.tpr
+    drift = np.interp(along, thin.fpr + thin.tpr, thin.tpr) - exact.tpr.numpy()
+    assert np.abs(drift).max() <= 2 / (max_points // 2 - 1) + 1e-12
+
+
+def test_a_curve_short_enough_is_not_thinned():
+    a, b = tensors([0.0, 1.0], [1.0, 2.0])
+    assert roc_curve(a, b, max_points=4).fpr.tolist() == roc_curve(a, b).fpr.tolist() == [0, 0, 0.5, 1]
+    with pytest.raises(ValueError, match="max_points must be an integer >= 4, got 3"):
+        roc_curve(a, b, max_points=3)
 
 
 def test_average_precision_has_float64_digits_on_many_samples():

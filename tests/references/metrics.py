@@ -164,3 +164,67 @@ def best_temperature(logits, labels, temperatures, criterion):
         if value < best_value:
             best, best_value = temperature, value
     return best, best_value
+
+
+def classwise_ece(probs, labels, num_bins=15):
+    """Mean over classes of the calibration error of "this class or not", binned by that class's probability."""
+    probs = np.asarray(probs, dtype=np.float64)
+    total = 0.0
+    for k in range(probs.shape[1]):
+        samples = [(p, float(label == k)) for p, label in zip(probs[:, k], labels, strict=True)]
+        for b in range(num_bins):
+            total += _weighted_gap([s for s in samples if width_bin(s[0], num_bins) == b], len(samples))
+    return total / probs.shape[1]
+
+
+def _filled_bins(probs, labels, num_bins):
+    samples = _samples(probs, labels)
+    bins = [[s for s in samples if width_bin(s[0], num_bins) == b] for b in range(num_bins)]
+    return [members for members in bins if members], len(samples)
+
+
+def mce(probs, labels, num_bins=15):
+    bins, _ = _filled_bins(probs, labels, num_bins)
+    return max(_weighted_gap(members, len(members)) for members in bins)
+
+
+def debiased_squared_ece(probs, labels, num_bins=15):
+    """Squared gap of every bin less the unbiased variance of its accuracy; may be negative. One sample: no variance."""
+    bins, count = _filled_bins(probs, labels, num_bins)
+    total = 0.0
+    for members in bins:
+        right = [a for _, a in members]
+        variance = np.var(right, ddof=1) / len(right) if len(right) > 1 else 0.0
+        total += len(members) / count * (_weighted_gap(members, len(members)) ** 2 - variance)
+    return total
+
+
+def _won(a, b):
+    return 1.0 if b > a else 0.5 if b == a else 0.0
+
+
+def delong_components(id_scores, ood_scores):
+    """DeLong's structural components, by all pairs: for every ID and for every OOD sample, its share of pairs won."""
+    for_id = [sum(_won(a, b) for b in ood_scores) / len(ood_scores) for a in id_scores]
+    for_ood = [sum(_won(a, b) for a in id_scores) / len(id_scores) for b in ood_scores]
+    return np.array(for_id), np.array(for_ood)
+
+
+def aurc(scores, correct):
+    """Mean risk of the i surest samples, i = 1..N, for scores without ties."""
+    order = sorted(range(len(scores)), key=lambda i: scores[i])
+    risks = [sum(not correct[j] for j in order[: i + 1]) / (i + 1) for i in range(len(order))]
+    return sum(risks) / len(risks)
+
+
+def fisher(features, labels):
+    """trace(S_W^-1 S_B), sample by sample."""
+    features = np.asarray(features, dtype=np.float64)
+    centre, width = features.mean(axis=0), features.shape[1]
+    within, between = np.zeros((width, width)), np.zeros((width, width))
+    for k in set(labels):
+        members = [f for f, label in zip(features, labels, strict=True) if label == k]
+        mean = sum(members) / len(members)
+        within += sum(np.outer(f - mean, f - mean) for f in members)
+        between += len(members) * np.outer(mean - centre, mean - centre)
+    return within, between

@@ -8,23 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regmixup.evaluation.ordering import precise, sorted_pairs, sorted_values
+from regmixup.evaluation.outcomes import Outcomes, brier_terms, nll_terms
 
-def _checked(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    probs, labels = torch.as_tensor(probs), torch.as_tensor(labels)
-    if probs.ndim != 2 or not probs.is_floating_point():
-        raise ValueError(f"probs must be floating point of shape (N, K), got {probs.dtype} {tuple(probs.shape)}")
-    if labels.shape != probs.shape[:1] or labels.is_floating_point():
-        raise ValueError(f"labels must be integers of shape ({len(probs)},), got {labels.dtype} {tuple(labels.shape)}")
-    if len(probs) == 0:
-        raise ValueError("probs must hold at least one sample, got 0")
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= probs.shape[1]:
-        unknown = " (-1: the class is unknown, or not one of the model's by name)" if low == -1 else ""
-        raise ValueError(f"labels must lie in [0, {probs.shape[1]}), got values from {low} to {high}{unknown}")
-    least, most = float(probs.min()), float(probs.max())
-    if not (least >= 0 and most <= 1 + 1e-3):
-        raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), got values from {least:g} to {most:g}")
-    return probs.double() if probs.device.type != "mps" else probs.float(), labels.long()
+Binning = Literal["width", "interp", "split"]
 
 
 def accuracy(probs: Tensor, labels: Tensor) -> float:
@@ -33,21 +20,17 @@ def accuracy(probs: Tensor, labels: Tensor) -> float:
     >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
     0.5
     """
-    probs, labels = _checked(probs, labels)
-    return float((probs.argmax(dim=1) == labels).double().mean())
+    return float(precise(Outcomes.of(probs, labels).correct).mean())
 
 
 def nll(probs: Tensor, labels: Tensor) -> float:
     """Mean negative log-likelihood, in nats; infinite if a label has probability 0 (nothing is clipped)."""
-    probs, labels = _checked(probs, labels)
-    return float(-probs.gather(1, labels[:, None]).log().mean())
+    return float(nll_terms(probs, labels).mean())
 
 
 def brier(probs: Tensor, labels: Tensor) -> float:
     """Mean squared distance to the one-hot label, summed over classes: between 0 and 2 for any K."""
-    probs, labels = _checked(probs, labels)
-    target = torch.zeros_like(probs).scatter_(1, labels[:, None], 1.0)
-    return float((probs - target).square().sum(dim=1).mean())
+    return float(brier_terms(probs, labels).mean())
 
 
 @dataclass(frozen=True)
@@ -64,19 +47,17 @@ class Reliability:
     total: int
 
     @property
+    def gap(self) -> Tensor:
+        """(B,): |confidence_b - accuracy_b|, 0 for empty bins."""
+        return torch.nan_to_num((self.confidence - self.accuracy).abs())
+
+    @property
     def error(self) -> float:
         """sum_b n_b / N |confidence_b - accuracy_b|."""
-        gap = torch.nan_to_num((self.confidence - self.accuracy).abs())
-        return float((gap * self.count).sum() / self.total)
+        return float((self.gap * self.count).sum() / self.total)
 
 
-def reliability(
-    probs: Tensor,
-    labels: Tensor,
-    *,
-    num_bins: int = 15,
-    binning: Literal["width", "interp", "split"] = "width",
-) -> Reliability:
+def reliability(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Binning = "width") -> Reliability:
     """Bin samples by confidence, the largest probability.
 
     "width": B equal intervals (lo, hi] of [0, 1]; confidence 0 falls in the first.
@@ -85,42 +66,56 @@ def reliability(
         to the first bin whose upper edge they reach.
     "split": the sorted samples cut into B runs whose lengths differ by at most one.
     """
-    probs, labels = _checked(probs, labels)
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    confidence, predicted = probs.max(dim=1)
-    correct = (predicted == labels).to(confidence.dtype)
-    total = len(confidence)
-    if binning == "width":
-        edges = torch.arange(num_bins + 1, dtype=confidence.dtype, device=confidence.device) / num_bins
-        index = torch.bucketize(confidence, edges).sub_(1).clamp_(0, num_bins - 1)
-    elif binning == "interp":
-        edges = _equal_mass_edges(confidence, num_bins)
-        index = torch.bucketize(confidence, edges).sub_(1)
-    elif binning == "split":
-        confidence, order = confidence.sort(stable=True)
-        correct = correct[order]
-        sizes = torch.tensor([len(part) for part in torch.arange(total).tensor_split(num_bins)]).to(confidence.device)
-        index = torch.arange(num_bins, device=confidence.device).repeat_interleave(sizes)
-        edges = torch.cat([confidence[:1], confidence[sizes.cumsum(0).sub(1).clamp(0)]])
-    else:
+    if binning not in ("width", "interp", "split"):
         raise ValueError(f"binning must be 'width', 'interp' or 'split', got {binning!r}")
-    inside = index >= 0
-    index, confidence, correct = index[inside], confidence[inside], correct[inside]
-    count = torch.bincount(index, minlength=num_bins)
-    mean_confidence = torch.bincount(index, weights=confidence, minlength=num_bins) / count
-    mean_correct = torch.bincount(index, weights=correct, minlength=num_bins) / count
-    return Reliability(edges, count, mean_confidence, mean_correct, total)
+    outcomes = Outcomes.of(probs, labels)
+    confidence, correct = precise(outcomes.confidence), precise(outcomes.correct)
+    # Bin 0 holds what lies in no bin; it is cut off at the end.
+    if binning == "width":
+        edges = equal_width_edges(num_bins, confidence)
+        index = torch.bucketize(confidence, edges).clamp_(1, num_bins)
+    elif binning == "interp":
+        edges = equal_mass_edges(precise(sorted_values(outcomes.confidence)), num_bins)
+        index = torch.bucketize(confidence, edges)
+    else:
+        confidence, correct = map(precise, sorted_pairs(outcomes.confidence, outcomes.correct))
+        ends = torch.tensor(run_ends(len(confidence), num_bins), device=confidence.device)
+        index = torch.arange(1, num_bins + 1, device=confidence.device).repeat_interleave(ends[1:] - ends[:-1])
+        edges = torch.cat([confidence[:1], confidence[(ends[1:] - 1).clamp(0)]])
+    count = torch.bincount(index, minlength=num_bins + 1)
+    sums = [torch.bincount(index, weights=column, minlength=num_bins + 1) for column in (confidence, correct)]
+    mean_confidence, mean_correct = ((total / count)[1:] for total in sums)
+    return Reliability(edges, count[1:], mean_confidence, mean_correct, len(confidence))
 
 
-def _equal_mass_edges(confidence: Tensor, num_bins: int) -> Tensor:
-    """Sorted values interpolated at positions j N / B, j = 0..B, the last clamped to the largest value."""
-    ordered = confidence.sort().values
-    position = torch.linspace(0, len(ordered), num_bins + 1, dtype=ordered.dtype, device=ordered.device)
-    position = position.clamp(max=len(ordered) - 1)
+def equal_width_edges(num_bins: int, like: Tensor) -> Tensor:
+    """j / B for j = 0..B, each the nearest number to it, with the type and device of `like`."""
+    return torch.arange(num_bins + 1, dtype=like.dtype, device=like.device) / num_bins
+
+
+def equal_mass_edges(ordered: Tensor, num_bins: int) -> Tensor:
+    """Sorted values (N,) interpolated at positions j N / B, j = 0..B, the last clamped to the largest value."""
+    low, high, share = equal_mass_positions(len(ordered), num_bins, ordered)
+    return torch.lerp(ordered[low], ordered[high], share)
+
+
+def equal_mass_positions(total: int, num_bins: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Positions j N / B, j = 0..B: the whole positions below and above, and how far between them it lies."""
+    position = torch.linspace(0, total, num_bins + 1, dtype=like.dtype, device=like.device).clamp(max=total - 1)
     low = position.floor().long()
-    high = (low + 1).clamp(max=len(ordered) - 1)
-    return torch.lerp(ordered[low], ordered[high], position - low)
+    return low, (low + 1).clamp(max=total - 1), position - low
+
+
+def run_ends(total: int, num_bins: int) -> list[int]:
+    """Where B runs of `total` samples end, from 0: the first total mod B runs have one sample more.
+
+    >>> run_ends(8, 3)
+    [0, 3, 6, 8]
+    """
+    size, longer = divmod(total, num_bins)
+    return [j * size + min(j, longer) for j in range(num_bins + 1)]
 
 
 def ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15) -> float:

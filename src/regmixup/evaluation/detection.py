@@ -5,19 +5,32 @@ The score must be larger for out-of-distribution samples, as all of `regmixup.ev
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from regmixup.config import check_count
+from regmixup.evaluation.ordering import positions, precise, sorted_values
+
+
+def check_scores(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as (N,) tensors without NaN, of one type that holds every value given."""
+    pair = _checked("id_scores", id_scores), _checked("ood_scores", ood_scores)
+    common = torch.promote_types(pair[0].dtype, pair[1].dtype)
+    return pair[0].to(common), pair[1].to(common)
+
 
 def _checked(name: str, scores: Tensor) -> Tensor:
-    scores = torch.as_tensor(scores)
+    scores = torch.as_tensor(scores).detach()
     if scores.ndim != 1 or len(scores) == 0:
         raise ValueError(f"{name} must be a non-empty (N,) tensor, got shape {tuple(scores.shape)}")
     if torch.isnan(scores).any():
         raise ValueError(f"{name} must not contain NaN, got {int(torch.isnan(scores).sum())} of {len(scores)}")
-    return scores.float() if scores.device.type == "mps" else scores.double()
+    if not scores.is_floating_point():
+        return precise(scores)
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
 def auroc(id_scores: Tensor, ood_scores: Tensor) -> float:
@@ -28,11 +41,9 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> float:
     >>> auroc(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.2, 0.9]))  # 4.5 of 6 pairs
     0.75
     """
-    id_scores, ood_scores = _checked("id_scores", id_scores), _checked("ood_scores", ood_scores)
-    ordered = id_scores.sort().values
-    below = torch.searchsorted(ordered, ood_scores, side="left").sum()
-    below_or_tied = torch.searchsorted(ordered, ood_scores, side="right").sum()
-    return (int(below) + int(below_or_tied)) / (2 * len(id_scores) * len(ood_scores))
+    id_scores, ood_scores = check_scores(id_scores, ood_scores)
+    below, below_or_tied = positions(sorted_values(id_scores), sorted_values(ood_scores))
+    return int(below.sum() + below_or_tied.sum()) / (2 * len(id_scores) * len(ood_scores))
 
 
 def aupr(id_scores: Tensor, ood_scores: Tensor, *, positive: Literal["ood", "id"] = "ood") -> float:
@@ -43,19 +54,18 @@ def aupr(id_scores: Tensor, ood_scores: Tensor, *, positive: Literal["ood", "id"
     >>> aupr(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4]))
     1.0
     """
-    id_scores, ood_scores = _checked("id_scores", id_scores), _checked("ood_scores", ood_scores)
+    id_scores, ood_scores = check_scores(id_scores, ood_scores)
     if positive == "ood":
         wanted, other = ood_scores, id_scores
     elif positive == "id":
         wanted, other = -id_scores, -ood_scores
     else:
         raise ValueError(f"positive must be 'ood' or 'id', got {positive!r}")
-    levels = torch.cat([wanted, other]).unique()
-    found = len(wanted) - torch.searchsorted(wanted.sort().values, levels)
-    false = len(other) - torch.searchsorted(other.sort().values, levels)
-    precision = found.to(wanted.dtype) / (found + false)
-    gained = found - torch.cat([found[1:], found.new_zeros(1)])
-    return float((precision * gained).sum() / len(wanted))
+    ordered = sorted_values(wanted)
+    found = len(wanted) - torch.searchsorted(ordered, ordered)
+    false = len(other) - torch.searchsorted(sorted_values(other), ordered)
+    # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those.
+    return float((precise(found) / (found + false)).mean())
 
 
 def fpr_at_tpr(
@@ -75,7 +85,7 @@ def fpr_at_tpr(
     >>> fpr_at_tpr(torch.arange(20.0), torch.tensor([5.0, 18.0, 18.5, 30.0]))
     0.5
     """
-    id_scores, ood_scores = _checked("id_scores", id_scores), _checked("ood_scores", ood_scores)
+    id_scores, ood_scores = check_scores(id_scores, ood_scores)
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must lie in (0, 1], got {tpr!r}")
     if convention == "accept_id":
@@ -84,7 +94,56 @@ def fpr_at_tpr(
         wanted, other = -ood_scores, -id_scores
     else:
         raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
-    # The smallest count whose share reaches tpr; the slack keeps 0.95 * 20 = 19.000000000000004 from asking for 20.
-    needed = max(1, -int(-(tpr * len(wanted) - 1e-9) // 1))
-    threshold = wanted.sort().values[needed - 1]
-    return float((other <= threshold).double().mean())
+    threshold = sorted_values(wanted)[needed_count(tpr, len(wanted)) - 1]
+    return float(precise(other <= threshold).mean())
+
+
+def needed_count(share: float, total: int) -> int:
+    """The smallest count, at least 1, that is `share` of `total` or more.
+
+    >>> needed_count(0.95, 20), needed_count(0.95, 21)
+    (19, 20)
+    """
+    # The slack keeps 0.95 * 20 = 19.000000000000004 from asking for 20.
+    return max(1, -int(-(share * total - 1e-9) // 1))
+
+
+@dataclass(frozen=True)
+class RocCurve:
+    """The corners of a ROC curve, from (0, 0) to (1, 1); between them it is straight.
+
+    threshold: (P,) falling, the first infinite; fpr, tpr: (P,) the shares of in-distribution and of
+    out-of-distribution samples whose score is at least the threshold.
+    """
+
+    threshold: Tensor
+    fpr: Tensor
+    tpr: Tensor
+
+
+def roc_curve(id_scores: Tensor, ood_scores: Tensor, *, max_points: int | None = None) -> RocCurve:
+    """The ROC curve, out-of-distribution positive: one point per distinct score, tied samples together.
+
+    max_points: keep at most this many of the points. Of the curve's length in steps along both axes, 2, those around
+    the ends of n = floor(max_points / 2) - 1 equal pieces are kept; as fpr and tpr never fall, the thinned curve stays
+    within 2 / n of the exact one along either axis.
+
+    >>> curve = roc_curve(torch.tensor([0.0, 0.25]), torch.tensor([0.25, 0.5]))
+    >>> curve.threshold.tolist(), curve.fpr.tolist(), curve.tpr.tolist()
+    ([inf, 0.5, 0.25, 0.0], [0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
+    """
+    if max_points is not None:
+        check_count("max_points", max_points, least=4)
+    inside, outside = (sorted_values(precise(scores)) for scores in check_scores(id_scores, ood_scores))
+    levels = torch.cat([inside, outside]).unique().flip(0)
+    flagged = torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(inside, levels)) / len(inside)])
+    detected = torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(outside, levels)) / len(outside)])
+    curve = RocCurve(torch.cat([levels.new_full((1,), torch.inf), levels]), flagged, detected)
+    if max_points is None or len(levels) < max_points:
+        return curve
+    length = flagged + detected
+    targets = torch.linspace(0, 2, max_points // 2, dtype=length.dtype, device=length.device)
+    after = torch.searchsorted(length, targets).clamp(max=len(length) - 1)
+    before = torch.searchsorted(length, targets, right=True).sub(1).clamp(0)
+    kept = torch.cat([before, after]).unique()
+    return RocCurve(curve.threshold[kept], flagged[kept], detected[kept])

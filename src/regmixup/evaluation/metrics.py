@@ -1,6 +1,49 @@
-"""All metrics in one place: `rm.metrics`. Every function returns a Python float, a fraction rather than percent."""
+"""All metrics in one place: `rm.metrics`. Values are Python floats, fractions rather than percent."""
 
-from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll, reliability
-from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
+from regmixup.evaluation.bootstrap import Bootstrap, Counts, Interval
+from regmixup.evaluation.calibration import Reliability, accuracy, adaptive_ece, brier, ece, nll, reliability
+from regmixup.evaluation.calibration_variants import classwise_ece, debiased_ece, mce
+from regmixup.evaluation.delong import AurocDifference, AurocEstimate, auroc_interval, compare_auroc
+from regmixup.evaluation.detection import RocCurve, aupr, auroc, fpr_at_tpr, roc_curve
+from regmixup.evaluation.fisher import ClassMoments, fisher_criterion
+from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION, resample_classification, resample_detection
+from regmixup.evaluation.selective import RiskCoverage, aurc, coverage_at_risk, eaurc, risk_coverage
+from regmixup.evaluation.shift import corruption_errors, mean_corruption_error
 
-__all__ = ["accuracy", "adaptive_ece", "aupr", "auroc", "brier", "ece", "fpr_at_tpr", "nll", "reliability"]
+__all__ = [
+    "CLASSIFICATION",
+    "DETECTION",
+    "AurocDifference",
+    "AurocEstimate",
+    "Bootstrap",
+    "ClassMoments",
+    "Counts",
+    "Interval",
+    "Reliability",
+    "RiskCoverage",
+    "RocCurve",
+    "accuracy",
+    "adaptive_ece",
+    "aupr",
+    "aurc",
+    "auroc",
+    "auroc_interval",
+    "brier",
+    "classwise_ece",
+    "compare_auroc",
+    "corruption_errors",
+    "coverage_at_risk",
+    "debiased_ece",
+    "eaurc",
+    "ece",
+    "fisher_criterion",
+    "fpr_at_tpr",
+    "mce",
+    "mean_corruption_error",
+    "nll",
+    "reliability",
+    "resample_classification",
+    "resample_detection",
+    "risk_coverage",
+    "roc_curve",
+]

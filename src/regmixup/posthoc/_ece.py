@@ -6,22 +6,16 @@ import torch
 from torch import Tensor
 
 
-def ece_of_confidence(confidence: Tensor, correct: Tensor, num_bins: int = 15) -> Tensor:
-    """sum_b |sum of (confidence - correct) over bin b| / N, with bins (lo, hi] of equal width; (..., N) -> (...).
+def ece_of_probs(probs: Tensor, labels: Tensor, num_bins: int = 15) -> float:
+    """sum_b |sum of (confidence - correct) over bin b| / N, with bins (lo, hi] of equal width.
 
-    confidence: (..., N) float64, the largest probability. correct: (..., N), 1 where its class is the label.
+    probs: (N, K); labels: (N,). The confidence is the largest probability.
 
-    >>> ece_of_confidence(torch.tensor([0.8, 0.8], dtype=torch.float64), torch.tensor([1.0, 0.0]))
-    tensor(0.3000, dtype=torch.float64)
+    >>> round(ece_of_probs(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
+    0.3
     """
+    confidence, predicted = probs.double().max(dim=1)
     edges = torch.arange(num_bins + 1, dtype=confidence.dtype, device=confidence.device) / num_bins
     index = torch.bucketize(confidence, edges).sub_(1).clamp_(0, num_bins - 1)
-    gap = torch.zeros(*confidence.shape[:-1], num_bins, dtype=confidence.dtype, device=confidence.device)
-    gap.scatter_add_(-1, index, confidence - correct)
-    return gap.abs().sum(dim=-1) / confidence.shape[-1]
-
-
-def ece_of_probs(probs: Tensor, labels: Tensor, num_bins: int = 15) -> float:
-    """The same of probabilities (N, K) and labels (N,)."""
-    confidence, predicted = probs.double().max(dim=1)
-    return float(ece_of_confidence(confidence, (predicted == labels).double(), num_bins))
+    gap = torch.bincount(index, weights=confidence - (predicted == labels).double(), minlength=num_bins)
+    return float(gap.abs().sum() / len(confidence))

@@ -1,16 +1,11 @@
 """Temperature scaling: divide logits by one number, chosen on validation data (Guo et al., 2017).
 
-The grid has 9,901 temperatures, and each needs log sum_k exp(s_k / T) of every sample. That is a smooth function of
-log T, so it is computed at a few Chebyshev nodes and interpolated to 1e-10; whatever that could leave in doubt (samples
-that close to the edge of a bin, and the best temperatures) is then computed again exactly. The answer is that of the
-whole grid by brute force.
+The grid has 9,901 temperatures; `temperature_grid` finds the best one without trying them all.
 """
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,10 +13,8 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_count, check_number
-from regmixup.posthoc._ece import ece_of_confidence, ece_of_probs
-
-_TOLERANCE = 1e-10
-_CHUNK = 2**22
+from regmixup.posthoc._ece import ece_of_probs
+from regmixup.posthoc.temperature_grid import Grid
 
 
 @dataclass(frozen=True)
@@ -58,19 +51,9 @@ class TemperatureScaling:
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,)."""
         logits, labels = _checked(logits, labels)
-        shifted = logits - logits.amax(dim=1, keepdim=True)
         grid = self._grid().to(logits.device)
-
-        def values(temperatures: Tensor, log_norm: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-            parts = temperatures.split(max(1, _CHUNK // len(labels)))
-            found = [self._criterion(log_norm(part), shifted, labels, part) for part in parts]
-            return torch.cat([value for value, _ in found]), torch.cat([doubt for _, doubt in found])
-
-        value, doubtful = values(grid, _interpolated_log_norm(shifted, self.low, self.high))
-        again = doubtful | (value <= value.min() + 10 * _TOLERANCE)
-        value[again] = values(grid[again], lambda temperatures: _log_norm(shifted, temperatures))[0]
-        best = int(value.argmin())
-        return self._fitted(grid, best, float(value[best]))
+        best, value = Grid(logits, labels, grid, self.criterion, self.num_bins).smallest()
+        return self._fitted(grid, best, value)
 
     def fit_predictive(self, probs_at: Callable[[float], Tensor], labels: Tensor) -> FittedTemperature:
         """Fit where probabilities are no softmax of logits / T, but have to be computed anew for each temperature.
@@ -115,28 +98,12 @@ class TemperatureScaling:
         """The criterion of probabilities."""
         probs, labels = _checked(probs, labels, name="probs")
         if self.criterion == "nll":
-            return float(-probs.gather(1, labels[:, None]).log().mean())
+            return float(-probs.double().gather(1, labels[:, None]).log().mean())
         return ece_of_probs(probs, labels, self.num_bins)
-
-    def _criterion(
-        self, log_norm: Tensor, shifted: Tensor, labels: Tensor, temperatures: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The criterion at several temperatures, (T,), and whether an error of the tolerance could change it much.
-
-        shifted: logits whose largest is 0, so log_norm (T, N) is minus the logarithm of the confidence.
-        """
-        if self.criterion == "nll":
-            own = shifted.gather(1, labels[:, None]).squeeze(1) / temperatures[:, None]
-            return (log_norm - own).mean(dim=1), torch.zeros_like(temperatures, dtype=torch.bool)
-        confidence = (-log_norm).exp()
-        correct = (shifted.argmax(dim=1) == labels).double()
-        position = confidence * self.num_bins
-        near_edge = ((position - position.round()).abs() < 2 * self.num_bins * _TOLERANCE) & (confidence < 1)
-        return ece_of_confidence(confidence, correct, self.num_bins), near_edge.any(dim=1)
 
 
 def _checked(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:
-    logits, labels = torch.as_tensor(logits).double(), torch.as_tensor(labels)
+    logits, labels = torch.as_tensor(logits).detach(), torch.as_tensor(labels)
     if labels.is_floating_point():
         raise ValueError(f"labels must be integers, got {labels.dtype}")
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(logits) == 0:
@@ -150,42 +117,3 @@ def _checked(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tens
             f"labels must lie in [0, {logits.shape[1]}), got values from {int(labels.min())} to {int(labels.max())}"
         )
     return logits, labels.long()
-
-
-def _log_norm(shifted: Tensor, temperatures: Tensor) -> Tensor:
-    """log sum_k exp(s_k / T), (T, N), as written; in chunks, so that memory stays small."""
-    parts = temperatures.split(max(1, _CHUNK // shifted.numel()))
-    return torch.cat([(shifted / part[:, None, None]).exp().sum(dim=2).log() for part in parts])
-
-
-def _interpolated_log_norm(shifted: Tensor, low: float, high: float) -> Callable[[Tensor], Tensor]:
-    """The same function, interpolated over Chebyshev nodes in log T; exact where that misses the tolerance."""
-    if high > low:
-        probes = torch.exp(torch.linspace(math.log(low), math.log(high), 13, dtype=torch.float64)).to(shifted.device)
-        exact = _log_norm(shifted, probes)
-        for nodes in (64, 128, 256):
-            interpolant = _Chebyshev(shifted, low, high, nodes)
-            if float((interpolant(probes) - exact).abs().max()) < _TOLERANCE:
-                return interpolant
-    return lambda temperatures: _log_norm(shifted, temperatures)
-
-
-class _Chebyshev:
-    """Barycentric interpolation in log T between the values at Chebyshev nodes."""
-
-    def __init__(self, shifted: Tensor, low: float, high: float, nodes: int) -> None:
-        angle = torch.arange(nodes, dtype=torch.float64, device=shifted.device) * (math.pi / (nodes - 1))
-        self.middle, self.half = (math.log(high) + math.log(low)) / 2, (math.log(high) - math.log(low)) / 2
-        self.nodes = angle.cos()
-        self.weights = torch.ones_like(angle)
-        self.weights[1::2] = -1
-        self.weights[0] /= 2
-        self.weights[-1] /= 2
-        self.values = _log_norm(shifted, (self.middle + self.half * self.nodes).exp())
-
-    def __call__(self, temperatures: Tensor) -> Tensor:
-        distance = ((temperatures.log() - self.middle) / self.half)[:, None] - self.nodes
-        # On a node the formula divides by zero; a distance this small gives that node's value to the last digit.
-        distance = torch.where(distance == 0, 1e-300, distance)
-        terms = self.weights / distance
-        return (terms / terms.sum(dim=1, keepdim=True)) @ self.values

@@ -1,0 +1,190 @@
+"""How fast metrics, the temperature grid and the bootstrap are: this package beside its peers, in one run.
+
+    python benchmarks/metrics.py                     # 1,000,000 x 100 probabilities, some minutes on two cores
+    python benchmarks/metrics.py --size 100000       # a tenth of everything
+    python benchmarks/metrics.py --full              # also the temperature grid on 50,000 x 1,000 logits
+
+Metrics: milliseconds, best of several turns, taken one after the other in every turn. The peers are torchmetrics (with
+and without checking its arguments), netcal and scikit-learn; each row names the fastest of those that compute the same.
+"extra" is what this package allocates at most beyond its inputs, in units of the probabilities. netcal cuts [lo, hi)
+into bins and torchmetrics gives confidence 1 a bin of its own, so values differ in the last digits where samples lie on
+edges. Bootstrap: a whole evaluation of CIFAR-10, the test set and 75 shifted versions with and without temperature, and
+three OOD sets by five scores, 1,000 resamples each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import regmixup as rm
+
+Metric = Callable[[], object]
+
+
+def fastest(candidates: dict[str, Metric], turns: int) -> dict[str, float]:
+    """Milliseconds by name, the best of several turns in which every candidate runs once."""
+    best = dict.fromkeys(candidates, float("inf"))
+    for _ in range(turns):
+        for name, run in candidates.items():
+            started = time.perf_counter()
+            run()
+            best[name] = min(best[name], 1e3 * (time.perf_counter() - started))
+    return best
+
+
+def resident() -> float:
+    """Megabytes the process holds now, as Linux tells."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak_growth(run: Metric) -> float:
+    """Megabytes held beyond those at the start, at most, looking every millisecond; NaN where that cannot be seen."""
+    if not Path("/proc/self/statm").exists():
+        run()
+        return float("nan")
+    start, seen, done = resident(), [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            seen.append(resident() - start)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    run()
+    done.set()
+    watcher.join()
+    return max(seen)
+
+
+def compare(title: str, candidates: dict[str, Metric], turns: int) -> None:
+    """One row: ours, the fastest peer, the ratio, and all peers. The first candidate is ours."""
+    times = fastest(candidates, turns)
+    (_, ours), *peers = times.items()
+    name, other = min(peers, key=lambda peer: peer[1])
+    listed = ", ".join(f"{peer} {value:.0f}" for peer, value in peers)
+    print(f"{title:22}{ours:9.1f}{other:9.1f}  {other / ours:5.1f}x  {name:24}({listed})", flush=True)
+
+
+def drawn(samples: int, classes: int, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    """float32 logits and labels drawn from their softmax at some temperature, so that accuracy is realistic."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.empty(samples, classes)
+    labels = torch.empty(samples, dtype=torch.int64)
+    for some in torch.arange(samples).split(max(1, 2**22 // classes)):
+        logits[some] = 3 * torch.randn(len(some), classes, generator=generator)
+        probs = (logits[some] / temperature).softmax(dim=1)
+        labels[some] = torch.multinomial(probs, 1, generator=generator).squeeze(1)
+    return logits, labels
+
+
+def metrics(size: int, classes: int, turns: int) -> None:
+    from netcal.metrics import ECE
+    from sklearn.metrics import roc_auc_score
+    from torchmetrics.functional.classification import binary_auroc, multiclass_calibration_error
+
+    logits, labels = drawn(size, classes)
+    probs = torch.empty_like(logits)
+    for some in torch.arange(size).split(max(1, 2**22 // classes)):
+        probs[some] = logits[some].softmax(dim=1)
+    del logits
+    arrays = probs.numpy(), labels.numpy()
+    table = probs.numel() * probs.element_size() / 1e6
+    ours: dict[str, Metric] = {
+        "ece": lambda: rm.metrics.ece(probs, labels),
+        "adaptive_ece interp": lambda: rm.metrics.adaptive_ece(probs, labels),
+        "adaptive_ece split": lambda: rm.metrics.adaptive_ece(probs, labels, binning="split"),
+    }
+    extra = max(peak_growth(run) for run in ours.values())
+    print(f"{size:,} x {classes} float32 probabilities ({table:.0f} MB); extra {extra / table:.2f} of them\n")
+    print(f"{'metric':22}{'ours':>9}{'fastest':>9}  {'ratio':>6}")
+    width = {
+        f"torchmetrics{' unchecked' if not check else ''}": lambda check=check: multiclass_calibration_error(
+            probs, labels, num_classes=classes, n_bins=15, validate_args=check
+        )
+        for check in (True, False)
+    }
+    compare("ece", {"ours": ours["ece"], **width, "netcal": lambda: ECE(15).measure(*arrays)}, turns)
+    mass = {"netcal equal mass": lambda: ECE(15, equal_intervals=False).measure(*arrays)}
+    for name in ("adaptive_ece interp", "adaptive_ece split"):
+        compare(name, {"ours": ours[name], **mass}, turns)
+    half = size // 2
+    scores = torch.randn(2 * half, generator=torch.Generator().manual_seed(1))
+    scores[half:] += 1
+    positive = torch.arange(2 * half) // half
+    squashed = scores.sigmoid()  # torchmetrics takes numbers in [0, 1]
+    candidates: dict[str, Metric] = {
+        "ours": lambda: rm.metrics.auroc(scores[:half], scores[half:]),
+        "torchmetrics": lambda: binary_auroc(squashed, positive),
+        "torchmetrics unchecked": lambda: binary_auroc(squashed, positive, validate_args=False),
+        "scikit-learn": lambda: roc_auc_score(positive.numpy(), scores.numpy()),
+    }
+    compare(f"auroc {half:,} + {half:,}", candidates, turns)
+
+
+def temperature(samples: int, classes: int) -> None:
+    logits, labels = drawn(samples, classes, temperature=1.5)
+    table = logits.numel() * logits.element_size() / 1e6
+    started = time.perf_counter()
+    extra = peak_growth(lambda: rm.posthoc.TemperatureScaling().fit(logits, labels))
+    print(f"9,901 temperatures on {samples:,} x {classes:,} logits ({table:.0f} MB):", end=" ")
+    print(f"{time.perf_counter() - started:.1f} s, {extra:.0f} MB beside them", flush=True)
+
+
+def bootstrap(samples: int, subsets: int, resamples: int) -> None:
+    draw = rm.metrics.Bootstrap(resamples=resamples)
+    names = ["accuracy", "nll", "brier", "ece", "adaptive_ece"]
+    logits, labels = drawn(samples, 10)
+    logits = logits.double()
+    started = time.perf_counter()
+    counts = draw.counts(samples, stream="test")
+    for subset in range(subsets + 1):
+        for scale in (1.0, 1.5):
+            probs = (logits / (scale + subset / 100)).softmax(dim=1)
+            for values in rm.metrics.resample_classification(probs, labels, counts, names).values():
+                draw.interval(values)
+    middle = time.perf_counter()
+    for size in (samples, samples, round(2.6032 * samples)):
+        shifted = 0.7 * drawn(size, 10)[0].double()
+        other = draw.counts(size, stream=f"ood {size}")
+        for score in rm.scores.SCORES.values():
+            detected = rm.metrics.resample_detection(
+                score(logits), score(shifted), counts, other, ["auroc", "aupr", "fpr_at_tpr"]
+            )
+            for values in detected.values():
+                draw.interval(values)
+    end = time.perf_counter()
+    print(f"bootstrap, {resamples} resamples of {samples:,} images: {2 * (subsets + 1)} tables by 5 metrics", end=" ")
+    print(f"{middle - started:.1f} s, 3 OOD sets by 5 scores by 3 metrics {end - middle:.1f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=int, default=1_000_000, help="rows of the table of probabilities")
+    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--full", action="store_true", help="also the temperature grid on 50,000 x 1,000 logits")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", module="netcal")
+    torch.set_num_threads(options.threads)
+    print(f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}; milliseconds\n")
+    metrics(options.size, options.classes, options.turns)
+    print()
+    temperature(max(100, options.size // 100), 100)
+    if options.full:
+        temperature(50_000, 1000)
+    bootstrap(max(100, options.size // 100), subsets=75, resamples=1000)
+
+
+if __name__ == "__main__":
+    main()
