@@ -6,6 +6,7 @@ The grid has 9,901 temperatures; `temperature_grid` finds the best one without t
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
