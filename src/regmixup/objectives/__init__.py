@@ -30,9 +30,15 @@ def _discover() -> dict[str, type[Objective]]:
 
 OBJECTIVES = _discover()
 
-__all__ = ["OBJECTIVES", "Objective", "build"]
+__all__ = ["OBJECTIVES", "Objective", "build", "name_of"]
 
 
 def build(name: str, **fields: object) -> Objective:
     """An objective by its command-line name: build("regmixup", alpha=10)."""
     return OBJECTIVES[check_name("objective", name, OBJECTIVES)](**fields)
+
+
+def name_of(objective: Objective) -> str:
+    """The command-line name of an objective; of one that is not in the registry, its class's."""
+    own = type(objective)
+    return next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())

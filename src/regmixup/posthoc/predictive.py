@@ -30,6 +30,11 @@ def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) ->
     tensor([[ 1., -1.]])
     """
     _check_variance(logits, variance)
+    return shrink(logits, variance, factor)
+
+
+def shrink(logits: Tensor, variance: Tensor, factor: float) -> Tensor:
+    """The formula of `mean_field` alone: no value is looked at, so a graph can hold it."""
     return logits / (1 + factor * variance).sqrt()
 
 

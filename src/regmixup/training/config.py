@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from regmixup import methods, networks, recipes
+from regmixup import methods, networks, objectives, recipes
 from regmixup.config import check_count, fingerprint
 from regmixup.data import check_dataset
 from regmixup.names import unknown
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
-from regmixup.objectives import OBJECTIVES, Objective, build
+from regmixup.objectives import Objective, build
 from regmixup.recipes import Recipe
 
 networks.import_components()  # so that a stored configuration can name any of them
@@ -51,9 +51,7 @@ class TrainConfig(Recipe):
     @property
     def name(self) -> str:
         """What the run's folder is called: readable, and unique by the configuration's fingerprint."""
-        own = type(self.objective)
-        objective = next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())
-        parts = [objective, *(networks.name_of(part) for part in (self.constraint, self.head))]
+        parts = [objectives.name_of(self.objective), *(networks.name_of(part) for part in (self.constraint, self.head))]
         parts += [self.train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")

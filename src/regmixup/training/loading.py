@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
+from torch import Tensor
 
 from regmixup.data.folders import FolderSet, chunks
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
-from regmixup.data.transforms import TrainTransform
+from regmixup.data.transforms import EvalTransform, TrainTransform
 from regmixup.training.config import TrainConfig
 
 
@@ -52,5 +53,19 @@ def clean_parts(dataset: ImageSet | FolderSet, size: Sequence[int]) -> Iterator[
     if isinstance(dataset, ImageSet):
         yield dataset
         return
+    transform = clean_transform(size)
+    yield from chunks(dataset, resize=transform.resize, crop=transform.size)
+
+
+def clean_transform(size: Sequence[int]) -> EvalTransform:
+    """How image files come to the size (height, width) of a network: in the paper's proportion of 256 to 224."""
     crop = max(size)
-    yield from chunks(dataset, resize=round(crop * 256 / 224), crop=crop)
+    return EvalTransform(size=crop, resize=round(crop * 256 / 224))
+
+
+def match_channels(images: Tensor, channels: int) -> Tensor:
+    """Images (N, C, H, W) as a network of so many channels takes them: colour becomes grey where there is one."""
+    if channels != 1 or images.shape[1] != 3:
+        return images
+    grey = images.float().mean(dim=1, keepdim=True)
+    return grey if images.is_floating_point() else grey.round().to(images.dtype)

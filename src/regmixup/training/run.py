@@ -19,7 +19,7 @@ from regmixup.posthoc import ensemble
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.checkpoint import load_checkpoint
 from regmixup.training.config import TrainConfig, choose_device
-from regmixup.training.loading import clean_parts
+from regmixup.training.loading import clean_parts, match_channels
 from regmixup.types import Predictions
 
 
@@ -195,9 +195,7 @@ class Run:
         own = _labels_among(source.classes, record["classes"])
         found = []
         for part in clean_parts(source, size):
-            images = part.images
-            if channels == 1 and images.shape[1] == 3:
-                images = images.float().mean(dim=1, keepdim=True).round().to(images.dtype)
+            images = match_channels(part.images, channels)
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
                 raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
