@@ -36,6 +36,10 @@ ALLOWED = {
         "config", "data", "evaluation", "methods", "names", "posthoc", "progress", "recipes", "storage", "training",
         "types",
     },
+    "deployment": {
+        "config", "data", "evaluation", "methods", "names", "networks", "objectives", "posthoc", "predictions",
+        "storage", "training", "types",
+    },
     "report": {"evaluation", "methods", "predictions", "storage", "types"},
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from regmixup import data, methods, networks, posthoc, recipes
+    from regmixup.deployment.predictor import Predictor
     from regmixup.evaluation import metrics, scores
     from regmixup.evaluation.evaluate import evaluate
     from regmixup.mixing import Draw
@@ -53,6 +54,7 @@ _HOMES = {
     "Mixup": "objectives.mixup",
     "Objective": "objectives",
     "Predictions": "types",
+    "Predictor": "deployment.predictor",
     "RegCutMix": "objectives.regcutmix",
     "RegGaussianNoise": "objectives.reg_gaussian_noise",
     "RegMixup": "objectives.regmixup",
@@ -75,7 +77,7 @@ _MODULES = {
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "GaussianNoise", "HalfRegMixup",
-    "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "RegCutMix", "RegGaussianNoise",
+    "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise",
     "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics", "networks",
     "posthoc", "recipes", "scores", "train",
 ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""A trained run as something to deploy: calibrated probabilities, an OOD score, and whether to accept the answer."""

@@ -1,0 +1,368 @@
+"""Deploying a run: fitted on validation images, called on images, exported to files that give the same numbers."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+import regmixup as rm
+from regmixup.deployment import export as exporting
+from regmixup.deployment.deployable import Deployable
+from regmixup.deployment.export import export
+from regmixup.deployment.predictor import accepting_threshold
+from regmixup.networks.gp_head import GPHead
+from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling
+
+pytestmark = pytest.mark.filterwarnings("ignore:the best temperature")
+
+GP = GPHead(num_features=64)
+VARIANTS = {
+    "plain": {},
+    "gp": {"head": GP},
+    "rbf": {"head": "rbf"},
+    "spectral": {"constraint": "spectral_norm"},
+    "ensemble": {"members": 2},
+    "sngp-ensemble": {"members": 2, "head": GP, "constraint": "spectral_norm"},
+}
+
+
+@pytest.fixture(scope="session")
+def run_of(tmp_path_factory):
+    """Runs of three epochs on digits, trained when first asked for."""
+    folder = tmp_path_factory.mktemp("deployed")
+
+    def get(variant="plain", method="regmixup", epochs=3):
+        config = rm.configure("digits", method, epochs=epochs, lr=0.05, **VARIANTS[variant])
+        return rm.train(config, folder, device="cpu")
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def predictor(run_of):
+    return rm.Predictor.from_run(run_of())
+
+
+@pytest.fixture(scope="session")
+def exported(predictor, tmp_path_factory):
+    """A folder with the plain predictor as model.pt2 and model.onnx, both for uint8."""
+    folder = tmp_path_factory.mktemp("exported")
+    for suffix in ("pt2", "onnx"):
+        predictor.export(folder / f"model.{suffix}", pixels="uint8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def val():
+    return rm.data.load("digits/val")
+
+
+@pytest.fixture(scope="module")
+def test_images():
+    return rm.data.load("digits/test").images
+
+
+class TestFitting:
+    @pytest.mark.parametrize("acceptance", [0.5, 0.95, 1.0])
+    @pytest.mark.parametrize("score", ["dempster_shafer", "entropy", "energy", "max_probability", "max_logit"])
+    def test_it_accepts_the_asked_share_of_the_validation_images(self, run_of, val, acceptance, score):
+        found = rm.Predictor.from_run(run_of(), acceptance=acceptance, score=score, calibrate=False)
+        needed = -(-len(val) * round(100 * acceptance) // 100)
+        for batch_size in (7, 1000):
+            assert int(found(val.images, batch_size=batch_size).accepted.sum()) == needed
+
+    def test_its_numbers_are_those_of_predictions_and_posthoc(self, run_of, predictor, test_images):
+        validation, test = run_of().predict_all(["digits/val", "digits/test"])
+        fitted = TemperatureScaling().fit(validation.logits, validation.labels)
+        assert predictor.temperature == fitted.temperature != 1
+        decision = predictor(test_images)
+        probs = fitted(test.logits.double()).softmax(dim=1)
+        torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
+        torch.testing.assert_close(decision.score, rm.scores.dempster_shafer(test.logits), rtol=0, atol=1e-6)
+        assert torch.equal(decision.accepted, decision.score <= predictor.threshold)
+        assert torch.equal(decision.label, probs.argmax(dim=1))
+        assert decision.class_names == tuple("0123456789")
+
+    def test_a_folder_and_stored_predictions_give_the_same_predictor(self, run_of, predictor):
+        run = run_of()
+        from_folder = rm.Predictor.from_run(str(run.folder))
+        from_predictions = rm.Predictor.from_run(run, validation=run.predict("digits/val"))
+        for other in (from_folder, from_predictions):
+            assert repr(other) == repr(predictor)
+
+    def test_without_calibration_the_temperature_is_one(self, run_of, predictor):
+        found = rm.Predictor.from_run(run_of(), calibrate=False)
+        assert (found.temperature, found.threshold) == (1.0, predictor.threshold)
+
+    @pytest.mark.parametrize(
+        ("method", "score"), [("dnn", "dempster_shafer"), ("mixup", "entropy"), ("duq", "max_logit")]
+    )
+    def test_the_score_is_the_papers_unless_it_is_named(self, run_of, method, score):
+        run = run_of("plain", method, epochs=1)
+        assert rm.Predictor.from_run(run).score == score
+        assert rm.Predictor.from_run(run, score="energy").score == "energy"
+
+    def test_the_threshold_is_the_smallest_that_reaches_the_share(self):
+        scores = torch.tensor([3.0, 1.0, 2.0, 2.0, 5.0])
+        for acceptance, accepted in [(0.2, 1), (0.21, 3), (0.6, 3), (0.61, 4), (1.0, 5)]:
+            threshold = accepting_threshold(scores, acceptance)
+            assert int((scores <= threshold).sum()) == accepted
+            assert threshold - 0.0006 < float(scores.sort().values[accepted - 1]) < threshold
+        # Closer neighbours than the margin are told apart all the same, below zero too.
+        close = torch.tensor([-1.0, -1 + 1e-9], dtype=torch.float64)
+        assert (close <= accepting_threshold(close, 0.5)).tolist() == [True, False]
+
+
+class TestValidationSets:
+    @pytest.mark.parametrize(
+        "name", ["digits/test", "digits-c/contrast/3", "photographs/test", "digits-mirrored/test", "path:digits/val"]
+    )
+    def test_test_shifted_and_ood_sets_are_refused(self, run_of, name):
+        contract = r"validation must not be a test, shifted or OOD set for a model of digits/train, got '" + name
+        with pytest.raises(ValueError, match=contract):
+            rm.Predictor.from_run(run_of(), validation=name)
+
+    def test_stored_predictions_do_not_get_around_it(self, run_of):
+        run = run_of()
+        for name in ("digits/test", "photographs/test"):
+            with pytest.raises(ValueError, match="must not be a test, shifted or OOD set"):
+                rm.Predictor.from_run(run, validation=run.predict(name))
+        with pytest.raises(ValueError, match=r"not trained on, got 'digits/train'"):
+            rm.Predictor.from_run(run, validation=run.predict("digits/train"))
+
+    def test_a_companions_predictions_may_be_for_images_this_run_was_trained_on(self, run_of):
+        companion = replace(run_of().predict("digits/train"), info={"run": "another"})
+        assert rm.Predictor.from_run(run_of(), validation=companion).validation == "digits/train"
+        mine = replace(companion, dataset="measured on Monday")
+        assert rm.Predictor.from_run(run_of(), validation=mine).validation == "measured on Monday"
+
+    def test_predictions_of_another_model_are_named(self, run_of):
+        run = run_of()
+        given = run.predict("digits/val")
+        with pytest.raises(ValueError, match="validation must have the run's 10 classes, got 9"):
+            rm.Predictor.from_run(run, validation=rm.Predictions(given.logits[:, :9], given.labels))
+        with pytest.raises(ValueError, match="finite logits"):
+            rm.Predictor.from_run(run, validation=rm.Predictions(given.logits / 0, given.labels), calibrate=False)
+
+
+class TestCalling:
+    def test_a_single_image_is_a_batch_of_one_without_its_dimension(self, predictor, test_images):
+        batch, single = predictor(test_images[:4]), predictor(test_images[2])
+        assert single.probs.shape == (10,)
+        assert single.label.shape == single.score.shape == single.accepted.shape == ()
+        torch.testing.assert_close(single.probs, batch.probs[2], rtol=0, atol=1e-6)
+        torch.testing.assert_close(single.score, batch.score[2], rtol=0, atol=1e-6)
+        assert (single.label, single.accepted) == (batch.label[2], batch.accepted[2])
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+    def test_uint8_and_floating_point_images_are_the_same_images(self, predictor, test_images, dtype):
+        tolerance = 2e-3 if dtype == torch.float16 else 1e-6
+        expected, found = predictor(test_images[:9]), predictor((test_images[:9].double() / 255).to(dtype))
+        torch.testing.assert_close(found.probs, expected.probs, rtol=0, atol=tolerance)
+
+    def test_arrays_are_images_too(self, predictor, test_images):
+        assert torch.equal(predictor(test_images[:3].numpy()).probs, predictor(test_images[:3]).probs)
+
+    def test_results_are_ordinary_tensors_and_the_model_stays_as_it_is(self, predictor, test_images):
+        before = {name: value.clone() for name, value in predictor.module.state_dict().items()}
+        decision = predictor(test_images[:3])
+        decision.probs.mul_(torch.ones(1, requires_grad=True).detach())
+        assert not decision.probs.requires_grad
+        assert all(torch.equal(value, before[name]) for name, value in predictor.module.state_dict().items())
+
+    def test_what_is_not_such_images_is_named(self, predictor, test_images):
+        x = test_images[:2]
+        for wrong in (x[:, :, :7], x[:0], x[0, 0], torch.cat([x, x], dim=1), x[None]):
+            with pytest.raises(ValueError, match=r"images must be \(N, 1, 8, 8\), N >= 1, or \(1, 8, 8\), got"):
+                predictor(wrong)
+        with pytest.raises(ValueError, match=r"uint8 or floating point, got torch\.int64"):
+            predictor(x.long())
+        with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got 0 to 255"):
+            predictor(x.float())
+        with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got nan to nan"):
+            predictor(x.float() * float("nan"))
+        with pytest.raises(ValueError, match="batch_size must be an integer"):
+            predictor(x, batch_size=0)
+
+    def test_an_image_file_is_what_the_runs_evaluation_makes_of_it(self, run_of, predictor, tmp_path):
+        """The same file as a dataset of one, through `folder:`."""
+        (tmp_path / "3").mkdir()
+        pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "3" / "a.png")
+        expected = run_of().predict(f"folder:{tmp_path}")
+        decision = predictor.predict_file(tmp_path / "3" / "a.png")
+        probs = (expected.logits[0].double() / predictor.temperature).softmax(dim=0)
+        torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
+        with pytest.raises(ValueError, match="nowhere"):
+            predictor.predict_file(tmp_path / "nowhere.png")
+
+
+class TestArguments:
+    @pytest.mark.parametrize("acceptance", [0, 1.01, -1, float("nan"), "95%"])
+    def test_acceptance(self, run_of, acceptance):
+        with pytest.raises(ValueError, match="acceptance must be a finite number > 0 and <= 1"):
+            rm.Predictor.from_run(run_of(), acceptance=acceptance)
+
+    def test_score(self, run_of):
+        with pytest.raises(ValueError, match="unknown score 'entropie': did you mean 'entropy'"):
+            rm.Predictor.from_run(run_of(), score="entropie")
+
+    def test_validation(self, run_of):
+        with pytest.raises(ValueError, match="unknown dataset 'digits/vla': did you mean 'digits/val'"):
+            rm.Predictor.from_run(run_of(), validation="digits/vla")
+
+    @pytest.mark.parametrize("posthoc", [MonteCarlo(), LastLayerLaplace()])
+    def test_predictives_without_a_closed_form(self, run_of, posthoc):
+        with pytest.raises(ValueError, match=f"closed form, got {type(posthoc).__name__}"):
+            rm.Predictor.from_run(run_of("gp"), posthoc=posthoc)
+
+    def test_mean_field_needs_a_variance(self, run_of):
+        with pytest.raises(ValueError, match="posthoc must be None for a head without a variance"):
+            rm.Predictor.from_run(run_of(), posthoc=MeanField())
+
+    def test_an_unfinished_run(self, run_of, tmp_path):
+        run = rm.Run(tmp_path / "none", run_of().config)
+        with pytest.raises(ValueError, match="is not finished"):
+            rm.Predictor.from_run(run)
+
+
+class TestVariants:
+    @pytest.mark.parametrize("factor", [0.0, 5.0])
+    def test_a_gaussian_process_is_shrunk_by_its_variance(self, run_of, test_images, factor):
+        run = run_of("gp")
+        chosen = MeanField(factor=factor)
+        found = rm.Predictor.from_run(run, posthoc=chosen)
+        validation, test = map(chosen, run.predict_all(["digits/val", "digits/test"]))
+        assert found.temperature == TemperatureScaling().fit(validation.logits, validation.labels).temperature
+        decision = found(test_images)
+        torch.testing.assert_close(decision.score, rm.scores.dempster_shafer(test.logits), rtol=0, atol=1e-6)
+        probs = (test.logits.double() / found.temperature).softmax(dim=1)
+        torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
+
+    def test_a_gaussian_process_uses_its_variance_by_default(self, run_of):
+        default, given = (rm.Predictor.from_run(run_of("gp"), posthoc=p) for p in (None, MeanField()))
+        assert default.module.factor == given.module.factor > 0
+        assert default.threshold == given.threshold
+
+    def test_an_ensemble_is_the_mean_of_its_members_logits(self, run_of, test_images):
+        run = run_of("ensemble")
+        found = rm.Predictor.from_run(run)
+        decision = found(test_images)
+        logits = run.predict("digits/test").logits.double()
+        probs = (logits / found.temperature).softmax(dim=1)
+        torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
+        same = rm.Predictor.from_run(run, validation=run.predict("digits/val"))
+        assert same.threshold == found.threshold
+
+    def test_an_ensemble_of_gaussian_processes_averages_shrunk_logits(self, run_of, test_images):
+        run = run_of("sngp-ensemble")
+        parts = [MeanField()(member.predict("digits/test")).logits.double() for member in run.members()]
+        decision = rm.Predictor.from_run(run, calibrate=False)(test_images)
+        torch.testing.assert_close(decision.probs, (sum(parts) / 2).softmax(dim=1), rtol=0, atol=1e-6)
+
+    def test_a_constraint_is_baked_and_the_run_keeps_its_own(self, run_of, test_images):
+        run = run_of("spectral")
+        found = rm.Predictor.from_run(run, calibrate=False)
+        assert not [name for name in found.module.state_dict() if "parametrizations" in name]
+        assert [name for name in run.model().state_dict() if "parametrizations" in name]
+        probs = run.predict("digits/test").logits.double().softmax(dim=1)
+        torch.testing.assert_close(found(test_images).probs, probs, rtol=0, atol=1e-6)
+
+
+class TestExports:
+    def check(self, predictor, folder, images):
+        """Both files against PyTorch, in batches of several sizes."""
+        program = torch.export.load(folder / "model.pt2").module()
+        session = onnxruntime.InferenceSession(folder / "model.onnx")
+        names = [output.name for output in session.get_outputs()]
+        for count in (1, 3, 7):
+            x = images[:count]
+            expected = predictor(x)
+            from_onnx = dict(zip(names, map(torch.from_numpy, session.run(None, {"images": x.numpy()})), strict=True))
+            for found in (program(x), from_onnx):
+                assert found.keys() == {"probs", "score", "accepted"}
+                for name in ("probs", "score"):
+                    torch.testing.assert_close(found[name], getattr(expected, name), rtol=0, atol=1e-5)
+                assert torch.equal(found["accepted"], expected.accepted)
+
+    @pytest.mark.parametrize("variant", ["rbf", "sngp-ensemble"])
+    def test_both_files_give_the_same_numbers(self, run_of, variant, test_images, tmp_path):
+        found = rm.Predictor.from_run(run_of(variant), score="entropy")
+        for suffix in ("pt2", "onnx"):
+            found.export(tmp_path / f"model.{suffix}")
+        self.check(found, tmp_path, test_images.float() / 255)
+
+    def test_both_files_may_take_uint8(self, predictor, exported, test_images):
+        self.check(predictor, exported, test_images)
+
+    @pytest.mark.parametrize("score", ["energy", "max_probability", "max_logit"])
+    def test_every_score_can_be_exported(self, score, tmp_path):
+        """Those not exported above, with the smallest module there is."""
+        module = Deployable([torch.nn.Linear(3, 4)], temperature=2.0, score=score, threshold=0.5)
+        export(module, tmp_path / "model.onnx", input_shape=(3,), pixels="float32", facts={})
+        session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+        x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+        found = dict(zip(("probs", "score", "accepted"), session.run(None, {"images": x.numpy()}), strict=True))
+        for name, expected in module(x).items():
+            np.testing.assert_allclose(found[name], expected.numpy(), rtol=0, atol=1e-6)
+
+    def test_decisions_about_the_validation_images_survive_export(self, predictor, exported, val):
+        """The image that sets the threshold is among them."""
+        session = onnxruntime.InferenceSession(exported / "model.onnx")
+        accepted = session.run(["accepted"], {"images": val.images.numpy()})[0]
+        assert 0 < int(accepted.sum()) < len(val)
+        assert np.array_equal(accepted, predictor(val.images).accepted.numpy())
+
+    def test_the_files_say_what_they_are(self, predictor, exported):
+        facts = {
+            "class_names": list("0123456789"),
+            "input_shape": [1, 8, 8],
+            "temperature": predictor.temperature,
+            "score": "dempster_shafer",
+            "threshold": predictor.threshold,
+            "acceptance": 0.95,
+            "validation": "digits/val",
+            "fingerprint": predictor.fingerprint,
+            "pixels": "uint8",
+        }
+        extra = {"metadata.json": ""}
+        torch.export.load(exported / "model.pt2", extra_files=extra)
+        assert json.loads(extra["metadata.json"]) == facts
+        properties = onnxruntime.InferenceSession(exported / "model.onnx").get_modelmeta().custom_metadata_map
+        assert {name: json.loads(value) for name, value in properties.items()} == facts
+        assert sorted(path.name for path in exported.iterdir()) == ["model.onnx", "model.pt2"]
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "import onnxruntime; session = onnxruntime.InferenceSession('model.onnx'); "
+            "probs = session.run(['probs'], {'images': images})[0]; assert 'torch' not in sys.modules",
+            "import torch; program = torch.export.load('model.pt2').module(); "
+            "probs = program(torch.from_numpy(images))['probs']",
+        ],
+        ids=["onnx", "pt2"],
+    )
+    def test_the_files_need_no_regmixup(self, predictor, exported, test_images, tmp_path, code):
+        np.save(tmp_path / "images.npy", test_images[:5].numpy())
+        code = f"import sys, numpy; images = numpy.load(sys.argv[1]); {code}; print(probs.tolist())"
+        code += "; assert 'regmixup' not in sys.modules"
+        command = [sys.executable, "-c", code, tmp_path / "images.npy"]
+        done = subprocess.run(command, cwd=exported, check=True, capture_output=True, text=True)
+        found = torch.tensor(json.loads(done.stdout), dtype=torch.float64)
+        torch.testing.assert_close(found, predictor(test_images[:5]).probs, rtol=0, atol=1e-5)
+
+    def test_what_cannot_be_written_is_named(self, predictor, tmp_path, monkeypatch):
+        with pytest.raises(ValueError, match=r"unknown export format of .*model\.onxx '\.onxx': did you mean '\.onnx'"):
+            predictor.export(tmp_path / "model.onxx")
+        with pytest.raises(ValueError, match="unknown pixels 'float23': did you mean 'float32'"):
+            predictor.export(tmp_path / "model.pt2", pixels="float23")
+        monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+        with pytest.raises(ImportError, match=r"needs onnx and onnxscript: pip install 'regmixup\[onnx\]'"):
+            predictor.export(tmp_path / "model.onnx")
+        assert not list(tmp_path.iterdir())
