@@ -12,6 +12,8 @@ from regmixup import data
 from regmixup.cli import VERBS, main
 from regmixup.cli.verbs import list as list_verb
 from regmixup.cli.verbs.data import ACTIONS
+from regmixup.evaluation.named_metrics import CLASSIFICATION
+from regmixup.evaluation.scores import SCORES
 from regmixup.storage import read_rows
 from tests.data.official import write_cifar
 from tests.study.mini import MINI, write_mini
@@ -158,9 +160,8 @@ def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
     """One line per row; square brackets in a name are no markup."""
     assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if LONG in line]
-    assert [line[:3] for line in lines] == [
-        [LONG, "none", m] for m in ("accuracy", "nll", "brier", "ece", "adaptive_ece")
-    ]
+    expected = [[LONG, "none", metric] for metric in CLASSIFICATION] + [[LONG, score, "aurc"] for score in SCORES]
+    assert [line[:3] for line in lines] == expected
 
 
 def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
@@ -169,7 +170,9 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * 5
+    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
+        len(CLASSIFICATION) + len(SCORES)
+    )
     assert "…" not in text
 
 

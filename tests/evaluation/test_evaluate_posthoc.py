@@ -7,11 +7,11 @@ import torch
 
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.detection import auroc
-from regmixup.evaluation.evaluate import CLASSIFICATION, evaluate
+from regmixup.evaluation.evaluate import evaluate
 from regmixup.evaluation.scores import SCORES
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling, ensemble, probabilities
 from regmixup.types import Predictions
-from tests.evaluation.test_evaluate import OOD, SHIFT, TEST, VALIDATION, value
+from tests.evaluation.test_evaluate import CLASSIFICATION, OOD, SHIFT, TEST, VALIDATION, value
 from tests.posthoc.made_up import linear_head
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from regmixup.evaluation import metrics
+from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
 from regmixup.report.results import Results
@@ -21,9 +22,9 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert {r.study for r in rows} == {"mini"}
     one = [r for r in rows if r.method == "dnn" and r.seed == 0]
     assert len({(r.dataset, r.corruption, r.severity, r.posthoc, r.score, r.metric) for r in one}) == len(one)
-    assert {"accuracy", "ece", "adaptive_ece", "nll", "brier", "auroc", "aupr", "fpr_at_tpr", "temperature"} == {
-        r.metric for r in one
-    }
+    own = {"temperature", "aurc", "fisher_criterion"}
+    assert {r.metric for r in one} == {*CLASSIFICATION, *DETECTION, *own}
+    assert all(r.low <= r.high for r in one if r.metric not in own)
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
 
 

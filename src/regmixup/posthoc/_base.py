@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_number
+from regmixup.posthoc.held_out import FitOn
 from regmixup.types import Predictions
 
 
@@ -48,8 +49,14 @@ class Posthoc(ABC):
         return False
 
     @abstractmethod
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedPosthoc:
-        """The map, fitted on the predictions it needs; others are ignored."""
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> FittedPosthoc:
+        """The map, fitted on the predictions it needs; others are ignored. `fit_on` as in `check_held_out`."""
 
 
 def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:

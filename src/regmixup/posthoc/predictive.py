@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.posthoc._base import Posthoc, as_given, required
+from regmixup.posthoc.held_out import FitOn
 from regmixup.types import Predictions
 
 _CHUNK = 2**20
@@ -91,7 +92,13 @@ class MeanField(Posthoc):
         super().__post_init__()
         check_number("factor", self.factor, least=0)
 
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> MeanField:
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> MeanField:
         return self
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
@@ -113,7 +120,13 @@ class MonteCarlo(Posthoc):
         check_count("samples", self.samples)
         check_count("seed", self.seed, least=0)
 
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> MonteCarlo:
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> MonteCarlo:
         return self
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
