@@ -13,6 +13,7 @@ from regmixup.config import encode
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
+from regmixup.study.cached_rows import cached_rows
 from regmixup.study.plan import Study
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
@@ -67,17 +68,29 @@ def run_study(
 
 
 def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, device: torch.device) -> list[Row]:
-    """Predict what is not predicted yet, and write the rows of this method beside the run: others may share it."""
+    """Predict what is not predicted yet, and keep the rows of this method beside the run: others may share it."""
     sets = study.evaluate
     names = sets.datasets()
     spec = methods.get(method).at(study.recipe).posthoc
     chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
     features = True if chosen is not None and chosen.needs_features else None
     found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
-    fitted = None
-    if chosen is not None:
-        train = run.predict(run.config.train_set, root=root, device=device) if chosen.needs_train else None
-        fitted = chosen.fit(train=train, validation=found[sets.validation])
+    fitted_on = [run.config.train_set] if chosen is not None and chosen.needs_train else []
+    trained = [run.predict(name, root=root, device=device) for name in fitted_on]
+
+    def measure() -> list[Row]:
+        fitted = None
+        if chosen is not None:
+            fitted = chosen.fit(train=trained[0] if trained else None, validation=found[sets.validation])
+        return evaluate(
+            found[sets.test],
+            validation=found[sets.validation],
+            posthoc=fitted,
+            shift=[found[name] for name in sets.shift_sets()],
+            ood=[found[name] for name in sets.ood],
+            row=row,
+        )
+
     row = Row(
         run=run.fingerprint[:12],
         method=method,
@@ -85,13 +98,6 @@ def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, devi
         train_set=run.config.train_set,
         seed=run.config.seed,
     )
-    rows = evaluate(
-        found[sets.test],
-        validation=found[sets.validation],
-        posthoc=fitted,
-        shift=[found[name] for name in sets.shift_sets()],
-        ood=[found[name] for name in sets.ood],
-        row=row,
-    )
-    write_rows(run.folder / f"rows-{method}.csv", rows)
+    files = [run.predictions_path(name) for name in (*names, *fitted_on)]
+    rows = cached_rows(run.folder / f"rows-{method}.csv", files, (sets, chosen, row), measure)
     return [replace(r, study=study.name) for r in rows]
