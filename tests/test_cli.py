@@ -191,6 +191,15 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
 
 
+def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
+    text = MINI.replace('["dnn", "regmixup"]', '["dnn"]').replace("epochs = 5", "epochs = 1\nmembers = 2")
+    words = ("study", write_mini(tmp_path, text.replace("[0, 1]", "[0]")), "--runs", tmp_path / "runs", "--device", "cpu")
+    assert run(*words) == 0
+    capsys.readouterr()
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.startswith("done")
+
+
 def test_data_lists_and_shows(capsys, tmp_path):
     assert run("data", "list", "--root", tmp_path) == 0
     assert "digits/train" in capsys.readouterr().out
@@ -229,6 +238,8 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["train", "--alpha", "-1"], "alpha must be a finite number > 0, got -1"),
         (["train", "--eta", "-0.5"], "eta must be a finite number >= 0, got -0.5"),
         (["train", "--network", "smal"], "did you mean 'small'"),
+        (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
+        (["train", "--members", "-1"], "members must be an integer >= 1, got -1"),
         (["train", "--epochs", "many"], "epochs"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),

@@ -138,6 +138,7 @@ def test_any_combination_is_one_line():
         ({"head": 3}, "head must be a name .* or a Head, got 3"),
         ({"constraint": "spectral"}, "unknown constraint 'spectral': did you mean 'spectral_norm'"),
         ({"members": 0}, "members must be an integer >= 1, got 0"),
+        ({"objective": DUQ()}, r"head must be 'rbf' for DUQ\(.*\), got 'linear'"),
     ],
 )
 def test_wrong_parts_are_explained(changes, message):

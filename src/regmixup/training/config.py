@@ -47,6 +47,9 @@ class TrainConfig(Recipe):
             raise ValueError(f"head must be a Head such as GPHead(), got {self.head!r}")
         if self.constraint is not None and not isinstance(self.constraint, Constraint):
             raise ValueError(f"constraint must be None or a Constraint such as SpectralNorm(), got {self.constraint!r}")
+        needed = self.objective.head
+        if needed and needed != networks.name_of(self.head):
+            raise ValueError(f"head must be {needed!r} for {self.objective}, got {networks.name_of(self.head)!r}")
 
     @property
     def name(self) -> str:
