@@ -231,7 +231,8 @@ def test_a_part_that_only_some_steps_have_is_averaged_over_those(tmp_path):
 
 def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
     """Under Alternate a short epoch can miss one branch in some members and not in others."""
-    records = [{"epoch": 2, "loss": 1.0}, {"epoch": 2, "loss": 2.0, "clean": 0.5}, {"epoch": 2, "loss": 6.0, "clean": 1}]
+    branches = [{"loss": 1.0}, {"loss": 2.0, "clean": 0.5}, {"loss": 6.0, "clean": 1.0}]
+    records = [{"epoch": 2, **values} for values in branches]
     assert loop._mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
 
 

@@ -122,11 +122,10 @@ def _train_members(
 
 
 def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:
-    """The mean of what several models reported for one epoch, each value over those that have it, as in `train_epoch`."""
-    names = dict.fromkeys(name for record in records for name in record)
-    return {name: fmean(record[name] for record in records if name in record) for name in names} | {
-        "epoch": records[0]["epoch"]
-    }
+    """What several models reported for one epoch: the mean of each value over those that have it."""
+    names = dict.fromkeys(name for record in records for name in record if name != "epoch")
+    means = {name: fmean(record[name] for record in records if name in record) for name in names}
+    return {"epoch": records[0]["epoch"], **means}
 
 
 def train_epoch(
