@@ -5,8 +5,10 @@ import pytest
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
+from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from tests.holding import held_by_another_process
+from tests.study.mini import MINI, write_mini
 
 
 def test_rows_cover_every_method_seed_and_question(finished_study):
@@ -63,3 +65,20 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
     assert {row.method for row in results.rows} == {"dnn"}
     assert len(results.study["runs"]) == 1
     assert "dnn" in render(results)
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("kfac-llla", 'head = "gp"', "kfac-llla needs one model with the linear head.*got head 'gp' and members 1"),
+        ("kfac-llla", "members = 2", "kfac-llla needs one model with the linear head.*got head 'linear' and members 2"),
+        ("sngp", 'head = "linear"', "sngp needs one model with the gp head, for MonteCarlo, got head 'linear'"),
+        ("sngp", "members = 2", "sngp needs one model with the gp head.*members 2"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_anything_is_trained(tmp_path, method, change, message):
+    text = MINI.replace('"regmixup"]', f'"{method}"]').replace("epochs = 5", f"epochs = 1\n{change}")
+    study = load_study(str(write_mini(tmp_path, text)))
+    with pytest.raises(ValueError, match=message):
+        run_study(study, tmp_path / "runs", device="cpu")
+    assert not (tmp_path / "runs").exists()

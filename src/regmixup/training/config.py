@@ -48,15 +48,20 @@ class TrainConfig(Recipe):
         if self.constraint is not None and not isinstance(self.constraint, Constraint):
             raise ValueError(f"constraint must be None or a Constraint such as SpectralNorm(), got {self.constraint!r}")
         needed = self.objective.head
-        if needed and needed != networks.name_of(self.head):
-            raise ValueError(f"head must be {needed!r} for {self.objective}, got {networks.name_of(self.head)!r}")
+        if needed and needed != self.head_name:
+            raise ValueError(f"head must be {needed!r} for {self.objective}, got {self.head_name!r}")
+
+    @property
+    def head_name(self) -> str:
+        """The head's name in the catalogue."""
+        return networks.name_of(self.head)
 
     @property
     def name(self) -> str:
         """What the run's folder is called: readable, and unique by the configuration's fingerprint."""
         own = type(self.objective)
         objective = next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())
-        parts = [objective, *(networks.name_of(part) for part in (self.constraint, self.head))]
+        parts = [objective, networks.name_of(self.constraint), self.head_name]
         parts += [self.train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")
