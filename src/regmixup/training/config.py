@@ -77,7 +77,8 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     """A named recipe with a named method, and any field changed: configure("digits", "mixup", seed=1, epochs=5).
 
     `objective=rm.RegMixup(alpha=10)` overrides the method's objective, `head="gp"` or `head=GPHead(ridge=2)` its head,
-    `constraint=` its constraint. A method brings the values that the paper selected for this recipe.
+    `constraint=` its constraint. A method brings the values that the paper selected for this recipe, and keeps them
+    where its own head or constraint is named once more.
     """
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
     for key in changes:
@@ -85,13 +86,15 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
             raise unknown("field of TrainConfig", key, fields)
     named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
     values = {f.name: getattr(named, f.name) for f in dataclasses.fields(named)} | dict(chosen.train)
-    values |= {"objective": objective_of(chosen.objective), "head": head_of(chosen.head.name, **chosen.head.fields)}
-    if chosen.constraint is not None:
-        values["constraint"] = constraint_of(chosen.constraint.name, **chosen.constraint.fields)
-    values |= changes
-    return TrainConfig(
-        **{**values, "head": head_of(values["head"]), "constraint": constraint_of(values.get("constraint"))}
-    )
+    parts = {"head": chosen.head, "constraint": chosen.constraint}
+    values |= {"objective": objective_of(chosen.objective), **parts, **changes}
+    for part, find in (("head", head_of), ("constraint", constraint_of)):
+        own = parts[part]
+        if own is not None and values[part] in (own, own.name):
+            values[part] = find(own.name, **own.fields)
+        else:
+            values[part] = find(values[part])
+    return TrainConfig(**values)
 
 
 def objective_of(spec: methods.Spec) -> Objective:
