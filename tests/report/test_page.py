@@ -101,6 +101,12 @@ def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study
     assert facts["regmixup"].endswith("posthoc monte_carlo (samples 10)")
 
 
+def test_only_methods_that_mix_images_have_a_density_of_lambda(results, monkeypatch):
+    assert results.alphas() == {"regmixup": 20.0}
+    monkeypatch.setattr(Results, "run_json", lambda *_: [encode(configure("digits", "augmix"))])
+    assert results.alphas() == {}
+
+
 def test_rendering_twice_gives_the_same_page(results):
     assert render(results) == render(results)
 
