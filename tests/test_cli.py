@@ -144,6 +144,19 @@ def test_train_then_predict_then_evaluate(trained, capsys, tmp_path):
     assert {row.posthoc for row in rows} == {"none", "temperature"}
 
 
+def test_a_laplace_approximation_is_evaluated_from_stored_files_on_shifted_sets_too(trained, capsys, tmp_path):
+    names = ("digits/train", "digits/val", "digits/test", "digits-c/contrast/5")
+    files = {name: trained / "predictions" / f"{name.replace('/', '__')}.safetensors" for name in names}
+    words = ("--predictions", files["digits/test"], "--shift", files["digits-c/contrast/5"], "--method", "kfac-llla")
+    fitting = ("--recipe", "cifar10-wrn28-10", "--train", files["digits/train"])
+    assert run("predict", trained, *names, "--device", "cpu") == 0
+    assert run("evaluate", *words, *fitting) == 2
+    assert "needs features, which the predictions for 'digits-c/contrast/5' do not hold" in capsys.readouterr().err
+    assert run("predict", trained, *names, "--features", "--device", "cpu") == 0
+    assert run("evaluate", *words, *fitting, "--out", tmp_path / "rows.csv") == 0
+    assert any(row.corruption == "contrast" for row in read_rows(tmp_path / "rows.csv"))
+
+
 def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     mine, other = logits_file(tmp_path / "mine.npz"), tmp_path / "other.npy"
     np.save(other, np.zeros((30, 4)))
@@ -194,6 +207,15 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
 
 
+def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
+    text = MINI.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")
+    words = ("study", write_mini(tmp_path, text), "--runs", tmp_path / "runs", "--device", "cpu")
+    assert run(*words) == 0
+    capsys.readouterr()
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.startswith("done")
+
+
 def test_data_lists_and_shows(capsys, tmp_path):
     assert run("data", "list", "--root", tmp_path) == 0
     assert "digits/train" in capsys.readouterr().out
@@ -232,6 +254,8 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["train", "--alpha", "-1"], "alpha must be a finite number > 0, got -1"),
         (["train", "--eta", "-0.5"], "eta must be a finite number >= 0, got -0.5"),
         (["train", "--network", "smal"], "did you mean 'small'"),
+        (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
+        (["train", "--members", "-1"], "members must be an integer >= 1, got -1"),
         (["train", "--epochs", "many"], "epochs"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),

@@ -90,3 +90,20 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
     assert ece["sngp", "digits/test", None] == pytest.approx(metrics.ece(sampled.probs, sampled.labels), abs=1e-12)
     for place in (("digits/test", None), ("digits-c", 3), ("digits-c", 5)):
         assert ece["dnn", *place] != ece["kfac-llla", *place]
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("kfac-llla", 'head = "gp"', "kfac-llla needs one model with the linear head.*got head 'gp' and members 1"),
+        ("kfac-llla", "members = 2", "kfac-llla needs one model with the linear head.*got head 'linear' and members 2"),
+        ("sngp", 'head = "linear"', "sngp needs one model with the gp head, for MonteCarlo, got head 'linear'"),
+        ("sngp", "members = 2", "sngp needs one model with the gp head.*members 2"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_anything_is_trained(tmp_path, method, change, message):
+    text = MINI.replace('"regmixup"]', f'"{method}"]').replace("epochs = 5", f"epochs = 1\n{change}")
+    study = load_study(str(write_mini(tmp_path, text)))
+    with pytest.raises(ValueError, match=message):
+        run_study(study, tmp_path / "runs", device="cpu")
+    assert not (tmp_path / "runs").exists()

@@ -110,8 +110,8 @@ class GaussianProcess(HeadWithState):
             self.precision.zero_()
             for batch in features:
                 self._add(batch, 1.0)
-        # In float64 on the CPU: P has eigenvalues from 0 to the number of train images.
-        precision = self.precision.double().cpu()
+        # In float64, which not every accelerator has: P has eigenvalues from 0 to the number of train images.
+        precision = self.precision.cpu().double()
         posterior = torch.eye(len(precision), dtype=torch.float64) + precision / self.config.ridge
         self.covariance.copy_(torch.cholesky_inverse(torch.linalg.cholesky(posterior)))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ class FittedPosthoc(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Posthoc(ABC):
     """Base of all posthoc methods. A subclass declares its fields, what it needs, and implements `fit`."""
+
+    head: ClassVar[str]
+    """The head, by name, whose predictions hold what the map reads; those of an ensemble do not."""
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -54,6 +54,8 @@ class LastLayerLaplace(Posthoc):
     >>> LastLayerLaplace(prior_variance=1.0).fit(train=train).variance(torch.ones(1, 1))
     tensor([[0.8333, 0.8333]], dtype=torch.float64)
     """
+
+    head: ClassVar[str] = "linear"
 
     prior_variance: float | None = None
     grid: tuple[float, ...] = _GRID

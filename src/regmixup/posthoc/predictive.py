@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -86,6 +87,8 @@ def _check_variance(logits: Tensor, variance: Tensor) -> None:
 class MeanField(Posthoc):
     """Logits shrunk by their variance: logits / sqrt(1 + factor * variance). There is nothing to fit."""
 
+    head: ClassVar[str] = "gp"
+
     factor: float = math.pi / 8
 
     def __post_init__(self) -> None:
@@ -111,6 +114,8 @@ class MonteCarlo(Posthoc):
 
     Every call starts from `seed`, so equal predictions give equal probabilities, and temperatures share their noise.
     """
+
+    head: ClassVar[str] = "gp"
 
     samples: int = 10
     seed: int = 0

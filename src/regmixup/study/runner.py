@@ -15,7 +15,7 @@ from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
 from regmixup.study.cached_rows import cached_rows
 from regmixup.study.plan import Study
-from regmixup.training.config import choose_device, resolve
+from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
 from regmixup.training.run import Run
 from regmixup.types import Row
@@ -44,6 +44,8 @@ def run_study(
     progress: Progress | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it."""
+    for method, config in study.runs():
+        _check_posthoc(method, config, _posthoc(study, method))
     folder = study_folder(study, runs)
     device = choose_device(device)
     with owning(folder):
@@ -67,12 +69,26 @@ def run_study(
     return folder
 
 
+def _posthoc(study: Study, method: str) -> posthoc.Posthoc | None:
+    """What a method does to predictions before they are scored."""
+    spec = methods.get(method).at(study.recipe).posthoc
+    return posthoc.build(spec.name, **spec.fields) if spec is not None else None
+
+
+def _check_posthoc(method: str, config: TrainConfig, chosen: posthoc.Posthoc | None) -> None:
+    """Refuse what could not be evaluated, before it is trained."""
+    if chosen is not None and (config.head_name != chosen.head or config.members > 1):
+        raise ValueError(
+            f"{method} needs one model with the {chosen.head} head, for {type(chosen).__name__}, "
+            f"got head {config.head_name!r} and members {config.members}"
+        )
+
+
 def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, device: torch.device) -> list[Row]:
     """Predict what is not predicted yet, and keep the rows of this method beside the run: others may share it."""
     sets = study.evaluate
     names = sets.datasets()
-    spec = methods.get(method).at(study.recipe).posthoc
-    chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
+    chosen = _posthoc(study, method)
     features = True if chosen is not None and chosen.needs_features else None
     found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
     fitted_on = [run.config.train_set] if chosen is not None and chosen.needs_train else []
