@@ -11,6 +11,7 @@ import torch
 from regmixup import methods, posthoc
 from regmixup.config import encode
 from regmixup.evaluation.evaluate import evaluate
+from regmixup.evaluation.shift import relative_rows
 from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
 from regmixup.study.cached_rows import cached_rows
@@ -19,6 +20,9 @@ from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
 from regmixup.training.run import Run
 from regmixup.types import Row
+
+REFERENCE = "dnn"
+"""The method that errors under shift are relative to, where a study has it."""
 
 
 class Progress(Protocol):
@@ -65,7 +69,7 @@ def run_study(
             entries.append({"method": method, "seed": config.seed, "folder": run.folder.name})
             # After every run, so that a study that stops half-way has a table of what is done.
             write_json(folder / "study.json", {**encode(study), "runs": entries})
-            write_rows(folder / "rows.csv", rows)
+            write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
     return folder
 
 
