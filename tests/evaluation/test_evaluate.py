@@ -308,3 +308,10 @@ def test_selective_prediction_is_measured_for_every_score(rows):
     correct = TEST.logits.argmax(dim=1) == TEST.labels
     for name, score in SCORES.items():
         assert value(rows, dataset="toy/test", score=name, metric="aurc") == aurc(score(TEST.logits), correct)
+
+
+def test_predictions_of_two_runs_are_not_one_model():
+    test, other = (replace(p, info={"run": run}) for p, run in ((TEST, "a" * 64), (OOD[0], "b" * 64)))
+    with pytest.raises(ValueError, match=r"near/test and toy/test must be predicted by one model, got .* a+ and b+"):
+        evaluate(test, ood=[other])
+    assert evaluate(test, ood=[OOD[0]], bootstrap=None)  # one that says nothing may come from anywhere

@@ -93,6 +93,7 @@ def test_laplace_is_fitted_and_evaluated_from_stored_predictions():
     fitted = LastLayerLaplace(prior_variance=1.0, samples=10).fit(train=train)
     rows = evaluate(test, validation=validation, posthoc=fitted)
     check_classification(rows, test, fitted(test).probs, posthoc="none")
+    assert value(rows, metric="prior_variance") == 1.0
     temperature = value(rows, metric="temperature")
     check_classification(rows, test, fitted(test, temperature).probs, posthoc="temperature")
 

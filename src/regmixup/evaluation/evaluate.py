@@ -75,6 +75,9 @@ def evaluate(
     rows, _ = measure.classification(subject, named, tuple(CLASSIFICATION))
     if scaling is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=scaling.temperature))
+    prior_variance = getattr(posthoc, "prior_variance", None)
+    if prior_variance is not None:
+        rows.append(replace(named, metric="prior_variance", value=prior_variance))
     if test.features is not None:
         value = fisher_criterion(test.features, test.labels)
         rows.append(replace(named, metric="fisher_criterion", value=value, n=len(test)))
@@ -95,6 +98,12 @@ def _check_sets(
         if repeated:
             raise ValueError(f"each dataset must be given once, got {', '.join(sorted(repeated))} more than once")
     for other in (p for p in (validation, *shift, *ood) if p is not None):
+        runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
+        if len(runs) > 1:
+            raise ValueError(
+                f"{other.dataset} and {test.dataset} must be predicted by one model, got those of runs "
+                f"{' and '.join(sorted(run[:12] for run in runs))}"
+            )
         if other.logits.shape[1] != test.logits.shape[1]:
             raise ValueError(
                 f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "

@@ -28,8 +28,9 @@ class GPHead(Head):
         its inverse is the length scale of the kernel.
     ridge: s.
     covariance: "final" sums P over one clean, unaugmented pass after training, for the final weights. "epoch" sums
-        over the steps of the last epoch, as released; "momentum" averages over steps, P <- m P + (1 - m) phi^T phi / N.
-        The last two cost a second forward pass per step, so that mixed images never enter P.
+        over the steps of the last epoch, while the weights still move, as released (but in evaluation mode);
+        "momentum" averages over steps, P <- m P + (1 - m) phi^T phi / N. These two cost a second forward pass per
+        step, so that mixed images never enter P.
     momentum: m.
 
     >>> head = GPHead(num_features=64).build(feature_dim=16, num_classes=3)
