@@ -18,7 +18,10 @@ MAKERS = {
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_convolutions_start_normal_with_the_variance_of_their_fan(kind):
-    """std = sqrt(2 / (k * k * channels)), of outputs, or of inputs for SNGP; the sample std of n normal values is within 5 / sqrt(2 n) of it."""
+    """std = sqrt(2 / (k * k * channels)), of outputs, or of inputs for SNGP.
+
+    The sample std of n normal values is within 5 / sqrt(2 n) of it.
+    """
     torch.manual_seed(0)
     backbone, _ = MAKERS[kind]()
     convolutions = [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
