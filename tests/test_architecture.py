@@ -25,6 +25,7 @@ ALLOWED = {
     "data": {"", "config", "mixing", "names", "storage", "types"},
     "posthoc": {"config", "names", "threads", "types"},
     "evaluation": {"config", "names", "posthoc", "threads", "types"},
+    "any_model": {"evaluation", "names", "predictions", "types"},
     "methods": {"names"},
     "recipes": {"config", "names"},
     "progress": set(),

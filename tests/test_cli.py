@@ -12,6 +12,8 @@ from regmixup import data
 from regmixup.cli import VERBS, main
 from regmixup.cli.verbs import list as list_verb
 from regmixup.cli.verbs.data import ACTIONS
+from regmixup.evaluation.named_metrics import CLASSIFICATION
+from regmixup.evaluation.scores import SCORES
 from regmixup.storage import read_rows
 from tests.data.official import write_cifar
 from tests.study.mini import MINI, write_mini
@@ -142,6 +144,19 @@ def test_train_then_predict_then_evaluate(trained, capsys, tmp_path):
     assert {row.posthoc for row in rows} == {"none", "temperature"}
 
 
+def test_a_laplace_approximation_is_evaluated_from_stored_files_on_shifted_sets_too(trained, capsys, tmp_path):
+    names = ("digits/train", "digits/val", "digits/test", "digits-c/contrast/5")
+    files = {name: trained / "predictions" / f"{name.replace('/', '__')}.safetensors" for name in names}
+    words = ("--predictions", files["digits/test"], "--shift", files["digits-c/contrast/5"], "--method", "kfac-llla")
+    fitting = ("--recipe", "cifar10-wrn28-10", "--train", files["digits/train"])
+    assert run("predict", trained, *names, "--device", "cpu") == 0
+    assert run("evaluate", *words, *fitting) == 2
+    assert "needs features, which the predictions for 'digits-c/contrast/5' do not hold" in capsys.readouterr().err
+    assert run("predict", trained, *names, "--features", "--device", "cpu") == 0
+    assert run("evaluate", *words, *fitting, "--out", tmp_path / "rows.csv") == 0
+    assert any(row.corruption == "contrast" for row in read_rows(tmp_path / "rows.csv"))
+
+
 def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     mine, other = logits_file(tmp_path / "mine.npz"), tmp_path / "other.npy"
     np.save(other, np.zeros((30, 4)))
@@ -158,9 +173,8 @@ def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
     """One line per row; square brackets in a name are no markup."""
     assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if LONG in line]
-    assert [line[:3] for line in lines] == [
-        [LONG, "none", m] for m in ("accuracy", "nll", "brier", "ece", "adaptive_ece")
-    ]
+    expected = [[LONG, "none", metric] for metric in CLASSIFICATION] + [[LONG, score, "aurc"] for score in SCORES]
+    assert [line[:3] for line in lines] == expected
 
 
 def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
@@ -169,7 +183,9 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
-    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * 5
+    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
+        len(CLASSIFICATION) + len(SCORES)
+    )
     assert "…" not in text
 
 
@@ -189,6 +205,15 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     (tmp_path / "runs" / "study-mini" / "report.html").unlink()
     assert run("report", tmp_path / "runs" / "study-mini") == 0
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
+
+
+def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
+    text = MINI.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")
+    words = ("study", write_mini(tmp_path, text), "--runs", tmp_path / "runs", "--device", "cpu")
+    assert run(*words) == 0
+    capsys.readouterr()
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.startswith("done")
 
 
 def test_data_lists_and_shows(capsys, tmp_path):
@@ -229,6 +254,8 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["train", "--alpha", "-1"], "alpha must be a finite number > 0, got -1"),
         (["train", "--eta", "-0.5"], "eta must be a finite number >= 0, got -0.5"),
         (["train", "--network", "smal"], "did you mean 'small'"),
+        (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
+        (["train", "--members", "-1"], "members must be an integer >= 1, got -1"),
         (["train", "--epochs", "many"], "epochs"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),

@@ -93,6 +93,8 @@ def test_the_papers_selected_values():
     for recipe in (*cifar10, *cifar100, "imagenet-resnet50"):
         mixed, plain = configure(recipe, "regmixup").objective, configure(recipe, "mixup").objective
         assert (mixed.alpha, mixed.eta) == (20.0 if recipe in cifar10 else 10.0, 1.0)
+        for estimate in ("half-regmixup", "bimodal", "regmixup+sngp"):
+            assert configure(recipe, estimate).objective.alpha == mixed.alpha
         assert plain.alpha == (0.1 if recipe == "imagenet-resnet50" else 0.3)
         assert configure(recipe, "dnn-sn").constraint.c == 0.5
         assert configure(recipe, "dnn-srn").constraint.ratio == 0.3
@@ -110,6 +112,7 @@ def test_methods_with_a_recipe_of_their_own_bring_it():
     duq, duq100 = configure("cifar10-wrn28-10", "duq"), configure("cifar100-wrn28-10", "duq")
     assert (duq.lr, duq.epochs, duq.milestones, duq.dropout) == (0.05, 200, (60, 120, 160), 0.3)
     assert (duq.nesterov, duq100.head.initial_count) == (False, 1.28)
+    assert configure("cifar100-resnet50", "duq").head == duq100.head
     assert (duq.objective, duq.head) == (DUQ(penalty=0.5), RBFHead(length_scale=0.1, momentum=0.999, initial_count=13))
     augmix = configure("cifar10-wrn28-10", "augmix")
     assert (augmix.epochs, augmix.schedule, augmix.mean, augmix.dropout) == (100, "cosine", (0.5,) * 3, 0.0)
@@ -121,6 +124,11 @@ def test_what_the_caller_says_wins_over_the_method():
     assert (config.lr, config.network) == (0.5, "small")
     assert config.constraint is None
     assert config.head == configure().head
+
+
+def test_naming_a_methods_own_parts_changes_nothing():
+    assert configure("digits", "sngp", head="gp", constraint="spectral_norm") == configure("digits", "sngp")
+    assert configure("digits", "sngp", head=GPHead()).head == GPHead() != configure("digits", "sngp").head
 
 
 def test_any_combination_is_one_line():
@@ -138,6 +146,7 @@ def test_any_combination_is_one_line():
         ({"head": 3}, "head must be a name .* or a Head, got 3"),
         ({"constraint": "spectral"}, "unknown constraint 'spectral': did you mean 'spectral_norm'"),
         ({"members": 0}, "members must be an integer >= 1, got 0"),
+        ({"objective": DUQ()}, r"head must be 'rbf' for DUQ\(.*\), got 'linear'"),
     ],
 )
 def test_wrong_parts_are_explained(changes, message):

@@ -15,9 +15,9 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from regmixup import data, methods, networks, posthoc, recipes
+    from regmixup.any_model import evaluate
     from regmixup.deployment.predictor import Predictor
     from regmixup.evaluation import metrics, scores
-    from regmixup.evaluation.evaluate import evaluate
     from regmixup.mixing import Draw
     from regmixup.objectives import Objective
     from regmixup.objectives.alternate import Alternate
@@ -62,7 +62,7 @@ _HOMES = {
     "Run": "training.run",
     "TrainConfig": "training.config",
     "configure": "training.config",
-    "evaluate": "evaluation.evaluate",
+    "evaluate": "any_model",
     "train": "training.loop",
 }
 _MODULES = {

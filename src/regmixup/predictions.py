@@ -11,7 +11,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -47,7 +47,6 @@ class HasVariance(Protocol):
         ...
 
 
-@torch.no_grad()
 def predict(
     model: nn.Module,
     images: Tensor,
@@ -58,15 +57,35 @@ def predict(
     features: bool = True,
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
-    """What `model` says about images (N, C, H, W), in evaluation mode, without augmentation, in float32.
+    """What `model` says about images (N, C, H, W) with labels (N,); the rest as in `predict_batches`."""
+    if len(images) == 0 or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"images and labels must be (N, C, H, W) and (N,), N >= 1, got {tuple(images.shape)}, {tuple(labels.shape)}"
+        )
+    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
+    return predict_batches(model, batches, dataset=dataset, features=features, info=info)
 
+
+@torch.no_grad()
+def predict_batches(
+    model: nn.Module,
+    batches: Iterable[Sequence[Tensor]],
+    *,
+    dataset: str = "",
+    features: bool = True,
+    info: Mapping[str, str] | None = None,
+) -> Predictions:
+    """What `model` says about batches (x, y), in evaluation mode, without augmentation, in float32.
+
+    batches: any iterable of pairs, such as a DataLoader; x: (N, C, H, W) uint8 or floating point, y: (N,).
     features: whether to keep what reaches the head, where the model has `features` and `head`; the head's weight and
     bias are kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
     """
-    device = next(model.parameters()).device
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     modes = {module: module.training for module in model.modules()}
     model.eval()
     logits: list[Tensor] = []
+    labels: list[Tensor] = []
     kept: list[Tensor] = []
     variances: list[Tensor] = []
 
@@ -80,20 +99,22 @@ def predict(
     # What reaches the head, whatever `forward` does before it; one pass gives all.
     hook = model.head.register_forward_pre_hook(look) if isinstance(model, HasFeatures) else None
     try:
-        for x in images.split(batch_size):
-            x = to_float(x.to(device, non_blocking=True))
-            logits.append(model(x).float())
+        for x, y, *_ in batches:
+            logits.append(model(to_float(x.to(device, non_blocking=True))).float())
+            labels.append(y.cpu())
     finally:
         if hook is not None:
             hook.remove()
         for module, training in modes.items():
             module.training = training
+    if not logits:
+        raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
     head = getattr(model, "head", None)
     linear = head if kept and isinstance(head, nn.Linear) else None
     every = torch.cat(logits).cpu()
     return Predictions(
         logits=every,
-        labels=labels,
+        labels=torch.cat(labels),
         features=torch.cat(kept) if kept else None,
         logit_variance=torch.cat(variances).expand_as(every).contiguous() if variances else None,
         head_weight=linear.weight.detach().float().cpu().clone() if linear is not None else None,

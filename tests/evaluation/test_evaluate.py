@@ -5,14 +5,25 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regmixup.evaluation.bootstrap import Bootstrap
 from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll
+from regmixup.evaluation.calibration_variants import classwise_ece, debiased_ece, mce
 from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
 from regmixup.evaluation.evaluate import evaluate
+from regmixup.evaluation.fisher import fisher_criterion
 from regmixup.evaluation.scores import SCORES
+from regmixup.evaluation.selective import aurc
 from regmixup.types import Predictions, Row
 
 CLASSIFICATION = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
-DETECTION = {"auroc": auroc, "aupr": aupr, "fpr_at_tpr": fpr_at_tpr}
+ON_TEST_ALONE = {"classwise_ece": classwise_ece, "mce": mce, "debiased_ece": debiased_ece}
+DETECTION = {
+    "auroc": auroc,
+    "aupr": aupr,
+    "aupr_id": lambda a, b: aupr(a, b, positive="id"),
+    "fpr_at_tpr": fpr_at_tpr,
+    "fpr_at_tpr_ood": lambda a, b: fpr_at_tpr(a, b, convention="detect_ood"),
+}
 CLASSES = 4
 
 
@@ -49,7 +60,7 @@ def value(rows, **wanted):
 
 def test_test_metrics_are_those_of_the_softmax(rows):
     probs = TEST.logits.double().softmax(dim=1)
-    for name, metric in CLASSIFICATION.items():
+    for name, metric in (CLASSIFICATION | ON_TEST_ALONE).items():
         assert value(rows, dataset="toy/test", posthoc="none", metric=name) == metric(probs, TEST.labels)
 
 
@@ -153,9 +164,10 @@ def test_every_score_and_metric_is_present_for_every_ood_set(rows, ood, score, m
 
 def test_there_are_no_other_rows(rows):
     classification = 2 * len(CLASSIFICATION)
+    test = 2 * len(CLASSIFICATION | ON_TEST_ALONE) + 1 + len(SCORES)  # with the temperature, and AURC for every score
     shift = classification * (len(SHIFT) + 1)
     detection = len(OOD) * len(SCORES) * len(DETECTION)
-    assert len(rows) == classification + 1 + shift + detection
+    assert len(rows) == test + shift + detection
     assert {row.posthoc for row in rows if row.score} == {"none"}
 
 
@@ -209,3 +221,97 @@ def test_predictions_are_not_changed():
     evaluate(TEST, validation=VALIDATION, ood=OOD)
     for left, right in zip(before, (TEST, VALIDATION, OOD[0]), strict=True):
         assert torch.equal(left, right.logits)
+
+
+# ---------------------------------------------------------------------------------------------------- intervals
+
+
+def row_of(rows, **wanted):
+    (found,) = [row for row in rows if all(getattr(row, name) == v for name, v in wanted.items())]
+    return found
+
+
+def test_every_measured_row_has_an_interval_but_those_that_are_not_resampled(rows):
+    without = {row.metric for row in rows if row.low is None}
+    assert without == {"temperature", "aurc"}
+    assert all(row.low <= row.high for row in rows if row.low is not None)
+
+
+def test_the_intervals_are_percentiles_over_resampled_test_images(rows):
+    probs, bootstrap = TEST.logits.double().softmax(dim=1), Bootstrap()
+    counts = bootstrap.counts(len(TEST)).values
+    values = torch.tensor(
+        [accuracy(probs.repeat_interleave(c, 0), TEST.labels.repeat_interleave(c)) for c in counts.long()],
+        dtype=torch.float64,
+    )
+    expected = bootstrap.interval(values)
+    found = row_of(rows, dataset="toy/test", posthoc="none", metric="accuracy")
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_shifted_versions_are_resampled_together(rows):
+    """The mean over subsets of the same images has the interval of the mean, not the mean of the intervals."""
+    same = [replace(TEST, dataset=f"toy-c/copy/{severity}") for severity in (1, 2, 3)]
+    again = evaluate(TEST, shift=same)
+    single = row_of(again, dataset="toy/test", metric="ece")
+    mean = row_of(again, dataset="toy-c", corruption="mean", metric="ece")
+    assert (mean.low, mean.high) == pytest.approx((single.low, single.high), abs=1e-12)
+
+
+def test_intervals_can_be_left_out_and_change_no_value(rows):
+    bare = evaluate(TEST, validation=VALIDATION, shift=SHIFT, ood=OOD, bootstrap=None)
+    assert all(row.low is None and row.high is None for row in bare)
+    assert [row.value for row in bare] == [row.value for row in rows]
+
+
+# ----------------------------------------------------------------------------------------------------- held out
+
+
+@pytest.mark.parametrize(
+    "validation",
+    [
+        TEST,
+        replace(TEST, dataset="copy"),
+        replace(VALIDATION, dataset="toy/test"),
+        replace(VALIDATION, dataset="cifar10/test"),
+        replace(VALIDATION, dataset="toy-c/blur/1"),
+        replace(VALIDATION, dataset="imagenet/val-test"),
+        replace(VALIDATION, dataset="far/test"),
+    ],
+    ids=["test", "its copy", "its name", "a test set", "a shifted set", "a part for testing", "an OOD set"],
+)
+def test_nothing_is_fitted_on_what_is_reported(validation):
+    with pytest.raises(ValueError, match="is no validation set: nothing may be fitted on it"):
+        evaluate(TEST, validation=validation, shift=SHIFT, ood=OOD)
+
+
+def test_whoever_says_so_in_words_may_fit_on_the_test_set():
+    rows = evaluate(TEST, validation=TEST, fit_on="a test set, knowingly", bootstrap=None)
+    assert value(rows, metric="temperature") > 1
+    with pytest.raises(ValueError, match="unknown fit_on 'test'"):
+        evaluate(TEST, validation=VALIDATION, fit_on="test")
+
+
+def test_a_set_of_the_same_data_is_known_by_its_fingerprint():
+    test, validation = (replace(p, info={"data": "abc"}) for p in (TEST, VALIDATION))
+    with pytest.raises(ValueError, match="toy/val is no validation set"):
+        evaluate(test, validation=validation)
+
+
+def test_features_bring_the_fisher_criterion():
+    features = torch.randn(len(TEST), 3, generator=torch.Generator().manual_seed(0))
+    rows = evaluate(replace(TEST, features=features), bootstrap=None)
+    assert value(rows, metric="fisher_criterion") == fisher_criterion(features, TEST.labels)
+
+
+def test_selective_prediction_is_measured_for_every_score(rows):
+    correct = TEST.logits.argmax(dim=1) == TEST.labels
+    for name, score in SCORES.items():
+        assert value(rows, dataset="toy/test", score=name, metric="aurc") == aurc(score(TEST.logits), correct)
+
+
+def test_predictions_of_two_runs_are_not_one_model():
+    test, other = (replace(p, info={"run": run}) for p, run in ((TEST, "a" * 64), (OOD[0], "b" * 64)))
+    with pytest.raises(ValueError, match=r"near/test and toy/test must be predicted by one model, got .* a+ and b+"):
+        evaluate(test, ood=[other])
+    assert evaluate(test, ood=[OOD[0]], bootstrap=None)  # one that says nothing may come from anywhere

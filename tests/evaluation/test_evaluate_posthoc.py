@@ -7,11 +7,11 @@ import torch
 
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.detection import auroc
-from regmixup.evaluation.evaluate import CLASSIFICATION, evaluate
+from regmixup.evaluation.evaluate import evaluate
 from regmixup.evaluation.scores import SCORES
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling, ensemble, probabilities
 from regmixup.types import Predictions
-from tests.evaluation.test_evaluate import OOD, SHIFT, TEST, VALIDATION, value
+from tests.evaluation.test_evaluate import CLASSIFICATION, OOD, SHIFT, TEST, VALIDATION, value
 from tests.posthoc.made_up import linear_head
 
 
@@ -93,6 +93,7 @@ def test_laplace_is_fitted_and_evaluated_from_stored_predictions():
     fitted = LastLayerLaplace(prior_variance=1.0, samples=10).fit(train=train)
     rows = evaluate(test, validation=validation, posthoc=fitted)
     check_classification(rows, test, fitted(test).probs, posthoc="none")
+    assert value(rows, metric="prior_variance") == 1.0
     temperature = value(rows, metric="temperature")
     check_classification(rows, test, fitted(test, temperature).probs, posthoc="temperature")
 

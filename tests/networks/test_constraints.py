@@ -358,3 +358,9 @@ def test_iterations_and_warmup_must_be_positive_integers(constraint, field, valu
 def test_an_unknown_constraint_is_corrected():
     with pytest.raises(ValueError, match=r"^unknown constraint 'spectral': did you mean 'spectral_norm'\? Available: "):
         build("small", num_classes=10, constraint="spectral")
+
+
+@pytest.mark.parametrize("constraint", [SpectralNorm(), SpectralNorm(norm="convolution"), StableRank()])
+def test_a_network_without_convolutions_cannot_be_constrained(constraint):
+    with pytest.raises(ValueError, match="constraint must be None for a network without convolutions"):
+        constraint.apply(nn.Sequential(nn.Flatten(), nn.Linear(4, 2)), torch.zeros(1, 1, 2, 2))

@@ -127,14 +127,14 @@ def test_autocast_gives_nearly_the_float32_loss_in_float32(objective):
 
 @each_objective
 def test_parts_are_detached_scalars_that_make_up_the_loss(objective):
-    """The loss is the sum of the parts with the weights the fields give them; "mean" divides it by 1 + eta."""
+    """The loss is the sum of the parts with the weights the fields give them, or 1; "mean" divides it by 1 + eta."""
     for draw in draws_of(objective):
         out = objective(net_for(objective), *batch(), draw=draw)
         chosen = (objective.first, objective.second)[draw.branch] if isinstance(objective, Alternate) else objective
         vicinal = getattr(chosen, "eta", 1)
         weights = {"clean": 1, "mixed": vicinal, "noisy": vicinal}
         weights |= {"jsd": getattr(chosen, "jsd_weight", None), "penalty": getattr(chosen, "penalty", None)}
-        total = sum(weights[name] * part.item() for name, part in out.parts.items())
+        total = sum(weights.get(name, 1) * part.item() for name, part in out.parts.items())
         share = 1 + chosen.eta if getattr(chosen, "scale", "sum") == "mean" else 1
         assert out.loss.item() == pytest.approx(total / share, rel=1e-5)
         assert not any(part.requires_grad for part in out.parts.values())

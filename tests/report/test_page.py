@@ -7,9 +7,12 @@ from html.parser import HTMLParser
 import pytest
 from rich.console import Console
 
+from regmixup.config import encode
+from regmixup.methods import METHODS
 from regmixup.report.build import main_table, report
 from regmixup.report.page import render
 from regmixup.report.results import Results
+from regmixup.training.config import configure
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +70,41 @@ def test_the_numbers_in_the_page_are_the_means_of_the_rows(results):
     ]
     assert len(values) == 2
     assert f"{100 * sum(values) / 2:.2f}" in render(results)
+
+
+def test_the_page_says_what_the_methods_share_and_what_each_has_of_its_own(results):
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render(results)))
+    assert "epochs 5, batch_size 64" in facts["recipe"]
+    assert "head LinearHead, members 1" in facts["recipe"]
+    assert "objective" not in facts["recipe"]
+    assert facts["dnn"] == "objective ERM, posthoc none"
+    assert facts["regmixup"].startswith("objective RegMixup (alpha 20.0, ")
+
+
+def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study, monkeypatch):
+    """The second method's runs stand in for those of SNGP, with SNGP's configuration."""
+    results = Results.open(finished_study.folder)
+    read = Results.run_json
+
+    def run_json(self, method, name):
+        found = read(self, method, name)
+        return [encode(configure("digits", "sngp"))] if (method, name) == ("regmixup", "config.json") else found
+
+    monkeypatch.setattr(Results, "run_json", run_json)
+    monkeypatch.setitem(METHODS, "regmixup", METHODS["sngp"])
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render(results)))
+    assert not re.search(r"\blr |head |constraint ", facts["recipe"])
+    assert "lr 0.1, " in facts["dnn"]
+    assert "constraint none, head LinearHead" in facts["dnn"]
+    assert "lr 0.01, " in facts["regmixup"]
+    assert "head GPHead (num_features 1024, kernel_std 0.15, " in facts["regmixup"]
+    assert facts["regmixup"].endswith("posthoc monte_carlo (samples 10)")
+
+
+def test_only_methods_that_mix_images_have_a_density_of_lambda(results, monkeypatch):
+    assert results.alphas() == {"regmixup": 20.0}
+    monkeypatch.setattr(Results, "run_json", lambda *_: [encode(configure("digits", "augmix"))])
+    assert results.alphas() == {}
 
 
 def test_rendering_twice_gives_the_same_page(results):

@@ -3,6 +3,7 @@
 import pytest
 
 from regmixup.evaluation import metrics
+from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
 from regmixup.report.results import Results
@@ -21,9 +22,10 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert {r.study for r in rows} == {"mini"}
     one = [r for r in rows if r.method == "dnn" and r.seed == 0]
     assert len({(r.dataset, r.corruption, r.severity, r.posthoc, r.score, r.metric) for r in one}) == len(one)
-    assert {"accuracy", "ece", "adaptive_ece", "nll", "brier", "auroc", "aupr", "fpr_at_tpr", "temperature"} == {
-        r.metric for r in one
-    }
+    own = {"temperature", "aurc", "fisher_criterion", "mce_relative_to_dnn"}
+    assert [r.value for r in one if r.metric == "mce_relative_to_dnn"] == [1.0, 1.0]  # of itself, without and with T
+    assert {r.metric for r in one} == {*CLASSIFICATION, *DETECTION, *own}
+    assert all(r.low <= r.high for r in one if r.metric not in own)
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
 
 
@@ -89,3 +91,20 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
     assert ece["sngp", "digits/test", None] == pytest.approx(metrics.ece(sampled.probs, sampled.labels), abs=1e-12)
     for place in (("digits/test", None), ("digits-c", 3), ("digits-c", 5)):
         assert ece["dnn", *place] != ece["kfac-llla", *place]
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("kfac-llla", 'head = "gp"', "kfac-llla needs one model with the linear head.*got head 'gp' and members 1"),
+        ("kfac-llla", "members = 2", "kfac-llla needs one model with the linear head.*got head 'linear' and members 2"),
+        ("sngp", 'head = "linear"', "sngp needs one model with the gp head, for MonteCarlo, got head 'linear'"),
+        ("sngp", "members = 2", "sngp needs one model with the gp head.*members 2"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_refused_before_anything_is_trained(tmp_path, method, change, message):
+    text = MINI.replace('"regmixup"]', f'"{method}"]').replace("epochs = 5", f"epochs = 1\n{change}")
+    study = load_study(str(write_mini(tmp_path, text)))
+    with pytest.raises(ValueError, match=message):
+        run_study(study, tmp_path / "runs", device="cpu")
+    assert not (tmp_path / "runs").exists()

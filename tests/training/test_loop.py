@@ -229,6 +229,13 @@ def test_a_part_that_only_some_steps_have_is_averaged_over_those(tmp_path):
     assert sometimes == pytest.approx(always, rel=0.1)
 
 
+def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
+    """Under Alternate a short epoch can miss one branch in some members and not in others."""
+    branches = [{"loss": 1.0}, {"loss": 2.0, "clean": 0.5}, {"loss": 6.0, "clean": 1.0}]
+    records = [{"epoch": 2, **values} for values in branches]
+    assert loop._mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
+
+
 def test_an_objective_of_ones_own_trains(tmp_path):
     from dataclasses import dataclass
 

@@ -1,22 +1,32 @@
-"""Predictions -> rows: every metric of one model, from what it said."""
+"""Predictions -> rows: every metric of one model, from what it said, with intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from torch import Tensor
 
-from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, nll
+from regmixup.evaluation.bootstrap import Bootstrap, Counts
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
-from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
+from regmixup.evaluation.fisher import fisher_criterion
+from regmixup.evaluation.named_metrics import (
+    CLASSIFICATION,
+    DETECTION,
+    resample_classification,
+    resample_detection,
+)
 from regmixup.evaluation.scores import score_all
+from regmixup.evaluation.selective import aurc
 from regmixup.posthoc import FittedPosthoc, FittedTemperature, TemperatureScaling, as_given, probabilities
+from regmixup.posthoc.held_out import FitOn, check_held_out
 from regmixup.types import Predictions, Row
 
-CLASSIFICATION = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
-DETECTION = {"auroc": auroc, "aupr": aupr, "fpr_at_tpr": fpr_at_tpr}
 MEAN = "mean"
+# What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
+ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+_MOST_CLASSES = 100  # beyond these, resampling a calibration error per class costs more than all the rest
 
 
 def evaluate(
@@ -27,6 +37,8 @@ def evaluate(
     ood: Sequence[Predictions] = (),
     posthoc: FittedPosthoc | None = None,
     class_subset: bool = True,
+    bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
+    fit_on: FitOn = "validation",
     row: Row | None = None,
 ) -> list[Row]:
     """Rows for one model.
@@ -38,47 +50,65 @@ def evaluate(
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
     class_subset: for sets that cover some of the classes (ImageNet-A, -R, -O), compare only the logits of these, and
     for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
+    bootstrap: how `low` and `high` of each row are found; None leaves them out. Shifted versions of the test images
+    are resampled together with them.
+    fit_on: a validation set that is one of the test, shifted or OOD sets is refused unless this says "a test set,
+    knowingly".
     row: a template whose study, run, method, ... every row carries.
     """
-    row = row if row is not None else Row()
-    for group in (shift, ood):
-        repeated = {p.dataset for p in group if sum(q.dataset == p.dataset for q in group) > 1}
-        if repeated:
-            raise ValueError(f"each dataset must be given once, got {', '.join(sorted(repeated))} more than once")
-    for other in (p for p in (validation, *shift, *ood) if p is not None):
-        if other.logits.shape[1] != test.logits.shape[1]:
-            raise ValueError(
-                f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
-                "they cannot come from one model"
-            )
+    _check_sets(test, validation, shift, ood)
+    if validation is not None:
+        check_held_out(validation, [test, *shift, *ood], fit_on=fit_on)
     posthoc = posthoc if posthoc is not None else as_given
     scaling = _fit_temperature(posthoc, validation) if validation is not None else None
+    measure = _Measure(bootstrap, row if row is not None else Row())
 
     def versions(predictions: Predictions) -> dict[str, Predictions]:
         """Without and with temperature."""
         found = {"none": posthoc(predictions)}
         if scaling is not None:
             found["temperature"] = posthoc(predictions, scaling.temperature)
-        return found
-
-    def narrowed(found: dict[str, Predictions]) -> dict[str, Predictions]:
         return {name: restrict_predictions(p) for name, p in found.items()} if class_subset else found
 
-    known = versions(test)
-    subject = narrowed(known)
-    named = replace(row, dataset=_named(subject["none"]))
-    rows = _classification(subject, named)
+    subject = versions(test)
+    named = replace(measure.row, dataset=_named(subject["none"]))
+    rows, _ = measure.classification(subject, named, tuple(CLASSIFICATION))
     if scaling is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=scaling.temperature))
-    rows += _shift((narrowed(versions(p)) for p in shift), row)
-    id_scores = score_all(known["none"])
+    prior_variance = getattr(posthoc, "prior_variance", None)
+    if prior_variance is not None:
+        rows.append(replace(named, metric="prior_variance", value=prior_variance))
+    if test.features is not None:
+        value = fisher_criterion(test.features, test.labels)
+        rows.append(replace(named, metric="fisher_criterion", value=value, n=len(test)))
+    rows += measure.selective(subject["none"], named)
+    rows += measure.shift(map(versions, shift))
+    known = posthoc(test)
     for other in map(posthoc, ood):
-        if class_subset and "class_subset" in other.info:
-            id_part, ood_part = restrict_pair(known["none"], other)
-            rows += _detection(score_all(id_part), ood_part, row)
-        else:
-            rows += _detection(id_scores, other, row)
+        pair = restrict_pair(known, other) if class_subset and "class_subset" in other.info else (known, other)
+        rows += measure.detection(*pair)
     return rows
+
+
+def _check_sets(
+    test: Predictions, validation: Predictions | None, shift: Sequence[Predictions], ood: Sequence[Predictions]
+) -> None:
+    for group in (shift, ood):
+        repeated = {p.dataset for p in group if sum(q.dataset == p.dataset for q in group) > 1}
+        if repeated:
+            raise ValueError(f"each dataset must be given once, got {', '.join(sorted(repeated))} more than once")
+    for other in (p for p in (validation, *shift, *ood) if p is not None):
+        runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
+        if len(runs) > 1:
+            raise ValueError(
+                f"{other.dataset} and {test.dataset} must be predicted by one model, got those of runs "
+                f"{' and '.join(sorted(run[:12] for run in runs))}"
+            )
+        if other.logits.shape[1] != test.logits.shape[1]:
+            raise ValueError(
+                f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
+                "they cannot come from one model"
+            )
 
 
 def _fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> FittedTemperature:
@@ -89,39 +119,102 @@ def _fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> FittedT
     return TemperatureScaling().fit_predictive(lambda t: probabilities(posthoc(validation, t)), validation.labels)
 
 
-def _classification(versions: dict[str, Predictions], row: Row) -> list[Row]:
-    """All classification metrics of one dataset, without and with temperature."""
-    rows = []
-    for posthoc, predictions in versions.items():
-        probs = probabilities(predictions)
-        for name, metric in CLASSIFICATION.items():
-            value = metric(probs, predictions.labels)
-            rows.append(replace(row, posthoc=posthoc, metric=name, value=value, n=len(predictions)))
-    return rows
+Resampled = dict[tuple[str, str], Tensor]
 
 
-def _shift(shift: Iterable[dict[str, Predictions]], row: Row) -> list[Row]:
-    """Rows per (corruption, severity), and the mean over the subsets: for ECE that is not the same as pooling."""
-    rows: list[Row] = []
-    for versions in shift:
-        subset = versions["none"]
-        family, corruption, severity = _shift_name(subset.dataset)
-        template = replace(row, dataset=_named(subset, family), corruption=corruption, severity=severity)
-        rows += _classification(versions, template)
-    groups: dict[tuple[str, str, str], list[Row]] = {}
-    for r in rows:
-        groups.setdefault((r.dataset, r.posthoc, r.metric), []).append(r)
-    means = [
-        replace(
-            group[0],
-            corruption=MEAN,
-            severity=None,
-            value=sum(r.value for r in group) / len(group),
-            n=sum(r.n or 0 for r in group),
-        )
-        for group in groups.values()
-    ]
-    return rows + means
+@lru_cache(maxsize=4)
+def _counts(bootstrap: Bootstrap, total: int, stream: str) -> Counts:
+    return bootstrap.counts(total, stream=stream)
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """Values with their intervals. row: the template of every row."""
+
+    bootstrap: Bootstrap | None
+    row: Row
+
+    def counts(self, total: int, stream: str = "") -> Counts | None:
+        """Resamples of a set's images. Sets of one size share them: the shifted versions are of the test images."""
+        return _counts(self.bootstrap, total, stream) if self.bootstrap is not None else None
+
+    def interval(self, row: Row, values: Tensor | None) -> Row:
+        if self.bootstrap is None or values is None:
+            return row
+        found = self.bootstrap.interval(values)
+        return replace(row, low=found.low, high=found.high)
+
+    def classification(
+        self, versions: dict[str, Predictions], row: Row, metrics: tuple[str, ...]
+    ) -> tuple[list[Row], Resampled]:
+        """Some metrics of one dataset, without and with temperature; and their values on the resamples."""
+        rows: list[Row] = []
+        resampled: Resampled = {}
+        counts = self.counts(len(versions["none"]))
+        for posthoc, predictions in versions.items():
+            probs, labels = probabilities(predictions), predictions.labels
+            if counts is not None:
+                quick = [name for name in metrics if name != "classwise_ece" or probs.shape[1] <= _MOST_CLASSES]
+                found = resample_classification(probs, labels, counts, quick)
+                resampled |= {(posthoc, name): values for name, values in found.items()}
+            for name in metrics:
+                value = CLASSIFICATION[name].value(probs, labels)
+                own = replace(row, posthoc=posthoc, metric=name, value=value, n=len(predictions))
+                rows.append(self.interval(own, resampled.get((posthoc, name))))
+        return rows, resampled
+
+    def shift(self, shift: Iterable[dict[str, Predictions]]) -> list[Row]:
+        """Rows per (corruption, severity), and the mean over the subsets: for ECE that is not the same as pooling."""
+        rows: list[Row] = []
+        groups: dict[tuple[str, str, str], list[Row]] = {}
+        totals: dict[tuple[str, str, str], Tensor] = {}
+        for versions in shift:
+            subset = versions["none"]
+            family, corruption, severity = _shift_name(subset.dataset)
+            template = replace(self.row, dataset=_named(subset, family), corruption=corruption, severity=severity)
+            found, resampled = self.classification(versions, template, ON_SHIFT)
+            rows += found
+            for r in found:
+                group = (r.dataset, r.posthoc, r.metric)
+                groups.setdefault(group, []).append(r)
+                if (r.posthoc, r.metric) in resampled:
+                    totals[group] = totals.get(group, 0) + resampled[r.posthoc, r.metric]
+        for key, group_rows in groups.items():
+            count = len(group_rows)
+            mean = replace(
+                group_rows[0],
+                corruption=MEAN,
+                severity=None,
+                value=sum(r.value for r in group_rows) / count,
+                n=sum(r.n or 0 for r in group_rows),
+                low=None,
+                high=None,
+            )
+            rows.append(self.interval(mean, totals[key] / count if key in totals else None))
+        return rows
+
+    def selective(self, predictions: Predictions, row: Row) -> list[Row]:
+        """How well each score orders right before wrong predictions: the area under the risk-coverage curve."""
+        correct = probabilities(predictions).argmax(dim=1) == predictions.labels
+        return [
+            replace(row, score=name, metric="aurc", value=aurc(score, correct), n=len(predictions))
+            for name, score in score_all(predictions).items()
+        ]
+
+    def detection(self, known: Predictions, ood: Predictions) -> list[Row]:
+        """Every detection metric for every score."""
+        rows = []
+        id_scores, ood_scores = score_all(known), score_all(ood)
+        id_counts, ood_counts = self.counts(len(known)), self.counts(len(ood), stream=ood.dataset)
+        for score in id_scores:
+            pair = id_scores[score], ood_scores[score]
+            resampled: dict[str, Tensor] = {}
+            if id_counts is not None and ood_counts is not None:
+                resampled = resample_detection(*pair, id_counts, ood_counts, DETECTION)
+            for name, metric in DETECTION.items():
+                own = replace(self.row, dataset=_named(ood), score=score, metric=name, n=len(ood))
+                rows.append(self.interval(replace(own, value=metric.value(*pair)), resampled.get(name)))
+        return rows
 
 
 def _shift_name(dataset: str) -> tuple[str, str, int | None]:
@@ -130,16 +223,6 @@ def _shift_name(dataset: str) -> tuple[str, str, int | None]:
     if len(parts) == 3 and parts[2].isdigit():
         return parts[0], parts[1], int(parts[2])
     return dataset, dataset, None
-
-
-def _detection(id_scores: dict[str, Tensor], ood: Predictions, row: Row) -> list[Row]:
-    """Every detection metric for every score."""
-    rows = []
-    for name, ood_scores in score_all(ood).items():
-        for metric, function in DETECTION.items():
-            value = function(id_scores[name], ood_scores)
-            rows.append(replace(row, dataset=_named(ood), score=name, metric=metric, value=value, n=len(ood)))
-    return rows
 
 
 def _named(predictions: Predictions, name: str = "") -> str:

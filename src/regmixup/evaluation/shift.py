@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from regmixup.types import Row
 
 Condition = tuple[str, int]
 
@@ -39,3 +43,47 @@ def mean_corruption_error(errors: Mapping[Condition, float], reference: Mapping[
     """
     found = corruption_errors(errors, reference)
     return sum(found.values()) / len(found)
+
+
+class _Source(NamedTuple):
+    """What a row was measured on, and of which run."""
+
+    method: str
+    network: str
+    train_set: str
+    seed: int | None
+    dataset: str
+    posthoc: str
+
+
+def relative_rows(rows: Iterable[Row], *, reference: str) -> list[Row]:
+    """mCE rows of every method, network, train set and seed relative to the `reference` method of the same three.
+
+    rows: with accuracies per (corruption, severity). Where the reference is missing, was measured under other
+    conditions or makes no error under some corruption, there is no mCE.
+    """
+    errors: dict[_Source, dict[Condition, float]] = {}
+    templates: dict[_Source, Row] = {}
+    for row in rows:
+        if row.metric == "accuracy" and row.severity is not None:
+            key = _Source(row.method, row.network, row.train_set, row.seed, row.dataset, row.posthoc)
+            errors.setdefault(key, {})[row.corruption, row.severity] = 1 - row.value
+            templates.setdefault(key, row)
+    found = []
+    for key, own in errors.items():
+        theirs = errors.get(key._replace(method=reference), {})
+        corruptions = {corruption for corruption, _ in own}
+        if set(own) == set(theirs) and all(any(theirs[c] > 0 for c in theirs if c[0] == name) for name in corruptions):
+            found.append(
+                replace(
+                    templates[key],
+                    corruption="mean",
+                    severity=None,
+                    metric=f"mce_relative_to_{reference}",
+                    value=mean_corruption_error(own, theirs),
+                    low=None,
+                    high=None,
+                    n=None,
+                )
+            )
+    return found

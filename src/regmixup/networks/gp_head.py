@@ -28,8 +28,9 @@ class GPHead(Head):
         its inverse is the length scale of the kernel.
     ridge: s.
     covariance: "final" sums P over one clean, unaugmented pass after training, for the final weights. "epoch" sums
-        over the steps of the last epoch, as released; "momentum" averages over steps, P <- m P + (1 - m) phi^T phi / N.
-        The last two cost a second forward pass per step, so that mixed images never enter P.
+        over the steps of the last epoch, while the weights still move, as released (but in evaluation mode);
+        "momentum" averages over steps, P <- m P + (1 - m) phi^T phi / N. These two cost a second forward pass per
+        step, so that mixed images never enter P.
     momentum: m.
 
     >>> head = GPHead(num_features=64).build(feature_dim=16, num_classes=3)
@@ -110,8 +111,8 @@ class GaussianProcess(HeadWithState):
             self.precision.zero_()
             for batch in features:
                 self._add(batch, 1.0)
-        # In float64 on the CPU: P has eigenvalues from 0 to the number of train images.
-        precision = self.precision.double().cpu()
+        # In float64, which not every accelerator has: P has eigenvalues from 0 to the number of train images.
+        precision = self.precision.cpu().double()
         posterior = torch.eye(len(precision), dtype=torch.float64) + precision / self.config.ridge
         self.covariance.copy_(torch.cholesky_inverse(torch.linalg.cholesky(posterior)))
 

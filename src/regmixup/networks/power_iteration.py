@@ -149,7 +149,10 @@ class PowerIterated(Constraint):
 
 def parametrize_convolutions(backbone: nn.Module, make: Callable[[nn.Conv2d], NormalisedWeight]) -> None:
     """Register what `make` returns for each convolution as its weight's parametrization."""
-    for conv in convolutions(backbone):
+    layers = convolutions(backbone)
+    if not layers:
+        raise ValueError("constraint must be None for a network without convolutions: there is nothing to constrain")
+    for conv in layers:
         # The checks that `unsafe` leaves out would cost a power iteration.
         parametrize.register_parametrization(conv, "weight", make(conv), unsafe=True)
 

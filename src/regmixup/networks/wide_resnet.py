@@ -32,20 +32,21 @@ class ChannelDropoutBlock(nn.Module):
     """The block of SNGP's reference (Liu et al., 2020): dropout takes whole channels, the projection the raw input.
 
     BN-ReLU-dropout-conv-BN-ReLU-dropout-conv; where channels change, once more dropout, and a 1x1 projection.
+    Weights are initialised by their input channels.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.branch = nn.Sequential(
             nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Dropout2d(dropout),
-            he_conv(inputs, outputs, 3, stride),
+            he_conv(inputs, outputs, 3, stride, fan="in"),
             nn.BatchNorm2d(outputs), nn.ReLU(inplace=True), nn.Dropout2d(dropout),
-            he_conv(outputs, outputs, 3),
+            he_conv(outputs, outputs, 3, fan="in"),
         )  # fmt: skip
         self.shortcut: nn.Module = nn.Identity()
         if inputs != outputs:
             self.branch.append(nn.Dropout2d(dropout))
-            self.shortcut = he_conv(inputs, outputs, 1, stride)
+            self.shortcut = he_conv(inputs, outputs, 1, stride, fan="in")
 
     def forward(self, x: Tensor) -> Tensor:
         return self.branch(x) + self.shortcut(x)
@@ -60,6 +61,7 @@ def wrn28_10_sngp(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, i
     """WRN-28-10 of SNGP's blocks, with channels dropped after the stem too; the same widths and parameters."""
     block = ChannelDropoutBlock
     backbone, dim = wide_resnet(depth=28, width=10, in_channels=in_channels, dropout=dropout, block=block)
+    backbone[0] = he_conv(in_channels, 16, 3, fan="in")
     return backbone.insert(1, nn.Dropout2d(dropout)), dim
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,9 @@ class Objective(ABC):
     Calling one is the algorithm; with `draw=` given it is a deterministic, pure tensor function. `generator=None`
     means torch's global generator, so `torch.manual_seed` suffices for a reproducible loop.
     """
+
+    head: ClassVar[str] = ""
+    """The only head, by name, whose logits the loss understands; "" for a loss of any logits."""
 
     def __post_init__(self) -> None:
         check_choices(self)

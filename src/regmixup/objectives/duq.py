@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,8 @@ class DUQ(Objective):
     >>> round(out.loss.item(), 4)  # every kernel is 1/2 and flat: log 2 + 0.5
     1.1931
     """
+
+    head: ClassVar[str] = "rbf"
 
     penalty: float = 0.75
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_number
+from regmixup.posthoc.held_out import FitOn
 from regmixup.types import Predictions
 
 
@@ -28,6 +29,9 @@ class FittedPosthoc(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Posthoc(ABC):
     """Base of all posthoc methods. A subclass declares its fields, what it needs, and implements `fit`."""
+
+    head: ClassVar[str]
+    """The head, by name, whose predictions hold what the map reads; those of an ensemble do not."""
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -48,8 +52,14 @@ class Posthoc(ABC):
         return False
 
     @abstractmethod
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedPosthoc:
-        """The map, fitted on the predictions it needs; others are ignored."""
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> FittedPosthoc:
+        """The map, fitted on the predictions it needs; others are ignored. `fit_on` as in `check_held_out`."""
 
 
 def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:

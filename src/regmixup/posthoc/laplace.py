@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from regmixup.config import check_count, check_number
 from regmixup.posthoc._base import Posthoc, probabilities, required
 from regmixup.posthoc._curvature import kronecker_factors
 from regmixup.posthoc._ece import ece_of_probs
+from regmixup.posthoc.held_out import FitOn, check_held_out
 from regmixup.posthoc.predictive import MonteCarlo, shrunk
 from regmixup.types import Predictions
 
@@ -53,6 +54,8 @@ class LastLayerLaplace(Posthoc):
     >>> LastLayerLaplace(prior_variance=1.0).fit(train=train).variance(torch.ones(1, 1))
     tensor([[0.8333, 0.8333]], dtype=torch.float64)
     """
+
+    head: ClassVar[str] = "linear"
 
     prior_variance: float | None = None
     grid: tuple[float, ...] = _GRID
@@ -92,12 +95,20 @@ class LastLayerLaplace(Posthoc):
     def needs_features(self) -> bool:
         return True
 
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> FittedLaplace:
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> FittedLaplace:
         """Two eigendecompositions of the train set's curvature, and the search for sigma_0 if none is given."""
         if train is None:
             raise ValueError("LastLayerLaplace needs train predictions, got None")
-        if self.needs_validation and validation is None:
-            raise ValueError("LastLayerLaplace needs validation predictions to choose prior_variance, got None")
+        if self.needs_validation:
+            if validation is None:
+                raise ValueError("LastLayerLaplace needs validation predictions to choose prior_variance, got None")
+            check_held_out(validation, fit_on=fit_on)
         features = required(train, "features", "LastLayerLaplace")
         required(train, "head_weight", "LastLayerLaplace")
         factors = kronecker_factors(

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.posthoc._base import Posthoc, as_given, required
+from regmixup.posthoc.held_out import FitOn
 from regmixup.types import Predictions
 
 _CHUNK = 2**20
@@ -90,13 +92,21 @@ def _check_variance(logits: Tensor, variance: Tensor) -> None:
 class MeanField(Posthoc):
     """Logits shrunk by their variance: logits / sqrt(1 + factor * variance). There is nothing to fit."""
 
+    head: ClassVar[str] = "gp"
+
     factor: float = math.pi / 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("factor", self.factor, least=0)
 
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> MeanField:
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> MeanField:
         return self
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
@@ -110,6 +120,8 @@ class MonteCarlo(Posthoc):
     Every call starts from `seed`, so equal predictions give equal probabilities, and temperatures share their noise.
     """
 
+    head: ClassVar[str] = "gp"
+
     samples: int = 10
     seed: int = 0
 
@@ -118,7 +130,13 @@ class MonteCarlo(Posthoc):
         check_count("samples", self.samples)
         check_count("seed", self.seed, least=0)
 
-    def fit(self, *, train: Predictions | None = None, validation: Predictions | None = None) -> MonteCarlo:
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> MonteCarlo:
         return self
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:

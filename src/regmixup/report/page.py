@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from regmixup.evaluation.evaluate import MEAN
 from regmixup.evaluation.scores import SCORES
+from regmixup.methods import METHODS
 from regmixup.report import figures
 from regmixup.report.results import Results
 from regmixup.report.tables import (
@@ -160,27 +162,39 @@ def _score_tables(results: Results) -> str:
 
 
 def _provenance(results: Results) -> str:
-    """The recipe and the surroundings of the runs."""
-    config = results.run_json(results.methods[0], "config.json")[0]
+    """What all methods share, what each has of its own, and the surroundings of the runs."""
+    configs = {method: results.run_json(method, "config.json")[0] for method in results.methods}
     records = [record for method in results.methods for record in results.run_json(method, "provenance.json")]
-    versions = ", ".join(f"{name} {value}" for name, value in records[0]["versions"].items())
-    recipe = ", ".join(
-        f"{name} {value}" for name, value in config.items() if name not in ("kind", "objective", "seed", "train_set")
-    )
+    first = configs[results.methods[0]]
+    names = [name for name in first if name not in ("kind", "seed", "train_set")]
+    shared = [name for name in names if all(config[name] == first[name] for config in configs.values())]
+    own = [name for name in names if name not in shared]
     facts = {
-        "recipe": recipe,
+        "recipe": _listed(first, shared),
+        **{
+            method: _listed(config | _posthoc(method, results), [*own, "posthoc"]) for method, config in configs.items()
+        },
         "train set": ", ".join(f"{name} (sha256 {value[:16]}…)" for name, value in records[0]["data"].items()),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
         "training time": f"{sum(record['seconds'] for record in records):.0f} s over {len(records)} runs",
-        "versions": versions,
-    }
-    facts |= {
-        f"objective, {method}": ", ".join(
-            f"{name} {value}"
-            for name, value in results.run_json(method, "config.json")[0]["objective"].items()
-            if name != "kind"
-        )
-        or "no hyper-parameters"
-        for method in results.methods
+        "versions": ", ".join(f"{name} {value}" for name, value in records[0]["versions"].items()),
     }
     return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in facts.items()) + "</dl>"
+
+
+def _posthoc(method: str, results: Results) -> dict[str, Any]:
+    """What a method does to its predictions, in the form of a configuration's field."""
+    spec = METHODS[method].at(results.study["recipe"]).posthoc if method in METHODS else None
+    return {"posthoc": {"kind": spec.name, **spec.fields} if spec is not None else None}
+
+
+def _listed(fields: Mapping[str, Any], names: Iterable[str]) -> str:
+    """Fields with their values; a value with fields of its own as "RegMixup (alpha 20.0, eta 1.0)"."""
+
+    def worded(value: Any) -> str:
+        if not isinstance(value, dict):
+            return "none" if value is None else str(value)
+        inner = _listed(value, [name for name in value if name != "kind"])
+        return f"{value['kind']} ({inner})" if inner else str(value["kind"])
+
+    return ", ".join(f"{name} {worded(fields[name])}" for name in names)

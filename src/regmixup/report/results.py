@@ -114,6 +114,8 @@ class Results:
         return found
 
     def alphas(self) -> dict[str, float]:
-        """The Beta parameter of every method that has one."""
+        """Beta's parameter of every method that mixes pairs of images; AugMix's alpha is of something else."""
         objectives = {method: self.run_json(method, "config.json")[0]["objective"] for method in self.methods}
-        return {method: float(fields["alpha"]) for method, fields in objectives.items() if "alpha" in fields}
+        return {
+            method: float(fields["alpha"]) for method, fields in objectives.items() if {"alpha", "lam"} <= fields.keys()
+        }

@@ -11,13 +11,18 @@ import torch
 from regmixup import methods, posthoc
 from regmixup.config import encode
 from regmixup.evaluation.evaluate import evaluate
+from regmixup.evaluation.shift import relative_rows
 from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
+from regmixup.study.cached_rows import cached_rows
 from regmixup.study.plan import Study
-from regmixup.training.config import choose_device, resolve
+from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
 from regmixup.training.run import Run
 from regmixup.types import Row
+
+REFERENCE = "dnn"
+"""The method that errors under shift are relative to, where a study has it."""
 
 
 class Progress(Protocol):
@@ -43,6 +48,8 @@ def run_study(
     progress: Progress | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it."""
+    for method, config in study.runs():
+        _check_posthoc(method, config, _posthoc(study, method))
     folder = study_folder(study, runs)
     device = choose_device(device)
     with owning(folder):
@@ -62,22 +69,48 @@ def run_study(
             entries.append({"method": method, "seed": config.seed, "folder": run.folder.name})
             # After every run, so that a study that stops half-way has a table of what is done.
             write_json(folder / "study.json", {**encode(study), "runs": entries})
-            write_rows(folder / "rows.csv", rows)
+            write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
     return folder
 
 
+def _posthoc(study: Study, method: str) -> posthoc.Posthoc | None:
+    """What a method does to predictions before they are scored."""
+    spec = methods.get(method).at(study.recipe).posthoc
+    return posthoc.build(spec.name, **spec.fields) if spec is not None else None
+
+
+def _check_posthoc(method: str, config: TrainConfig, chosen: posthoc.Posthoc | None) -> None:
+    """Refuse what could not be evaluated, before it is trained."""
+    if chosen is not None and (config.head_name != chosen.head or config.members > 1):
+        raise ValueError(
+            f"{method} needs one model with the {chosen.head} head, for {type(chosen).__name__}, "
+            f"got head {config.head_name!r} and members {config.members}"
+        )
+
+
 def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, device: torch.device) -> list[Row]:
-    """Predict what is not predicted yet, and write the rows of this method beside the run: others may share it."""
+    """Predict what is not predicted yet, and keep the rows of this method beside the run: others may share it."""
     sets = study.evaluate
     names = sets.datasets()
-    spec = methods.get(method).at(study.recipe).posthoc
-    chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
+    chosen = _posthoc(study, method)
     features = True if chosen is not None and chosen.needs_features else None
     found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
-    fitted = None
-    if chosen is not None:
-        train = run.predict(run.config.train_set, root=root, device=device) if chosen.needs_train else None
-        fitted = chosen.fit(train=train, validation=found[sets.validation])
+    fitted_on = [run.config.train_set] if chosen is not None and chosen.needs_train else []
+    trained = [run.predict(name, root=root, device=device) for name in fitted_on]
+
+    def measure() -> list[Row]:
+        fitted = None
+        if chosen is not None:
+            fitted = chosen.fit(train=trained[0] if trained else None, validation=found[sets.validation])
+        return evaluate(
+            found[sets.test],
+            validation=found[sets.validation],
+            posthoc=fitted,
+            shift=[found[name] for name in sets.shift_sets()],
+            ood=[found[name] for name in sets.ood],
+            row=row,
+        )
+
     row = Row(
         run=run.fingerprint[:12],
         method=method,
@@ -85,13 +118,6 @@ def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, devi
         train_set=run.config.train_set,
         seed=run.config.seed,
     )
-    rows = evaluate(
-        found[sets.test],
-        validation=found[sets.validation],
-        posthoc=fitted,
-        shift=[found[name] for name in sets.shift_sets()],
-        ood=[found[name] for name in sets.ood],
-        row=row,
-    )
-    write_rows(run.folder / f"rows-{method}.csv", rows)
+    files = [run.predictions_path(name) for name in (*names, *fitted_on)]
+    rows = cached_rows(run.folder / f"rows-{method}.csv", files, (sets, chosen, row), measure)
     return [replace(r, study=study.name) for r in rows]

@@ -47,11 +47,19 @@ class TrainConfig(Recipe):
             raise ValueError(f"head must be a Head such as GPHead(), got {self.head!r}")
         if self.constraint is not None and not isinstance(self.constraint, Constraint):
             raise ValueError(f"constraint must be None or a Constraint such as SpectralNorm(), got {self.constraint!r}")
+        needed = self.objective.head
+        if needed and needed != self.head_name:
+            raise ValueError(f"head must be {needed!r} for {self.objective}, got {self.head_name!r}")
+
+    @property
+    def head_name(self) -> str:
+        """The head's name in the catalogue."""
+        return networks.name_of(self.head)
 
     @property
     def name(self) -> str:
         """What the run's folder is called: readable, and unique by the configuration's fingerprint."""
-        parts = [objectives.name_of(self.objective), *(networks.name_of(part) for part in (self.constraint, self.head))]
+        parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
         parts += [self.train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")
@@ -67,7 +75,8 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     """A named recipe with a named method, and any field changed: configure("digits", "mixup", seed=1, epochs=5).
 
     `objective=rm.RegMixup(alpha=10)` overrides the method's objective, `head="gp"` or `head=GPHead(ridge=2)` its head,
-    `constraint=` its constraint. A method brings the values that the paper selected for this recipe.
+    `constraint=` its constraint. A method brings the values that the paper selected for this recipe, and keeps them
+    where its own head or constraint is named once more.
     """
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
     for key in changes:
@@ -75,13 +84,15 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
             raise unknown("field of TrainConfig", key, fields)
     named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
     values = {f.name: getattr(named, f.name) for f in dataclasses.fields(named)} | dict(chosen.train)
-    values |= {"objective": objective_of(chosen.objective), "head": head_of(chosen.head.name, **chosen.head.fields)}
-    if chosen.constraint is not None:
-        values["constraint"] = constraint_of(chosen.constraint.name, **chosen.constraint.fields)
-    values |= changes
-    return TrainConfig(
-        **{**values, "head": head_of(values["head"]), "constraint": constraint_of(values.get("constraint"))}
-    )
+    parts = {"head": chosen.head, "constraint": chosen.constraint}
+    values |= {"objective": objective_of(chosen.objective), **parts, **changes}
+    for part, find in (("head", head_of), ("constraint", constraint_of)):
+        own = parts[part]
+        if own is not None and values[part] in (own, own.name):
+            values[part] = find(own.name, **own.fields)
+        else:
+            values[part] = find(values[part])
+    return TrainConfig(**values)
 
 
 def objective_of(spec: methods.Spec) -> Objective:

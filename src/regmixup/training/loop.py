@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -121,9 +122,10 @@ def _train_members(
 
 
 def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:
-    """The mean of what several models reported for one epoch."""
-    shared = [name for name in records[0] if name != "epoch"]
-    return {"epoch": records[0]["epoch"], **{name: sum(r[name] for r in records) / len(records) for name in shared}}
+    """What several models reported for one epoch: the mean of each value over those that have it."""
+    names = dict.fromkeys(name for record in records for name in record if name != "epoch")
+    means = {name: fmean(record[name] for record in records if name in record) for name in names}
+    return {"epoch": records[0]["epoch"], **means}
 
 
 def train_epoch(

@@ -13,8 +13,10 @@ from rich.text import Text
 
 from regmixup import methods, posthoc, predictions, recipes
 from regmixup.cli.parsing import parse
+from regmixup.evaluation.bootstrap import Bootstrap
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.posthoc import FittedPosthoc
+from regmixup.posthoc.held_out import FitOn
 from regmixup.storage import write_rows
 from regmixup.types import Predictions, Row
 
@@ -43,6 +45,10 @@ class EvaluateVerb:
     """The recipe whose selected values the method takes, see `regmixup list recipes`."""
     train: Path | None = None
     """Train predictions with features, for methods that are fitted on them."""
+    resamples: int = 1000
+    """Bootstrap resamples behind the 95 % intervals; 0 for none."""
+    fit_on: FitOn = "validation"
+    """Files named or filled like a test, shifted or OOD set are refused as --val unless this says so in words."""
     out: Path | None = None
     """Also write all rows to this CSV file."""
 
@@ -57,11 +63,13 @@ def main(args: Sequence[str]) -> None:
         posthoc=_posthoc(verb, validation),
         shift=[_labelled(path) for path in verb.shift],
         ood=[predictions.load(path) for path in verb.ood],
+        bootstrap=Bootstrap(resamples=verb.resamples) if verb.resamples else None,
+        fit_on=verb.fit_on,
     )
     console = Console()
     if not console.is_terminal:
         console.width = 10_000  # a line per row, so that a pipe or a file has whole names
-    console.print(_table(rows))
+    console.print(_table(rows, methods.get(verb.method).score if verb.method is not None else None))
     if verb.out is not None:
         write_rows(verb.out, rows)
         print(f"rows  {verb.out}")
@@ -75,7 +83,7 @@ def _posthoc(verb: EvaluateVerb, validation: Predictions | None) -> FittedPostho
     if spec is None:
         return None
     train = predictions.load(verb.train) if verb.train is not None else None
-    return posthoc.build(spec.name, **spec.fields).fit(train=train, validation=validation)
+    return posthoc.build(spec.name, **spec.fields).fit(train=train, validation=validation, fit_on=verb.fit_on)
 
 
 def _labelled(path: Path) -> Predictions:
@@ -85,22 +93,34 @@ def _labelled(path: Path) -> Predictions:
     return found
 
 
-def _table(rows: list[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in ("dataset", "corruption"):
-        table.add_column(title, overflow="fold")
-    for title in ("severity", "posthoc", "score", "metric"):
+def _table(rows: list[Row], chosen_score: str | None) -> Table:
+    caption = None if chosen_score is None else "* the score the paper uses for this method"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
+    table.add_column("dataset", overflow="fold")
+    table.add_column("shift", overflow="fold")
+    for title in ("posthoc or score", "metric"):
         table.add_column(title, no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
+    for title in ("value", "95 % interval"):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        percent = row.metric not in ("nll", "brier", "temperature")
+        score = f"{row.score} *" if row.score == chosen_score else row.score
+        severity = "" if row.severity is None else f" {row.severity}"
+        interval = "" if row.low is None or row.high is None else f"{_number(row, row.low)} – {_number(row, row.high)}"
+        unit = "" if row.metric in _PLAIN else " %"
         table.add_row(
             Text(row.dataset),
-            Text(row.corruption),
-            "" if row.severity is None else str(row.severity),
-            "" if row.score else row.posthoc,
-            row.score,
+            Text(row.corruption + severity),
+            score or row.posthoc,
             row.metric,
-            f"{100 * row.value:.2f} %" if percent else f"{row.value:.4f}",
+            _number(row, row.value) + unit,
+            interval,
         )
     return table
+
+
+# What is no share of anything and is shown as it is.
+_PLAIN = ("nll", "brier", "temperature", "fisher_criterion")
+
+
+def _number(row: Row, value: float) -> str:
+    return f"{value:.4f}" if row.metric in _PLAIN else f"{100 * value:.2f}"

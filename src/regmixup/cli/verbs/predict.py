@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from regmixup.cli.parsing import parse
+from regmixup.cli.parsing import Switch, parse
 from regmixup.training.run import Run
 
 
@@ -27,6 +27,8 @@ class PredictVerb:
     """Folder with the datasets' official files; embedded datasets need none."""
     device: str | None = None
     """For example cpu or cuda:0; default: the accelerator if there is one."""
+    features: Switch = False
+    """Store the features of shifted sets, too, which `evaluate --method kfac-llla --shift` reads."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -35,6 +37,7 @@ def main(args: Sequence[str]) -> None:
     if not verb.datasets:
         raise ValueError("datasets must name at least one dataset, got none (see `regmixup data list`)")
     run = Run.open(verb.run)
-    found = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device)
+    features = True if verb.features else None
+    found = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device, features=features)
     for name, predictions in zip(verb.datasets, found, strict=True):
         print(f"{run.predictions_path(name)}  {len(predictions)} x {predictions.logits.shape[1]}")

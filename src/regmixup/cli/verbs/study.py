@@ -42,7 +42,8 @@ def main(args: Sequence[str]) -> None:
     if verb.dry_run:
         device = choose_device(verb.device)
         for method, config in plan:
-            run = Run(verb.runs / resolve(config, device).name, config)
+            config = resolve(config, device)
+            run = Run(verb.runs / config.name, config)
             print(f"{'done' if run.finished else 'to do':6} {method:12} {run.folder}")
         return
     console = Console()

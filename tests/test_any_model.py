@@ -1,0 +1,82 @@
+"""Evaluating any module with its loaders."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import regmixup as rm
+from regmixup.predictions import predict
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 4))
+
+
+def images(seed, count=30):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(count, 3, 2, 2, generator=generator), torch.randint(4, (count,), generator=generator)
+
+
+def loader(seed, **options):
+    return DataLoader(TensorDataset(*images(seed)), batch_size=7, **options)
+
+
+@pytest.mark.filterwarnings("ignore:the best temperature")
+def test_a_module_and_its_loaders_give_the_rows_of_its_predictions():
+    net = model().train()
+    loaders = {
+        "test": loader(0),
+        "validation": loader(1),
+        "shift": {"toy-c/fog/1": loader(2)},
+        "ood": {"far": loader(3), "near": loader(4)},
+    }
+    rows = rm.evaluate(net, loaders, bootstrap=None)
+    assert net.training
+
+    def said(name, seed):
+        return predict(net, *images(seed), dataset=name)
+
+    expected = rm.evaluate(
+        said("test", 0),
+        validation=said("validation", 1),
+        shift=[said("toy-c/fog/1", 2)],
+        ood=[replace(said(name, seed), labels=torch.full((30,), -1)) for name, seed in (("far", 3), ("near", 4))],
+        bootstrap=None,
+    )
+    assert rows == expected
+
+
+def test_loaders_may_be_any_iterable_of_batches_and_give_more_than_a_pair():
+    x, y = images(0)
+    batches = [(x[:10], y[:10], "extra"), (x[10:], y[10:], "extra")]
+    assert rm.evaluate(model(), {"test": batches}, bootstrap=None) == rm.evaluate(
+        model(), {"test": [(x, y)]}, bootstrap=None
+    )
+
+
+def test_uint8_images_are_pixels():
+    x, y = images(0)
+    pixels = (255 * x).round().to(torch.uint8)
+    rows = [rm.evaluate(model(), {"test": [(one, y)]}, bootstrap=None) for one in (pixels, pixels.float() / 255)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize(
+    ("subject", "loaders", "message"),
+    [
+        (torch.zeros(3, 4), None, "subject must be Predictions or an nn.Module, got Tensor"),
+        (model(), None, 'loaders must be a table with at least "test"'),
+        (model(), {"val": []}, 'loaders must be a table with at least "test"'),
+        (model(), {"test": [], "odd": {}}, "unknown role in loaders 'odd': did you mean 'ood'"),
+        (model(), {"test": []}, "batches of test must hold at least one"),
+        (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
+        (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),
+    ],
+)
+def test_wrong_arguments_are_explained(subject, loaders, message):
+    with pytest.raises(ValueError, match=message):
+        rm.evaluate(subject, loaders)
