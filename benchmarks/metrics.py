@@ -9,7 +9,7 @@ and without checking its arguments), netcal and scikit-learn; each row names the
 "extra" is what this package allocates at most beyond its inputs, in units of the probabilities. netcal cuts [lo, hi)
 into bins and torchmetrics gives confidence 1 a bin of its own, so values differ in the last digits where samples lie on
 edges. Bootstrap: a whole evaluation of CIFAR-10, the test set and 75 shifted versions with and without temperature, and
-three OOD sets by five scores, 1,000 resamples each.
+three OOD sets by every score of logits, 1,000 resamples each.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def bootstrap(samples: int, subsets: int, resamples: int) -> None:
                 draw.interval(values)
     end = time.perf_counter()
     print(f"bootstrap, {resamples} resamples of {samples:,} images: {2 * (subsets + 1)} tables by 5 metrics", end=" ")
-    print(f"{middle - started:.1f} s, 3 OOD sets by 5 scores by 3 metrics {end - middle:.1f} s")
+    print(f"{middle - started:.1f} s, 3 OOD sets by {len(rm.scores.SCORES)} scores by 3 metrics {end - middle:.1f} s")
 
 
 def main() -> None:

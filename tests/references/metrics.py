@@ -151,6 +151,22 @@ def max_logit(logits):
     return -max(float(s) for s in logits)
 
 
+def gen(logits, gamma="0.1", num_top=100):
+    """sum p^gamma (1 - p)^gamma over the largest probabilities, with 50 digits."""
+    with localcontext() as context:
+        context.prec = 50
+        weights = [Decimal(float(s)).exp() for s in logits]
+        probs = sorted((w / sum(weights) for w in weights), reverse=True)
+        return float(sum(p ** Decimal(gamma) * (1 - p) ** Decimal(gamma) for p in probs[:num_top]))
+
+
+def odin(logits, temperature=1000):
+    with localcontext() as context:
+        context.prec = 50
+        weights = [(Decimal(float(s)) / temperature).exp() for s in logits]
+        return float(1 - max(weights) / sum(weights))
+
+
 def softmax(logits):
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
     return shifted / shifted.sum(axis=1, keepdims=True)

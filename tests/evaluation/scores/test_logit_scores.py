@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.evaluation.detection import auroc
-from regmixup.evaluation.scores import SCORES, dempster_shafer, energy, entropy, max_logit, max_probability
+from regmixup.evaluation.scores import (
+    SCORES,
+    dempster_shafer,
+    duq,
+    energy,
+    entropy,
+    gen,
+    max_logit,
+    max_probability,
+    odin,
+)
 from tests.references import metrics as reference
 
 CONFIDENT = torch.tensor([[12.0, 0.0, -1.0], [0.0, 9.0, 1.0]])
@@ -24,13 +34,15 @@ def logit_tables(draw):
     return torch.tensor(table, dtype=torch.float64).reshape(rows, classes)
 
 
-def test_the_registry_holds_the_five_scores_under_their_function_names():
+def test_the_table_holds_the_seven_scores_under_their_function_names():
     expected = {
         "dempster_shafer": dempster_shafer,
         "energy": energy,
         "entropy": entropy,
+        "gen": gen,
         "max_logit": max_logit,
         "max_probability": max_probability,
+        "odin": odin,
     }
     assert expected == SCORES
 
@@ -139,4 +151,58 @@ def test_adding_a_constant_to_all_logits_moves_only_the_scores_that_see_it():
     torch.testing.assert_close(max_probability(logits + 3), max_probability(logits), rtol=0, atol=1e-12)
     torch.testing.assert_close(energy(logits + 3), energy(logits) - 3, rtol=0, atol=1e-12)
     torch.testing.assert_close(max_logit(logits + 3), max_logit(logits) - 3, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gen(logits + 3), gen(logits), rtol=0, atol=1e-12)
+    torch.testing.assert_close(odin(logits + 3), odin(logits), rtol=0, atol=1e-12)
     assert bool((dempster_shafer(logits + 3) < dempster_shafer(logits)).all())
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 99, 100, 101, 200])
+def test_gen_counts_the_most_probable_hundred_classes(classes):
+    logits = 3 * torch.randn(4, classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64)
+    expected = [reference.gen(row.tolist()) for row in logits]
+    np.testing.assert_allclose(gen(logits), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("gamma", "num_top"), [(0.1, 1), (0.5, 3), (1.0, 7)])
+def test_gen_with_other_fields(gamma, num_top):
+    logits = 2 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = [reference.gen(row.tolist(), gamma, num_top) for row in logits]
+    np.testing.assert_allclose(gen(logits, gamma=gamma, num_top=num_top), expected, rtol=1e-12)
+
+
+def test_gen_keeps_its_digits_where_one_minus_p_rounds_to_zero():
+    logits = torch.tensor([[45.0, 0.0]], dtype=torch.float64)
+    assert gen(logits).item() == pytest.approx(2 * math.exp(-4.5), rel=1e-12)
+
+
+def test_odin_at_temperature_one_is_max_probability_and_at_a_high_one_a_gap_of_logits():
+    logits = 4 * torch.randn(30, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    torch.testing.assert_close(odin(logits, temperature=1.0), max_probability(logits), rtol=1e-12, atol=0)
+    gap = logits.amax(dim=1) - logits.mean(dim=1)
+    torch.testing.assert_close(odin(logits, temperature=1e6), 1 - (1 + gap / 1e6) / 5, rtol=0, atol=1e-10)
+
+
+def test_duq_is_one_minus_the_largest_kernel_and_ranks_like_max_logit():
+    kernels = torch.rand(60, 4, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    torch.testing.assert_close(duq(kernels.log()), 1 - kernels.amax(dim=1), rtol=1e-12, atol=0)
+    inside, outside = kernels[:30].sqrt().log(), kernels[30:].log()
+    assert auroc(duq(inside), duq(outside)) == auroc(max_logit(inside), max_logit(outside))
+
+
+def test_duq_refuses_logits_that_are_no_log_kernels():
+    with pytest.raises(ValueError, match=r"duq needs the log-kernels of an RBF head, logits <= 0, got 0.25"):
+        duq(torch.tensor([[-1.0, 0.25]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: gen(UNSURE, gamma=0), "gamma must be a finite number > 0, got 0"),
+        (lambda: gen(UNSURE, num_top=0), "num_top must be an integer >= 1, got 0"),
+        (lambda: odin(UNSURE, temperature=-1), "temperature must be a finite number > 0, got -1"),
+        (lambda: entropy(torch.zeros(3, 0)), r"logits must have shape \(N, K\), got \(3, 0\)"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

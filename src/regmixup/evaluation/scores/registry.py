@@ -1,0 +1,180 @@
+"""Every score by name: what each needs, which of them predictions allow, and all of these at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regmixup.evaluation.ordering import precise
+from regmixup.evaluation.scores._features import FittedScore
+from regmixup.evaluation.scores.ash import ASH
+from regmixup.evaluation.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq
+from regmixup.evaluation.scores.mahalanobis import Mahalanobis
+from regmixup.evaluation.scores.members import mutual_information
+from regmixup.evaluation.scores.nearest import KNN
+from regmixup.evaluation.scores.react import ReAct
+from regmixup.evaluation.scores.relative_mahalanobis import RelativeMahalanobis
+from regmixup.evaluation.scores.vim import ViM
+from regmixup.names import check_name
+from regmixup.threads import each_piece
+from regmixup.types import Predictions
+
+_CHUNK = 2**20
+_OF_LOGITS = {**SCORES, "duq": duq}
+_FITTED = frozenset({"features", "train"})
+_FITTED_WITH_HEAD = _FITTED | {"head"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """An entry of the registry.
+
+    needs: among "logits", "member_logits", "features", "head" and "train". A score that needs "train" is fitted on
+    train predictions with features, and with the head where it needs that, and then called on features.
+    fit: that fit, with the default hyper-parameters.
+    offered: whether `available` lists it, given these train predictions; by name it can always be asked for.
+    """
+
+    name: str
+    needs: frozenset[str]
+    fit: Callable[[Predictions], FittedScore] | None = None
+    offered: Callable[[Predictions | None], bool] = lambda train: True
+
+
+def _features(train: Predictions) -> Tensor:
+    assert train.features is not None
+    return train.features
+
+
+def _head(train: Predictions) -> tuple[Tensor, Tensor | None]:
+    assert train.head_weight is not None
+    return train.head_weight, train.head_bias
+
+
+REGISTRY: dict[str, Score] = {
+    score.name: score
+    for score in (
+        *(Score(name, frozenset({"logits"})) for name in SCORES),
+        # Whether logits are log-kernels cannot be seen from them.
+        Score("duq", frozenset({"logits"}), offered=lambda train: False),
+        Score("mutual_information", frozenset({"member_logits"})),
+        Score("mahalanobis", _FITTED, lambda t: Mahalanobis().fit(_features(t), t.labels)),
+        Score("mahalanobis_tied", _FITTED, lambda t: Mahalanobis(covariance="tied").fit(_features(t), t.labels)),
+        Score("relative_mahalanobis", _FITTED, lambda t: RelativeMahalanobis().fit(_features(t), t.labels)),
+        Score("knn", _FITTED, lambda t: KNN().fit(_features(t)), lambda t: t is not None and len(t) >= KNN().k),
+        Score("vim", _FITTED_WITH_HEAD, lambda t: ViM().fit(_features(t), *_head(t))),
+        Score("react", _FITTED_WITH_HEAD, lambda t: ReAct().fit(_features(t), *_head(t))),
+        # Features below 0 come from networks without a last ReLU, for which ASH was not made.
+        Score(
+            "ash",
+            _FITTED_WITH_HEAD,
+            lambda t: ASH().fit(*_head(t)),
+            lambda t: t is not None and bool((_features(t) >= 0).all()),
+        ),
+    )
+}
+
+
+def available(predictions: Predictions, train: Predictions | None = None) -> list[str]:
+    """The scores that can be computed for these predictions, given the train predictions to fit on, in table order."""
+    names = []
+    for score in REGISTRY.values():
+        fitting = "train" in score.needs
+        possible = not _absent(predictions, score.needs - {"head"} if fitting else score.needs)
+        if fitting:
+            possible = possible and train is not None and not _absent(train, score.needs)
+        if possible and score.offered(train):
+            names.append(score.name)
+    return names
+
+
+def fit_scores(train: Predictions | None, names: Iterable[str] | None = None) -> dict[str, FittedScore]:
+    """The scores of features among `names`, each with its default hyper-parameters, fitted on the train predictions.
+
+    names: None for all that the train predictions allow. Scores that need no fit are passed over.
+    """
+    if names is None:
+        names = available(train, train) if train is not None else []
+    fitted = {}
+    for name in names:
+        score = REGISTRY[check_name("score", name, REGISTRY)]
+        if score.fit is not None:
+            if train is None:
+                raise ValueError(f"{name} needs train predictions to fit on, got None")
+            _check_held(name, train, score.needs)
+            fitted[name] = score.fit(train)
+    return fitted
+
+
+def score_all(
+    predictions: Predictions,
+    fitted: Mapping[str, FittedScore] | None = None,
+    *,
+    names: Iterable[str] | None = None,
+) -> dict[str, Tensor]:
+    """Every score (N,) of every sample, by name, without temperature.
+
+    fitted: scores of features, from `fit_scores` or one's own under any name; left out where there are no features.
+    names: None for all that the predictions allow; else these, and what one of them needs and lacks is an error.
+    Where the predictions have `probs` of their own (Monte-Carlo, mean of probabilities), entropy, max_probability and
+    gen are those of `probs`; the other scores of logits are always those of the logits.
+    """
+    fitted = fitted if fitted is not None else {}
+    if names is None:
+        names = [*available(predictions), *(fitted if predictions.features is not None else ())]
+    names = list(dict.fromkeys(names))
+    for name in names:
+        _check_possible(name, predictions, fitted)
+    probs = predictions.probs
+    of_logits = [name for name in names if name in _OF_LOGITS and name not in fitted]
+    of_probs = [name for name in of_logits if name in SCORES_OF_PROBS and probs is not None]
+    found = _in_one_pass(predictions.logits, [name for name in of_logits if name not in of_probs])
+    if probs is not None:
+        found |= _in_one_pass(probs, of_probs, lambda piece: precise(piece).log())
+    for name in names:
+        if name in fitted:
+            found[name] = fitted[name](_features(predictions))
+        elif name == "mutual_information":
+            assert predictions.member_logits is not None
+            found[name] = mutual_information(predictions.member_logits)
+    return {name: found[name] for name in names}
+
+
+def _in_one_pass(
+    table: Tensor, names: list[str], to_logits: Callable[[Tensor], Tensor] = lambda piece: piece
+) -> dict[str, Tensor]:
+    """Scores of logits that share their softmax, some rows of the (N, K) table at a time."""
+    if not names:
+        return {}
+
+    def scores(piece: Tensor) -> list[Tensor]:
+        softmax = Softmax(to_logits(piece))
+        return [_OF_LOGITS[name](softmax) for name in names]
+
+    pieces = each_piece(scores, table.split(max(1, _CHUNK // table.shape[1])))
+    return dict(zip(names, map(torch.cat, zip(*pieces, strict=True)), strict=True))
+
+
+def _check_possible(name: str, predictions: Predictions, fitted: Mapping[str, FittedScore]) -> None:
+    if name in fitted:
+        _check_held(name, predictions, {"features"})
+        return
+    needs = REGISTRY[check_name("score", name, {**REGISTRY, **fitted})].needs
+    if "train" in needs:
+        raise ValueError(f"{name} must be among the fitted scores, got {', '.join(fitted) or 'none'}")
+    _check_held(name, predictions, needs)
+
+
+def _check_held(name: str, predictions: Predictions, needs: Iterable[str]) -> None:
+    if absent := _absent(predictions, needs):
+        fields = " and ".join(absent)
+        raise ValueError(f"{name} needs {fields}, which the predictions for {predictions.dataset!r} do not hold")
+
+
+def _absent(predictions: Predictions, needs: Iterable[str]) -> list[str]:
+    """The fields of the predictions that stand for these needs and are None. A head may have no bias."""
+    fields = ["head_weight" if need == "head" else need for need in sorted(needs) if need != "train"]
+    return [field for field in fields if getattr(predictions, field) is None]

@@ -1,0 +1,101 @@
+"""Slow, obvious twins of the scores of ensembles and of features: one sample and one formula at a time.
+
+Nothing here is shared with the package. Features are (N, D), labels (N,), weight (K, D) and bias (K,), all of numpy.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def entropy(probs):
+    return -sum(p * math.log(p) for p in probs if p > 0)
+
+
+def softmax(logits):
+    weights = [math.exp(s - max(logits)) for s in logits]
+    return [w / sum(weights) for w in weights]
+
+
+def mutual_information(member_logits):
+    """H of the mean less the mean of H, sample by sample."""
+    found = []
+    for n in range(member_logits.shape[1]):
+        members = [softmax(list(member[n])) for member in member_logits]
+        mean = [sum(column) / len(members) for column in zip(*members, strict=True)]
+        found.append(entropy(mean) - sum(entropy(probs) for probs in members) / len(members))
+    return np.array(found)
+
+
+def energy(logits):
+    return -math.log(sum(math.exp(s) for s in logits))
+
+
+def head(feature, weight, bias):
+    return [sum(w * f for w, f in zip(row, feature, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+
+
+def covariance(features, mean):
+    """The mean of (f - mean)(f - mean)^T."""
+    return sum(np.outer(f - mean, f - mean) for f in features) / len(features)
+
+
+def classes(features, labels):
+    """(mean, covariance, count) of every class."""
+    found = []
+    for k in sorted(set(labels.tolist())):
+        own = features[labels == k]
+        found.append((own.mean(axis=0), covariance(own, own.mean(axis=0)), len(own)))
+    return found
+
+
+def tied(found):
+    return sum(count * sigma for _, sigma, count in found) / sum(count for *_, count in found)
+
+
+def knn(train, features, k, normalise):
+    """The k-th smallest of all distances."""
+
+    def scaled(feature):
+        return feature / math.sqrt(sum(v * v for v in feature)) if normalise else feature
+
+    found = []
+    for feature in features:
+        distances = sorted(math.dist(scaled(feature), scaled(other)) for other in train)
+        found.append(distances[k - 1])
+    return np.array(found)
+
+
+def vim(train, features, weight, bias, dim):
+    """The formulas of the paper: origin, null space, alpha, virtual logit less energy."""
+    origin = -np.linalg.pinv(weight) @ bias
+    values, vectors = np.linalg.eig(covariance(train, origin))
+    order = np.argsort(-values.real)
+    null = vectors.real[:, order[dim:]]
+
+    def residual(x):
+        return np.linalg.norm(null @ np.linalg.pinv(null) @ (x - origin))
+
+    largest = sum(max(head(x, weight, bias)) for x in train)
+    alpha = largest / sum(residual(x) for x in train)
+    return np.array([alpha * residual(x) + energy(head(x, weight, bias)) for x in features])
+
+
+def react(train, features, weight, bias, percentile):
+    threshold = np.percentile(train.flatten(), percentile)
+    return np.array([energy(head([min(v, threshold) for v in x], weight, bias)) for x in features])
+
+
+def ash(features, weight, bias, percentile, variant):
+    found = []
+    for x in features:
+        removed = round(len(x) * percentile / 100)
+        left = sorted(range(len(x)), key=lambda i: x[i])[removed:]
+        total, kept = sum(x), sum(x[i] for i in left)
+        shaped = [0.0] * len(x)
+        for i in left:
+            shaped[i] = {"p": x[i], "b": total / len(left), "s": x[i] * math.exp(total / kept)}[variant]
+        found.append(energy(head(shaped, weight, bias)))
+    return np.array(found)
