@@ -11,6 +11,8 @@ import pytest
 import regmixup.config
 from regmixup import recipes
 from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint
+from regmixup.networks.gp_head import GPHead
+from regmixup.networks.spectral import SpectralNorm
 from regmixup.objectives import OBJECTIVES, Objective
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.cutmix import CutMix
@@ -161,7 +163,11 @@ OTHER = {
     "precision": "float32",
     "image_size": 32,
     "color_jitter": 0.1,
+    "decay_on": "weights",
     "objective": RegMixup(alpha=19.0),
+    "constraint": SpectralNorm(c=0.7),
+    "head": GPHead(ridge=2.0),
+    "members": 2,
     "seed": 1,
 }
 

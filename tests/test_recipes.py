@@ -99,7 +99,7 @@ def test_a_recipe_is_found_by_name():
 def test_every_recipe_names_a_dataset_and_a_network_that_exist_and_is_described(name):
     found = RECIPES[name]
     assert data.check_dataset(found.recipe.train_set)
-    assert found.recipe.network in networks.NETWORKS
+    assert networks.check_network(found.recipe.network)
     assert found.description
 
 

@@ -69,9 +69,9 @@ def _alpha_10(objective: str) -> dict[str, dict[str, Any]]:
     return {recipe: {"objective": Spec(objective, {"alpha": 10.0})} for recipe in (*_ON_CIFAR100, _IMAGENET)}
 
 
-def _laplace(prior_variance: float | None) -> Spec:
+def _laplace(prior_variance: float | None, samples: int = 1000) -> Spec:
     """The factors and scales of the code the paper used, which its values of sigma_0 belong to."""
-    fields = {"prior": "split", "n_eff": 128.0, "fisher": "sampled", "average": "running", "samples": 1000}
+    fields = {"prior": "split", "n_eff": 128.0, "fisher": "sampled", "average": "running", "samples": samples}
     return Spec("laplace", {**fields, "prior_variance": prior_variance})
 
 
@@ -176,10 +176,11 @@ _METHODS = (
         posthoc=_laplace(None),
         score="entropy",
         selected={
-            recipe: {"posthoc": _laplace(variance)}
-            for recipe, variance in zip(
-                (_CIFAR10, "cifar10-resnet50", *_ON_CIFAR100), (1.0, 0.6, 4.0, 0.1), strict=True
-            )
+            "digits": {"posthoc": _laplace(None, samples=100)},
+            _CIFAR10: {"posthoc": _laplace(1.0)},
+            "cifar10-resnet50": {"posthoc": _laplace(0.6)},
+            _CIFAR100: {"posthoc": _laplace(4.0)},
+            "cifar100-resnet50": {"posthoc": _laplace(0.1)},
         },
     ),
     Method(

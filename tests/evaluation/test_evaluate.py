@@ -315,3 +315,20 @@ def test_predictions_of_two_runs_are_not_one_model():
     with pytest.raises(ValueError, match=r"near/test and toy/test must be predicted by one model, got .* a+ and b+"):
         evaluate(test, ood=[other])
     assert evaluate(test, ood=[OOD[0]], bootstrap=None)  # one that says nothing may come from anywhere
+
+
+def test_train_features_bring_the_scores_of_features():
+    """A far cluster of features is found by them, whatever the logits say."""
+    generator = torch.Generator().manual_seed(0)
+
+    def featured(predictions, offset):
+        features = offset + torch.randn(len(predictions), 5, generator=generator)
+        return replace(predictions, features=features, info={})
+
+    train, test, ood = featured(VALIDATION, 0.0), featured(TEST, 0.0), featured(OOD[0], 20.0)
+    rows = evaluate(test, train=train, ood=[ood], bootstrap=None)
+    for score in ("mahalanobis", "mahalanobis_tied"):
+        assert value(rows, score=score, metric="auroc") == 1.0
+    assert value(rows, score="knn", metric="auroc") < 1.0  # it compares directions alone
+    bare = evaluate(test, train=train, ood=[OOD[0]], bootstrap=None)
+    assert {row.score for row in bare if row.metric == "auroc"} == set(SCORES)

@@ -44,7 +44,7 @@ def test_it_learns_predicts_and_evaluates(method, trained, capsys):
     names = ["digits/val", "digits/test", "photographs/test"]
     validation, test, ood = run.predict_all(names)
     fitted = None
-    spec = METHODS[method].posthoc
+    spec = METHODS[method].at("digits").posthoc
     if spec is not None:
         fitted = posthoc.build(spec.name, **spec.fields).fit(train=run.predict("digits/train"), validation=validation)
     rows = rm.evaluate(test, validation=validation, ood=[ood], posthoc=fitted)

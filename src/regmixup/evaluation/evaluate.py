@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -17,7 +17,7 @@ from regmixup.evaluation.named_metrics import (
     resample_classification,
     resample_detection,
 )
-from regmixup.evaluation.scores import score_all
+from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
 from regmixup.evaluation.selective import aurc
 from regmixup.posthoc import FittedPosthoc, FittedTemperature, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out
@@ -33,6 +33,7 @@ def evaluate(
     test: Predictions,
     *,
     validation: Predictions | None = None,
+    train: Predictions | None = None,
     shift: Sequence[Predictions] = (),
     ood: Sequence[Predictions] = (),
     posthoc: FittedPosthoc | None = None,
@@ -44,9 +45,11 @@ def evaluate(
     """Rows for one model.
 
     test: in-distribution test predictions. validation: where the temperature is chosen, by ECE; without it there are
-    no temperature-scaled rows. shift: predictions for shifted versions of the test set, named
-    "<family>/<corruption>/<severity>"; each gets its own rows, and their plain mean over the subsets is added with
-    corruption "mean". ood: out-of-distribution sets, scored without temperature by every score.
+    no temperature-scaled rows. train: train predictions with features, on which scores of features are fitted;
+    without them there are only scores of logits, and of ensemble members.
+    shift: predictions for shifted versions of the test set, named "<family>/<corruption>/<severity>"; each gets its
+    own rows, and their plain mean over the subsets is added with corruption "mean".
+    ood: out-of-distribution sets, scored without temperature by every score.
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
     class_subset: for sets that cover some of the classes (ImageNet-A, -R, -O), compare only the logits of these, and
     for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
@@ -56,12 +59,12 @@ def evaluate(
     knowingly".
     row: a template whose study, run, method, ... every row carries.
     """
-    _check_sets(test, validation, shift, ood)
+    _check_sets(test, [p for p in (validation, train) if p is not None], shift, ood)
     if validation is not None:
         check_held_out(validation, [test, *shift, *ood], fit_on=fit_on)
     posthoc = posthoc if posthoc is not None else as_given
     scaling = _fit_temperature(posthoc, validation) if validation is not None else None
-    measure = _Measure(bootstrap, row if row is not None else Row())
+    measure = _Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
 
     def versions(predictions: Predictions) -> dict[str, Predictions]:
         """Without and with temperature."""
@@ -81,23 +84,27 @@ def evaluate(
     if test.features is not None:
         value = fisher_criterion(test.features, test.labels)
         rows.append(replace(named, metric="fisher_criterion", value=value, n=len(test)))
-    rows += measure.selective(subject["none"], named)
+    id_scores = score_all(posthoc(test), measure.fitted)
+    correct = probabilities(subject["none"]).argmax(dim=1) == subject["none"].labels
+    rows += measure.selective(id_scores, correct, named)
     rows += measure.shift(map(versions, shift))
-    known = posthoc(test)
     for other in map(posthoc, ood):
-        pair = restrict_pair(known, other) if class_subset and "class_subset" in other.info else (known, other)
-        rows += measure.detection(*pair)
+        if class_subset and "class_subset" in other.info:
+            known, other = restrict_pair(posthoc(test), other)
+            rows += measure.detection(score_all(known, measure.fitted), other)
+        else:
+            rows += measure.detection(id_scores, other)
     return rows
 
 
 def _check_sets(
-    test: Predictions, validation: Predictions | None, shift: Sequence[Predictions], ood: Sequence[Predictions]
+    test: Predictions, fitted_on: Sequence[Predictions], shift: Sequence[Predictions], ood: Sequence[Predictions]
 ) -> None:
     for group in (shift, ood):
         repeated = {p.dataset for p in group if sum(q.dataset == p.dataset for q in group) > 1}
         if repeated:
             raise ValueError(f"each dataset must be given once, got {', '.join(sorted(repeated))} more than once")
-    for other in (p for p in (validation, *shift, *ood) if p is not None):
+    for other in (*fitted_on, *shift, *ood):
         runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
         if len(runs) > 1:
             raise ValueError(
@@ -129,10 +136,11 @@ def _counts(bootstrap: Bootstrap, total: int, stream: str) -> Counts:
 
 @dataclass(frozen=True)
 class _Measure:
-    """Values with their intervals. row: the template of every row."""
+    """Values with their intervals. row: the template of every row; fitted: scores of features, by name."""
 
     bootstrap: Bootstrap | None
     row: Row
+    fitted: Mapping[str, FittedScore]
 
     def counts(self, total: int, stream: str = "") -> Counts | None:
         """Resamples of a set's images. Sets of one size share them: the shifted versions are of the test images."""
@@ -193,21 +201,20 @@ class _Measure:
             rows.append(self.interval(mean, totals[key] / count if key in totals else None))
         return rows
 
-    def selective(self, predictions: Predictions, row: Row) -> list[Row]:
+    def selective(self, scores: Mapping[str, Tensor], correct: Tensor, row: Row) -> list[Row]:
         """How well each score orders right before wrong predictions: the area under the risk-coverage curve."""
-        correct = probabilities(predictions).argmax(dim=1) == predictions.labels
         return [
-            replace(row, score=name, metric="aurc", value=aurc(score, correct), n=len(predictions))
-            for name, score in score_all(predictions).items()
+            replace(row, score=name, metric="aurc", value=aurc(score, correct), n=len(correct))
+            for name, score in scores.items()
         ]
 
-    def detection(self, known: Predictions, ood: Predictions) -> list[Row]:
-        """Every detection metric for every score."""
+    def detection(self, id_scores: Mapping[str, Tensor], ood: Predictions) -> list[Row]:
+        """Every detection metric for every score that both sides have."""
         rows = []
-        id_scores, ood_scores = score_all(known), score_all(ood)
-        id_counts, ood_counts = self.counts(len(known)), self.counts(len(ood), stream=ood.dataset)
-        for score in id_scores:
+        ood_scores = score_all(ood, self.fitted)
+        for score in (name for name in id_scores if name in ood_scores):
             pair = id_scores[score], ood_scores[score]
+            id_counts, ood_counts = self.counts(len(pair[0])), self.counts(len(ood), stream=ood.dataset)
             resampled: dict[str, Tensor] = {}
             if id_counts is not None and ood_counts is not None:
                 resampled = resample_detection(*pair, id_counts, ood_counts, DETECTION)

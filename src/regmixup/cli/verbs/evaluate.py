@@ -44,7 +44,7 @@ class EvaluateVerb:
     recipe: str = "digits"
     """The recipe whose selected values the method takes, see `regmixup list recipes`."""
     train: Path | None = None
-    """Train predictions with features, for methods that are fitted on them."""
+    """Train predictions with features, for scores of features (Mahalanobis, kNN, ...) and methods fitted on them."""
     resamples: int = 1000
     """Bootstrap resamples behind the 95 % intervals; 0 for none."""
     fit_on: FitOn = "validation"
@@ -57,10 +57,12 @@ def main(args: Sequence[str]) -> None:
     """Evaluate, print every row, and write them where asked."""
     verb = parse(EvaluateVerb, "evaluate", args)
     validation = _labelled(verb.val) if verb.val is not None else None
+    train = _labelled(verb.train) if verb.train is not None else None
     rows = evaluate(
         _labelled(verb.predictions),
         validation=validation,
-        posthoc=_posthoc(verb, validation),
+        train=train,
+        posthoc=_posthoc(verb, train, validation),
         shift=[_labelled(path) for path in verb.shift],
         ood=[predictions.load(path) for path in verb.ood],
         bootstrap=Bootstrap(resamples=verb.resamples) if verb.resamples else None,
@@ -75,14 +77,13 @@ def main(args: Sequence[str]) -> None:
         print(f"rows  {verb.out}")
 
 
-def _posthoc(verb: EvaluateVerb, validation: Predictions | None) -> FittedPosthoc | None:
+def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predictions | None) -> FittedPosthoc | None:
     if verb.method is None:
         return None
     recipes.get(verb.recipe)
     spec = methods.get(verb.method).at(verb.recipe).posthoc
     if spec is None:
         return None
-    train = predictions.load(verb.train) if verb.train is not None else None
     return posthoc.build(spec.name, **spec.fields).fit(train=train, validation=validation, fit_on=verb.fit_on)
 
 
