@@ -1,4 +1,4 @@
-"""How fast metrics, the temperature grid and the bootstrap are: this package beside its peers, in one run.
+"""How fast metrics, the temperature grid and a whole evaluation are: this package beside its peers, in one run.
 
     python benchmarks/metrics.py                     # 1,000,000 x 100 probabilities, some minutes on two cores
     python benchmarks/metrics.py --size 100000       # a tenth of everything
@@ -8,7 +8,7 @@ Metrics: milliseconds, best of several turns, taken one after the other in every
 and without checking its arguments), netcal and scikit-learn; each row names the fastest of those that compute the same.
 "extra" is what this package allocates at most beyond its inputs, in units of the probabilities. netcal cuts [lo, hi)
 into bins and torchmetrics gives confidence 1 a bin of its own, so values differ in the last digits where samples lie on
-edges. Bootstrap: a whole evaluation of CIFAR-10, the test set and 75 shifted versions with and without temperature, and
+edges. Evaluation: CIFAR-10 from stored predictions, the test set and 75 shifted versions with and without temperature, and
 three OOD sets by every score of logits, 1,000 resamples each.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import tempfile
 import threading
 import time
 import warnings
@@ -26,6 +27,7 @@ from pathlib import Path
 import torch
 
 import regmixup as rm
+from regmixup.predictions import file_name, load, save
 
 Metric = Callable[[], object]
 
@@ -140,31 +142,22 @@ def temperature(samples: int, classes: int) -> None:
     print(f"{time.perf_counter() - started:.1f} s, {extra:.0f} MB beside them", flush=True)
 
 
-def bootstrap(samples: int, subsets: int, resamples: int) -> None:
-    draw = rm.metrics.Bootstrap(resamples=resamples)
-    names = ["accuracy", "nll", "brier", "ece", "adaptive_ece"]
-    logits, labels = drawn(samples, 10)
-    logits = logits.double()
-    started = time.perf_counter()
-    counts = draw.counts(samples, stream="test")
-    for subset in range(subsets + 1):
-        for scale in (1.0, 1.5):
-            probs = (logits / (scale + subset / 100)).softmax(dim=1)
-            for values in rm.metrics.resample_classification(probs, labels, counts, names).values():
-                draw.interval(values)
-    middle = time.perf_counter()
-    for size in (samples, samples, round(2.6032 * samples)):
-        shifted = 0.7 * drawn(size, 10)[0].double()
-        other = draw.counts(size, stream=f"ood {size}")
-        for score in rm.scores.SCORES.values():
-            detected = rm.metrics.resample_detection(
-                score(logits), score(shifted), counts, other, ["auroc", "aupr", "fpr_at_tpr"]
-            )
-            for values in detected.values():
-                draw.interval(values)
-    end = time.perf_counter()
-    print(f"bootstrap, {resamples} resamples of {samples:,} images: {2 * (subsets + 1)} tables by 5 metrics", end=" ")
-    print(f"{middle - started:.1f} s, 3 OOD sets by {len(rm.scores.SCORES)} scores by 3 metrics {end - middle:.1f} s")
+def evaluation(samples: int, subsets: int) -> None:
+    """A whole CIFAR-10 evaluation, from files: loaded, temperature fitted, everything measured and resampled."""
+    names = ["cifar10/test", "cifar10/val-10", *(f"cifar10-c/c{i // 5}/{i % 5 + 1}" for i in range(subsets))]
+    outside = ["cifar100/test", "svhn/test", "tiny-imagenet/val"]
+    sizes = {"cifar10/val-10": samples // 2, "svhn/test": round(2.6032 * samples)}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {name: Path(folder) / file_name(name) for name in (*names, *outside)}
+        for name, path in paths.items():
+            save(rm.Predictions(*drawn(sizes.get(name, samples), 10, temperature=1.5), dataset=name), path)
+        started = time.perf_counter()
+        found = {name: load(path) for name, path in paths.items()}
+        test, validation, *shift = (found[name] for name in names)
+        rows = rm.evaluate(test, validation=validation, shift=shift, ood=[found[name] for name in outside])
+        seconds = time.perf_counter() - started
+    print(f"evaluation of {samples:,} test images, {subsets} shifted sets and 3 OOD sets:", end=" ")
+    print(f"{len(rows)} rows with intervals in {seconds:.1f} s")
 
 
 def main() -> None:
@@ -183,7 +176,7 @@ def main() -> None:
     temperature(max(100, options.size // 100), 100)
     if options.full:
         temperature(50_000, 1000)
-    bootstrap(max(100, options.size // 100), subsets=75, resamples=1000)
+    evaluation(max(100, options.size // 100), subsets=75)
 
 
 if __name__ == "__main__":
