@@ -8,8 +8,8 @@ Metrics: milliseconds, best of several turns, taken one after the other in every
 and without checking its arguments), netcal and scikit-learn; each row names the fastest of those that compute the same.
 "extra" is what this package allocates at most beyond its inputs, in units of the probabilities. netcal cuts [lo, hi)
 into bins and torchmetrics gives confidence 1 a bin of its own, so values differ in the last digits where samples lie on
-edges. Evaluation: CIFAR-10 from stored predictions, the test set and 75 shifted versions with and without temperature, and
-three OOD sets by every score of logits, 1,000 resamples each.
+edges. Evaluation: CIFAR-10 from stored predictions, the test set and 75 shifted versions with and without temperature,
+and three OOD sets by every score of logits, 1,000 resamples each.
 """
 
 from __future__ import annotations
