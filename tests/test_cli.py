@@ -1,5 +1,6 @@
 """Every verb, as a user types it; and what happens when they mistype."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -10,10 +11,16 @@ from rich.console import Console
 
 from regmixup import data
 from regmixup.cli import VERBS, main
+from regmixup.cli.flags import field_texts
 from regmixup.cli.verbs import list as list_verb
 from regmixup.cli.verbs.data import ACTIONS
 from regmixup.evaluation.named_metrics import CLASSIFICATION
 from regmixup.evaluation.scores import SCORES
+from regmixup.networks.gp_head import GPHead
+from regmixup.networks.rbf_head import RBFHead
+from regmixup.networks.spectral import SpectralNorm
+from regmixup.networks.stable_rank import StableRank
+from regmixup.objectives import OBJECTIVES
 from regmixup.storage import read_rows
 from tests.data.official import write_cifar
 from tests.study.mini import MINI, write_mini
@@ -339,3 +346,40 @@ def test_a_reader_that_goes_away_ends_the_program_quietly(words):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+@pytest.mark.parametrize(
+    "cls", [*OBJECTIVES.values(), GPHead, RBFHead, SpectralNorm, StableRank], ids=lambda c: c.__name__
+)
+def test_every_hyper_parameter_has_a_help_text(cls):
+    texts = field_texts(cls)
+    nested = {"first", "second"}  # the sides of an `Alternate` have flags of their own
+    assert {f.name for f in dataclasses.fields(cls)} - nested <= texts.keys()
+    assert all(">>>" not in text and len(text) < 400 for text in texts.values())
+
+
+def test_the_help_of_train_explains_flags_without_examples_in_python(capsys):
+    assert run("train", "--method", "sngp", "--help") == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "noise variance of the regression" in text
+    assert ">>>" not in text
+
+
+def test_flags_of_objective_head_and_constraint_reach_the_configuration(capsys):
+    flags = [
+        "--eta",
+        "0.5",
+        "--head",
+        "gp",
+        "--head.ridge",
+        "2",
+        "--constraint",
+        "stable_rank",
+        "--constraint.ratio",
+        "0.5",
+    ]
+    assert run("train", "--method", "regmixup", *flags, "--dry-run") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["objective"]["kind"], found["objective"]["eta"]) == ("RegMixup", 0.5)
+    assert (found["head"]["kind"], found["head"]["ridge"]) == ("GPHead", 2.0)
+    assert (found["constraint"]["kind"], found["constraint"]["ratio"]) == ("StableRank", 0.5)

@@ -26,12 +26,12 @@ class GPHead(Head):
     num_features: columns of W, as many random features.
     kernel_std: spread of W, whose columns are random orthogonal directions with the lengths of Gaussian vectors;
         its inverse is the length scale of the kernel.
-    ridge: s.
+    ridge: s; noise variance of the regression.
     covariance: "final" sums P over one clean, unaugmented pass after training, for the final weights. "epoch" sums
         over the steps of the last epoch, while the weights still move, as released (but in evaluation mode);
         "momentum" averages over steps, P <- m P + (1 - m) phi^T phi / N. These two cost a second forward pass per
         step, so that mixed images never enter P.
-    momentum: m.
+    momentum: m, for covariance="momentum".
 
     >>> head = GPHead(num_features=64).build(feature_dim=16, num_classes=3)
     >>> tuple(head(torch.zeros(5, 16)).shape), tuple(head.variance(torch.zeros(5, 16)).shape)

@@ -23,6 +23,8 @@ class RBFHead(Head):
     is to 0, the surer the model: DUQ's OOD score, minus the largest kernel, ranks images like the score `max_logit`.
 
     embedding_dim: rows of W_c; None for as many as there are features.
+    length_scale: width of the kernels; distances are means over the embedding.
+    momentum: g; how much of the centroids stays at a step.
     initial_count: n_c before training, about the images of a class in a batch (13 for 128 images of 10 classes).
 
     >>> head = RBFHead(embedding_dim=4).build(feature_dim=8, num_classes=3)

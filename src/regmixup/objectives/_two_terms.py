@@ -29,6 +29,9 @@ class TwoTerms(Vicinal):
     """Cross-entropy on clean images plus eta times the vicinal one, Eq. (3); `RegMixup` explains the fields.
 
     A subclass says how the two terms are computed, or estimated (`terms`).
+
+    eta >= 0: weight of the vicinal term; 0 is ERM exactly.
+    scale: "mean" divides by 1 + eta, "sum" does not.
     """
 
     eta: float = 1.0
@@ -59,7 +62,10 @@ class TwoTerms(Vicinal):
 
 @dataclass(frozen=True, kw_only=True)
 class Regularised(TwoTerms):
-    """Both terms on the whole batch: every image is forwarded clean, and sampled."""
+    """Both terms on the whole batch: every image is forwarded clean, and sampled.
+
+    passes: "joint" forwards clean and sampled images together, "separate" one after the other.
+    """
 
     passes: Literal["joint", "separate"] = "joint"
 

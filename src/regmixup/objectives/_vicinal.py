@@ -43,7 +43,8 @@ class Vicinal(Objective):
 class Mixing(Vicinal):
     """Vicinal samples that mix pairs of images. A subclass says how (`mix`) and may refine the draw.
 
-    alpha: of lambda ~ Beta(alpha, alpha). lam: one lambda a "batch", or one a "sample".
+    alpha: of lambda ~ Beta(alpha, alpha); large is strong mixing.
+    lam: one lambda a "batch", or one a "sample".
     pairing: "derangement" (nobody mixes with itself) or "permutation" (as released).
     samples: m vicinal draws per image, Eq. (2); their losses are averaged.
     """

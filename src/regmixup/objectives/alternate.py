@@ -22,6 +22,8 @@ class Alternate(Objective):
         RegMixup + CutMix       Alternate(RegMixup(), CutMix())
         RegMixup + RegCutMix    Alternate(RegMixup(), RegCutMix())
 
+    probability: of the first.
+
     The branch is a plain integer in the draw, so a compiled step has one graph per branch and no break.
     """
 

@@ -50,7 +50,9 @@ class AugMix(Objective):
     0..255, as PIL does; `_augmix_operations` lists them. So x must hold pixels, uint8 or floats in [0, 1]; normalising
     is left to the network's first layer. Because the weights sum to one, mixing before it equals mixing after it.
 
-    width: chains per version. depth: operations per chain; -1 draws 1, 2 or 3 for every chain.
+    width: chains per version.
+    depth: operations per chain; -1 draws 1, 2 or 3 for every chain.
+    alpha: of the Dirichlet and Beta distributions.
     severity: the highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code.
     jsd_weight >= 0: 0 skips the draw and the augmentation and is ERM exactly.
     operations: the nine of the "core" set, or "all": colour, contrast, brightness and sharpness too. These overlap

@@ -18,6 +18,8 @@ class LabelSmoothing(Objective):
     """Cross-entropy with targets (1 - s) onehot(y) + s / K, s = `smoothing` (Szegedy et al., 2016).
 
     The paper's conclusion calls it vicinal risk minimisation over the labels.
+
+    smoothing: s, from 0 to below 1.
     """
 
     smoothing: float = 0.1

@@ -12,11 +12,10 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import arg
 
+from regmixup.cli.flags import with_help, without_help
 from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.config import encode
 from regmixup.networks import name_of
-from regmixup.networks.contract import Constraint, Head
-from regmixup.objectives import Objective
 from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
 from regmixup.training.config import TrainConfig, choose_device, configure, resolve
@@ -39,8 +38,8 @@ class TrainVerb(Surroundings):
     """
 
     training: Annotated[Recipe, arg(name="")]
-    objective: Annotated[Objective, arg(name="")]
-    head_fields: Annotated[Head, arg(name="head")]
+    objective: Annotated[object, arg(name="")]
+    head_fields: Annotated[object, arg(name="head")]
     constraint_fields: Annotated[object, arg(name="constraint")]
     recipe: str
     """Named training configuration, see `regmixup list recipes`."""
@@ -72,9 +71,9 @@ def main(args: Sequence[str]) -> None:
         args,
         default=TrainVerb(
             training=Recipe(**_fields(default)),
-            objective=default.objective,
-            head_fields=default.head,
-            constraint_fields=default.constraint if default.constraint is not None else Unconstrained(),
+            objective=with_help(default.objective),
+            head_fields=with_help(default.head),
+            constraint_fields=with_help(default.constraint) if default.constraint is not None else Unconstrained(),
             recipe=recipe,
             method=method,
             head=name_of(default.head),
@@ -82,12 +81,12 @@ def main(args: Sequence[str]) -> None:
             members=default.members,
         ),
     )
-    constraint = verb.constraint_fields
+    constraint = default.constraint
     config = TrainConfig(
         **_fields(verb.training),
-        objective=verb.objective,
-        head=verb.head_fields,
-        constraint=constraint if isinstance(constraint, Constraint) else None,
+        objective=without_help(verb.objective, type(default.objective)),
+        head=without_help(verb.head_fields, type(default.head)),
+        constraint=None if constraint is None else without_help(verb.constraint_fields, type(constraint)),
         members=verb.members,
         seed=verb.seed,
     )
