@@ -120,7 +120,7 @@ def _table(rows: list[Row], chosen_score: str | None) -> Table:
 
 
 # What is no share of anything and is shown as it is.
-_PLAIN = ("nll", "brier", "temperature", "fisher_criterion")
+_PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
 
 
 def _number(row: Row, value: float) -> str:
