@@ -386,3 +386,11 @@ def test_logits_that_are_not_finite_are_refused_by_the_name_of_their_set(worst):
 def test_a_set_without_samples_is_refused():
     with pytest.raises(ValueError, match="nothing must hold finite logits of some samples, got none"):
         evaluate(TEST, ood=[Predictions(torch.zeros(0, CLASSES), torch.zeros(0, dtype=torch.int64), dataset="nothing")])
+
+
+def test_probabilities_in_the_place_of_logits_are_warned_about():
+    probs = replace(TEST, logits=TEST.logits.softmax(dim=1))
+    with pytest.warns(UserWarning, match="the logits of toy/test look like probabilities"):
+        evaluate(probs, bootstrap=None)
+    evaluate(replace(TEST, logits=probs.logits.log()), bootstrap=None)
+    evaluate(replace(TEST, logits=torch.ones(len(TEST), 1), labels=0 * TEST.labels), bootstrap=None)

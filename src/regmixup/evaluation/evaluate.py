@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -89,7 +90,9 @@ def evaluate(
         rows.append(replace(named, metric="fisher_criterion", value=value, n=len(test)))
     id_scores = score_all(posthoc(test), measure.fitted)
     correct = probabilities(subject["none"]).argmax(dim=1) == subject["none"].labels
-    rows += measure.selective(id_scores, correct, named)
+    restricted = class_subset and "class_subset" in test.info
+    own_scores = {**id_scores, **score_all(subject["none"])} if restricted else id_scores
+    rows += measure.selective(own_scores, correct, named)
     rows += measure.shift(map(versions, shift))
     for other in map(posthoc, ood):
         if class_subset and "class_subset" in other.info:
@@ -112,6 +115,12 @@ def _check_sets(
         if len(one) == 0 or not bool(one.logits.isfinite().all()):
             found = "none" if len(one) == 0 else "NaN or infinite values"
             raise ValueError(f"{one.dataset or 'predictions'} must hold finite logits of some samples, got {found}")
+    if test.logits.shape[1] > 1 and _look_like_probabilities(test.logits):
+        warnings.warn(
+            f"the logits of {test.dataset or 'the test set'} look like probabilities, rows of numbers >= 0 that sum to "
+            "1: pass what comes before the softmax, or the logarithm of probabilities",
+            stacklevel=3,
+        )
     for other in (*fitted_on, *shift, *ood):
         runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
         if len(runs) > 1:
@@ -124,6 +133,10 @@ def _check_sets(
                 f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
                 "they cannot come from one model"
             )
+
+
+def _look_like_probabilities(logits: Tensor) -> bool:
+    return bool((logits >= 0).all() and ((logits.double().sum(dim=1) - 1).abs() < 1e-3).all())
 
 
 def _check_train(train: Predictions, test: Predictions) -> None:
