@@ -65,6 +65,22 @@ def test_uint8_images_are_pixels():
     assert rows[0] == rows[1]
 
 
+def test_ood_loaders_may_give_images_alone_and_labels_may_be_a_list():
+    x, y = images(0)
+    one, other = (
+        rm.evaluate(model(), {"test": [(x, labels)], "ood": {"far": [batch]}}, bootstrap=None)
+        for labels, batch in ((y, (x / 2, y)), (y.tolist(), x / 2))
+    )
+    assert one == other
+
+
+class TwoAnswers(nn.Module):
+    """As networks with an auxiliary head answer."""
+
+    def forward(self, x):
+        return x.flatten(1), x
+
+
 @pytest.mark.parametrize(
     ("subject", "loaders", "message"),
     [
@@ -73,6 +89,9 @@ def test_uint8_images_are_pixels():
         (model(), {"val": []}, 'loaders must be a table with at least "test"'),
         (model(), {"test": [], "odd": {}}, "unknown role in loaders 'odd': did you mean 'ood'"),
         (model(), {"test": []}, "batches of test must hold at least one"),
+        (model(), {"test": {"all": loader(0)}}, 'the loader of "test" must be an iterable of .x, y., got a table'),
+        (model(), {"test": [images(0)[0]]}, "a batch must be .x, y, ...., got one tensor of shape .30, 3, "),
+        (TwoAnswers(), {"test": loader(0)}, "the model must return logits, one .N, K. tensor, got tuple"),
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
         (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),
     ],

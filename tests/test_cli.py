@@ -161,7 +161,11 @@ def test_a_laplace_approximation_is_evaluated_from_stored_files_on_shifted_sets_
     assert "needs features, which the predictions for 'digits-c/contrast/5' do not hold" in capsys.readouterr().err
     assert run("predict", trained, *names, "--features", "--device", "cpu") == 0
     assert run("evaluate", *words, *fitting, "--out", tmp_path / "rows.csv") == 0
-    assert any(row.corruption == "contrast" for row in read_rows(tmp_path / "rows.csv"))
+    rows = read_rows(tmp_path / "rows.csv")
+    assert any(row.corruption == "contrast" for row in rows)
+    (prior,) = (row.value for row in rows if row.metric == "prior_variance")
+    (shown,) = (line.split() for line in capsys.readouterr().out.splitlines() if "prior_variance" in line)
+    assert shown[-1] == f"{prior:.4f}"  # it is no share of anything
 
 
 def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
@@ -171,6 +175,16 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     text = capsys.readouterr().out
     assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
     assert "dark" in text
+
+
+def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):
+    files = [logits_file(tmp_path / f"toy-c__fog__{severity}.npz", seed=severity) for severity in (1, 2)]
+    words = ("--predictions", logits_file(tmp_path / "mine.npz"), "--resamples", 0, "--out", tmp_path / "rows.csv")
+    assert run("evaluate", *words, "--shift", *files) == 0
+    rows = [row for row in read_rows(tmp_path / "rows.csv") if row.metric == "accuracy" and row.dataset == "toy-c"]
+    found = {(row.corruption, row.severity): row.value for row in rows}
+    assert list(found) == [("fog", 1), ("fog", 2), ("mean", None)]
+    assert found["mean", None] == (found["fog", 1] + found["fog", 2]) / 2
 
 
 LONG = "a-name-[bold]that-is-" + "far-" * 20 + "too-long"
@@ -267,6 +281,7 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
+        (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
         (["report", "nowhere"], "nowhere is not the folder of a finished study"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),

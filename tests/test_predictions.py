@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from regmixup import networks
-from regmixup.predictions import TENSORS, load, predict, save
+from regmixup.predictions import TENSORS, file_name, load, predict, save
 from regmixup.types import Predictions
 
 LOGITS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
@@ -92,6 +92,11 @@ class TestForeignFormats:
         for name in TENSORS:
             assert same(getattr(loaded, name), getattr(full(), name)), name
         assert loaded.dataset == "mine"
+
+    def test_a_file_that_names_no_dataset_is_of_that_whose_file_it_could_be(self, tmp_path):
+        path = tmp_path / file_name("toy-c/fog/3").replace(".safetensors", ".npy")
+        np.save(path, LOGITS.numpy())
+        assert load(path).dataset == "toy-c/fog/3"
 
     def test_npy_holds_logits_without_labels(self, tmp_path):
         np.save(tmp_path / "svhn.npy", LOGITS.numpy())

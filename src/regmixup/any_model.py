@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from regmixup import predictions
@@ -26,10 +27,10 @@ def evaluate(
     subject: test `Predictions`, with `validation=`, `shift=` and `ood=` predictions among the options; or an
         `nn.Module` from images to logits.
     loaders: for a module, {"test": loader, "validation": loader, "shift": {name: loader}, "ood": {name: loader}}; all
-        but "test" may be left out. A loader is any iterable of (x, y); OOD labels are not looked at.
+        but "test" may be left out. A loader is any iterable of (x, y); OOD labels are not looked at, so there x alone
+        will do.
     options: those of `regmixup.evaluation.evaluate.evaluate`: posthoc, bootstrap, class_subset, fit_on, row.
 
-    >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     >>> batch = [(torch.rand(8, 1, 2, 2), torch.arange(8) % 3)]
     >>> rows = evaluate(model, {"test": batch, "ood": {"noise": batch}}, bootstrap=None)
@@ -48,7 +49,9 @@ def evaluate(
         check_name("role in loaders", role, _ROLES)
 
     def predict(name: str, batches: Any, *, labelled: bool = True) -> Predictions:
-        pairs = batches if labelled else ((x, x.new_full((len(x),), -1).long()) for x, *_ in batches)
+        if isinstance(batches, Mapping):
+            raise ValueError(f'the loader of "{name}" must be an iterable of (x, y), got a table')
+        pairs = batches if labelled else map(_unlabelled, batches)
         return predictions.predict_batches(subject, pairs, dataset=name)
 
     def group(role: str) -> list[Predictions]:
@@ -61,3 +64,8 @@ def evaluate(
     return evaluation.evaluate(
         predict("test", loaders["test"]), validation=validation, shift=group("shift"), ood=group("ood"), **options
     )
+
+
+def _unlabelled(batch: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    x = batch if isinstance(batch, Tensor) else batch[0]
+    return x, torch.full((len(x),), -1)

@@ -69,7 +69,7 @@ def predict(
 @torch.no_grad()
 def predict_batches(
     model: nn.Module,
-    batches: Iterable[Sequence[Tensor]],
+    batches: Iterable[Sequence[Tensor] | Tensor],
     *,
     dataset: str = "",
     features: bool = True,
@@ -78,6 +78,7 @@ def predict_batches(
     """What `model` says about batches (x, y), in evaluation mode, without augmentation, in float32.
 
     batches: any iterable of pairs, such as a DataLoader; x: (N, C, H, W) uint8 or floating point, y: (N,).
+    A tensor alone is no pair and is refused.
     features: whether to keep what reaches the head, where the model has `features` and `head`; the head's weight and
     bias are kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
     """
@@ -99,9 +100,15 @@ def predict_batches(
     # What reaches the head, whatever `forward` does before it; one pass gives all.
     hook = model.head.register_forward_pre_hook(look) if isinstance(model, HasFeatures) else None
     try:
-        for x, y, *_ in batches:
-            logits.append(model(to_float(x.to(device, non_blocking=True))).float())
-            labels.append(y.cpu())
+        for batch in batches:
+            if isinstance(batch, Tensor):  # unpacking it would take its first image for x
+                raise ValueError(f"a batch must be (x, y, ...), got one tensor of shape {tuple(batch.shape)}")
+            x, y, *_ = batch
+            found = model(to_float(x.to(device, non_blocking=True)))
+            if not isinstance(found, Tensor):
+                raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(found).__name__}")
+            logits.append(found.float())
+            labels.append(torch.as_tensor(y).cpu())
     finally:
         if hook is not None:
             hook.remove()
@@ -158,7 +165,8 @@ def load(path: str | Path) -> Predictions:
     """Read predictions from .safetensors, .npz, .npy (logits alone) or .csv (a line of names, then a line of numbers
     per sample: the label, under the name "label", and the logits, under the classes' names).
 
-    A file without labels (an out-of-distribution set needs none) gets labels -1.
+    A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
+    is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
     """
     path = Path(path)
     readers = {".safetensors": _from_safetensors, ".npz": _from_npz, ".npy": _from_npy, ".csv": _from_csv}
@@ -183,7 +191,7 @@ def _assemble(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) 
     labels = tensors["labels"]
     if not labels.is_complex() and not (labels.is_floating_point() and bool((labels != labels.round()).any())):
         tensors["labels"] = labels.long()
-    dataset = metadata.pop("dataset", path.stem)
+    dataset = metadata.pop("dataset", path.stem.replace("__", "/"))
     try:
         predictions = Predictions(**tensors, dataset=dataset, info=metadata)
     except ValueError as error:

@@ -23,6 +23,14 @@ def test_only_the_subsets_logits_compete():
     assert accuracy(rows, "imagenet-a/test (2 classes)") == [pytest.approx(2 / 3)]
 
 
+def test_the_scores_that_order_a_test_set_of_some_classes_see_only_their_logits():
+    """Of {1, 3} alone the right prediction is the surer one; the logit of class 0 says the opposite."""
+    logits = torch.tensor([[4.0, 4.0, 0.0, 0.0], [9.0, 0.0, 0.0, 1.0]])
+    test = Predictions(logits, torch.tensor([1, 1]), dataset="imagenet-a/test", info=SUBSET)
+    found = {row.score: row.value for row in evaluate(test, bootstrap=None) if row.metric == "aurc"}
+    assert found["entropy"] == found["max_logit"] == 0.25  # no error at coverage 1/2, one at 1
+
+
 def test_all_logits_compete_when_asked():
     shifted = Predictions(LOGITS, torch.tensor([1, 3, 1]), dataset="imagenet-a/test", info=SUBSET)
     rows = evaluate(TEST, shift=[shifted], class_subset=False)

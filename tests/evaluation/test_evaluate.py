@@ -332,3 +332,65 @@ def test_train_features_bring_the_scores_of_features():
     assert value(rows, score="knn", metric="auroc") < 1.0  # it compares directions alone
     bare = evaluate(test, train=train, ood=[OOD[0]], bootstrap=None)
     assert {row.score for row in bare if row.metric == "auroc"} == set(SCORES)
+
+
+def test_predictions_need_no_names():
+    """Unnamed sets are not taken for one another, and an unnamed OOD set is resampled on its own."""
+    test, validation, ood = (replace(p, dataset="") for p in (TEST, VALIDATION, TEST))
+    rows = evaluate(test, validation=validation, ood=[ood], bootstrap=Bootstrap(resamples=50))
+    found = next(row for row in rows if row.metric == "auroc")
+    assert found.low < found.value == 0.5 < found.high
+    with pytest.raises(ValueError, match="got one without a name more than once"):
+        evaluate(test, ood=[ood, validation])
+    with pytest.raises(ValueError, match="this is no validation set"):
+        evaluate(test, validation=ood)
+
+
+def test_two_sets_with_one_name_are_told_apart_by_their_size_and_what_was_said_by_its_logits():
+    named = replace(VALIDATION, dataset="logits")
+    assert evaluate(replace(TEST, dataset="logits"), validation=named, bootstrap=None)
+    with pytest.raises(ValueError, match="logits is no validation set"):
+        evaluate(replace(TEST, dataset="logits"), validation=replace(made_up("logits", 9), dataset="logits"))
+    unlabelled = replace(VALIDATION, labels=torch.full_like(VALIDATION.labels, -1), dataset="far")
+    with pytest.raises(ValueError, match="logits is no validation set"):
+        evaluate(TEST, validation=named, ood=[unlabelled])
+
+
+def test_scores_are_not_fitted_on_what_is_reported_either():
+    test = replace(TEST, features=TEST.logits)
+    with pytest.raises(ValueError, match="copy is no train set: nothing may be fitted on it"):
+        evaluate(test, train=replace(test, dataset="copy"))
+    assert evaluate(test, train=replace(test, dataset="copy"), fit_on="a test set, knowingly", bootstrap=None)
+
+
+@pytest.mark.parametrize("name", ["train", "test"])
+def test_a_train_set_is_not_silently_ignored_where_features_are_missing(name):
+    given = {"train": replace(VALIDATION, features=VALIDATION.logits), "test": replace(TEST, features=TEST.logits)}
+    given[name] = replace(given[name], features=None)
+    with pytest.raises(ValueError, match=f"{name} predictions must hold features where a train set is given"):
+        evaluate(given["test"], train=given["train"])
+
+
+@pytest.mark.parametrize("worst", [float("nan"), float("inf"), float("-inf")])
+def test_logits_that_are_not_finite_are_refused_by_the_name_of_their_set(worst):
+    broken = TEST.logits.clone()
+    broken[3, 1] = worst
+    for arguments in (
+        {"test": replace(TEST, logits=broken)},
+        {"test": TEST, "ood": [replace(OOD[0], logits=broken[: len(OOD[0])], labels=TEST.labels[: len(OOD[0])])]},
+    ):
+        with pytest.raises(ValueError, match=r"/test must hold finite logits of some samples, got NaN or infinite"):
+            evaluate(**arguments)
+
+
+def test_a_set_without_samples_is_refused():
+    with pytest.raises(ValueError, match="nothing must hold finite logits of some samples, got none"):
+        evaluate(TEST, ood=[Predictions(torch.zeros(0, CLASSES), torch.zeros(0, dtype=torch.int64), dataset="nothing")])
+
+
+def test_probabilities_in_the_place_of_logits_are_warned_about():
+    probs = replace(TEST, logits=TEST.logits.softmax(dim=1))
+    with pytest.warns(UserWarning, match="the logits of toy/test look like probabilities"):
+        evaluate(probs, bootstrap=None)
+    evaluate(replace(TEST, logits=probs.logits.log()), bootstrap=None)
+    evaluate(replace(TEST, logits=torch.ones(len(TEST), 1), labels=0 * TEST.labels), bootstrap=None)

@@ -35,6 +35,11 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
         parsed: Any = tyro.cli(cls, args=args, prog=program)
     else:
         parsed = tyro.cli(cls, args=args, prog=program, default=default)
+    flags = [word.partition("=")[0] for word in args]
+    for f in fields(parsed):
+        # The CLI library keeps the last, which for a list would lose files without a word.
+        if isinstance(getattr(parsed, f.name), tuple) and flags.count(f"--{f.name}") > 1:
+            raise ValueError(f"--{f.name} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -55,13 +56,16 @@ def evaluate(
     for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
     bootstrap: how `low` and `high` of each row are found; None leaves them out. Shifted versions of the test images
     are resampled together with them.
-    fit_on: a validation set that is one of the test, shifted or OOD sets is refused unless this says "a test set,
-    knowingly".
+    fit_on: a validation or train set that is one of the test, shifted or OOD sets is refused unless this says "a test
+    set, knowingly".
     row: a template whose study, run, method, ... every row carries.
     """
     _check_sets(test, [p for p in (validation, train) if p is not None], shift, ood)
     if validation is not None:
         check_held_out(validation, [test, *shift, *ood], fit_on=fit_on)
+    if train is not None:
+        _check_train(train, test)
+        check_held_out(train, [test, *shift, *ood], fit_on=fit_on, role="train")
     posthoc = posthoc if posthoc is not None else as_given
     scaling = _fit_temperature(posthoc, validation) if validation is not None else None
     measure = _Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
@@ -86,7 +90,9 @@ def evaluate(
         rows.append(replace(named, metric="fisher_criterion", value=value, n=len(test)))
     id_scores = score_all(posthoc(test), measure.fitted)
     correct = probabilities(subject["none"]).argmax(dim=1) == subject["none"].labels
-    rows += measure.selective(id_scores, correct, named)
+    restricted = class_subset and "class_subset" in test.info
+    own_scores = {**id_scores, **score_all(subject["none"])} if restricted else id_scores
+    rows += measure.selective(own_scores, correct, named)
     rows += measure.shift(map(versions, shift))
     for other in map(posthoc, ood):
         if class_subset and "class_subset" in other.info:
@@ -103,7 +109,18 @@ def _check_sets(
     for group in (shift, ood):
         repeated = {p.dataset for p in group if sum(q.dataset == p.dataset for q in group) > 1}
         if repeated:
-            raise ValueError(f"each dataset must be given once, got {', '.join(sorted(repeated))} more than once")
+            names = ", ".join(name or "one without a name" for name in sorted(repeated))
+            raise ValueError(f"each dataset must be given once, got {names} more than once")
+    for one in (test, *fitted_on, *shift, *ood):
+        if len(one) == 0 or not bool(one.logits.isfinite().all()):
+            found = "none" if len(one) == 0 else "NaN or infinite values"
+            raise ValueError(f"{one.dataset or 'predictions'} must hold finite logits of some samples, got {found}")
+    if test.logits.shape[1] > 1 and _look_like_probabilities(test.logits):
+        warnings.warn(
+            f"the logits of {test.dataset or 'the test set'} look like probabilities, rows of numbers >= 0 that sum to "
+            "1: pass what comes before the softmax, or the logarithm of probabilities",
+            stacklevel=3,
+        )
     for other in (*fitted_on, *shift, *ood):
         runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
         if len(runs) > 1:
@@ -116,6 +133,16 @@ def _check_sets(
                 f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
                 "they cannot come from one model"
             )
+
+
+def _look_like_probabilities(logits: Tensor) -> bool:
+    return bool((logits >= 0).all() and ((logits.double().sum(dim=1) - 1).abs() < 1e-3).all())
+
+
+def _check_train(train: Predictions, test: Predictions) -> None:
+    for name, given in (("train", train), ("test", test)):
+        if given.features is None:
+            raise ValueError(f"{name} predictions must hold features where a train set is given, got none")
 
 
 def _fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> FittedTemperature:
@@ -214,7 +241,7 @@ class _Measure:
         ood_scores = score_all(ood, self.fitted)
         for score in (name for name in id_scores if name in ood_scores):
             pair = id_scores[score], ood_scores[score]
-            id_counts, ood_counts = self.counts(len(pair[0])), self.counts(len(ood), stream=ood.dataset)
+            id_counts, ood_counts = self.counts(len(pair[0])), self.counts(len(ood), stream=ood.dataset or "ood")
             resampled: dict[str, Tensor] = {}
             if id_counts is not None and ood_counts is not None:
                 resampled = resample_detection(*pair, id_counts, ood_counts, DETECTION)

@@ -14,20 +14,25 @@ FitOn = Literal["validation", "a test set, knowingly"]
 
 
 def check_held_out(
-    validation: Predictions, reported: Iterable[Predictions] = (), *, fit_on: FitOn = "validation"
+    held_out: Predictions,
+    reported: Iterable[Predictions] = (),
+    *,
+    fit_on: FitOn = "validation",
+    role: Literal["validation", "train"] = "validation",
 ) -> None:
-    """Raise if `validation` is a test, shifted or derived set by its name, or one of those that are `reported`.
+    """Raise if `held_out` is a test, shifted or derived set by its name, or one of those that are `reported`.
 
     fit_on: "a test set, knowingly" lets it pass, for those who want to see how much that would flatter.
+    role: what the set was given as.
 
     >>> check_held_out(Predictions(torch.zeros(1, 2), torch.tensor([0]), dataset="svhn/test"))
     Traceback (most recent call last):
     ValueError: svhn/test is no validation set: nothing may be fitted on it (fit_on="a test set, knowingly" overrides)
     """
     check_name("fit_on", fit_on, get_args(FitOn))
-    if fit_on == "validation" and (_by_name(validation.dataset) or any(_same(validation, p) for p in reported)):
+    if fit_on == "validation" and (_by_name(held_out.dataset) or any(_same(held_out, p) for p in reported)):
         raise ValueError(
-            f"{validation.dataset} is no validation set: nothing may be fitted on it "
+            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it "
             '(fit_on="a test set, knowingly" overrides)'
         )
 
@@ -39,8 +44,11 @@ def _by_name(dataset: str) -> bool:
 
 
 def _same(a: Predictions, b: Predictions) -> bool:
-    """The same set of samples: by name, by the data's fingerprint, or by what was said about it."""
+    """The same set of samples: by the data's fingerprint, by name and size, or by what was said about it.
+
+    A name alone may be that of two files in two folders; labels say nothing, as an OOD set may come without.
+    """
     fingerprint = a.info.get("data")
-    if a.dataset == b.dataset or (fingerprint is not None and fingerprint == b.info.get("data")):
+    if fingerprint is not None and fingerprint == b.info.get("data"):
         return True
-    return torch.equal(a.labels, b.labels) and torch.equal(a.logits, b.logits)
+    return (a.dataset == b.dataset != "" and len(a) == len(b)) or torch.equal(a.logits, b.logits)

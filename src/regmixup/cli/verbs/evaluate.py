@@ -36,7 +36,7 @@ class EvaluateVerb:
     ood: tuple[Path, ...] = ()
     """Predictions for out-of-distribution sets; labels are not needed."""
     shift: tuple[Path, ...] = ()
-    """Predictions for shifted versions of the test set, with labels."""
+    """Predictions for shifted versions of the test set, with labels; family__corruption__severity.npz are averaged."""
     val: Path | None = None
     """Validation predictions; the temperature is fitted on these, by ECE."""
     method: str | None = None
@@ -120,7 +120,7 @@ def _table(rows: list[Row], chosen_score: str | None) -> Table:
 
 
 # What is no share of anything and is shown as it is.
-_PLAIN = ("nll", "brier", "temperature", "fisher_criterion")
+_PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
 
 
 def _number(row: Row, value: float) -> str:
