@@ -398,3 +398,8 @@ def test_flags_of_objective_head_and_constraint_reach_the_configuration(capsys):
     assert (found["objective"]["kind"], found["objective"]["eta"]) == ("RegMixup", 0.5)
     assert (found["head"]["kind"], found["head"]["ridge"]) == ("GPHead", 2.0)
     assert (found["constraint"]["kind"], found["constraint"]["ratio"]) == ("StableRank", 0.5)
+
+
+def test_the_package_can_be_run_as_a_module():
+    found = subprocess.run([sys.executable, "-m", "regmixup", "--version"], check=True, capture_output=True, text=True)
+    assert found.stdout.startswith("regmixup ")

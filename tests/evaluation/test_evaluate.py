@@ -394,3 +394,10 @@ def test_probabilities_in_the_place_of_logits_are_warned_about():
         evaluate(probs, bootstrap=None)
     evaluate(replace(TEST, logits=probs.logits.log()), bootstrap=None)
     evaluate(replace(TEST, logits=torch.ones(len(TEST), 1), labels=0 * TEST.labels), bootstrap=None)
+
+
+def test_features_without_spread_leave_the_fisher_criterion_out_and_say_so():
+    flat = replace(TEST, features=torch.nn.functional.one_hot(TEST.labels, CLASSES).float())
+    with pytest.warns(UserWarning, match=r"no Fisher criterion for toy/test: features must vary within some class"):
+        rows = evaluate(flat, bootstrap=None)
+    assert "fisher_criterion" not in {row.metric for row in rows}

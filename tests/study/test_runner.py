@@ -76,7 +76,7 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
 def test_methods_that_change_their_predictions_are_measured_through_what_they_do(tmp_path):
     """A Laplace approximation shares the run of plain training; the rows differ, on the shifted set, too."""
     text = MINI.replace('["dnn", "regmixup"]', '["dnn", "kfac-llla", "sngp"]').replace("[0, 1]", "[0]")
-    text = text.replace("epochs = 5", "epochs = 2").replace("contrast/1", "contrast/3")
+    text = text.replace("epochs = 5", "epochs = 2").replace("contrast/1", "contrast/3") + "feature_scores = true\n"
     study = load_study(str(write_mini(tmp_path, text)))
     folder = run_study(study, tmp_path, device="cpu")
     entries = Results.open(folder).study["runs"]
@@ -86,6 +86,8 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
         for row in read_rows(folder / "rows.csv")
         if row.metric == "ece" and row.posthoc == "none"
     }
+    scores = {(row.method, row.score) for row in read_rows(folder / "rows.csv") if row.metric == "auroc"}
+    assert {(method, score) for method in ("dnn", "sngp") for score in ("knn", "mahalanobis")} <= scores
     run = Run.open(tmp_path / entries[2]["folder"])
     sampled = MonteCarlo(samples=10)(run.predict("digits/test"))
     assert ece["sngp", "digits/test", None] == pytest.approx(metrics.ece(sampled.probs, sampled.labels), abs=1e-12)

@@ -70,14 +70,15 @@ def evaluate(
     scaling = _fit_temperature(posthoc, validation) if validation is not None else None
     measure = _Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
 
-    def versions(predictions: Predictions) -> dict[str, Predictions]:
+    def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Predictions]:
         """Without and with temperature."""
-        found = {"none": posthoc(predictions)}
+        found = {"none": unscaled if unscaled is not None else posthoc(predictions)}
         if scaling is not None:
             found["temperature"] = posthoc(predictions, scaling.temperature)
         return {name: restrict_predictions(p) for name, p in found.items()} if class_subset else found
 
-    subject = versions(test)
+    known = posthoc(test)
+    subject = versions(test, known)
     named = replace(measure.row, dataset=_named(subject["none"]))
     rows, _ = measure.classification(subject, named, tuple(CLASSIFICATION))
     if scaling is not None:
@@ -85,10 +86,8 @@ def evaluate(
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
-    if test.features is not None:
-        value = fisher_criterion(test.features, test.labels)
-        rows.append(replace(named, metric="fisher_criterion", value=value, n=len(test)))
-    id_scores = score_all(posthoc(test), measure.fitted)
+    rows += _fisher(test, named)
+    id_scores = score_all(known, measure.fitted)
     correct = probabilities(subject["none"]).argmax(dim=1) == subject["none"].labels
     restricted = class_subset and "class_subset" in test.info
     own_scores = {**id_scores, **score_all(subject["none"])} if restricted else id_scores
@@ -96,11 +95,23 @@ def evaluate(
     rows += measure.shift(map(versions, shift))
     for other in map(posthoc, ood):
         if class_subset and "class_subset" in other.info:
-            known, other = restrict_pair(posthoc(test), other)
-            rows += measure.detection(score_all(known, measure.fitted), other)
+            own, other = restrict_pair(known, other)
+            rows += measure.detection(score_all(own, measure.fitted), other)
         else:
             rows += measure.detection(id_scores, other)
     return rows
+
+
+def _fisher(test: Predictions, row: Row) -> list[Row]:
+    """The Fisher criterion of the features, if there are any and they vary within some class."""
+    if test.features is None:
+        return []
+    try:
+        value = fisher_criterion(test.features, test.labels)
+    except ValueError as error:
+        warnings.warn(f"no Fisher criterion for {test.dataset or 'the test set'}: {error}", stacklevel=3)
+        return []
+    return [replace(row, metric="fisher_criterion", value=value, n=len(test))]
 
 
 def _check_sets(

@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Which datasets a study evaluates on. A family's name (digits-c) stands for all of its sets."""
+    """Which datasets a study evaluates on. A family's name (digits-c) stands for all of its sets.
+
+    feature_scores: also predict the train set and score by features (Mahalanobis, kNN, ViM, ...): some seconds, with
+    kNN up to a minute or two, per run on CIFAR.
+    """
 
     validation: str
     test: str
     shift: tuple[str, ...] = ()
     ood: tuple[str, ...] = ()
     profile: str = ""
+    feature_scores: bool = False
 
     def __post_init__(self) -> None:
         for name in self.datasets():

@@ -95,16 +95,18 @@ def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, devi
     chosen = _posthoc(study, method)
     features = True if chosen is not None and chosen.needs_features else None
     found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
-    fitted_on = [run.config.train_set] if chosen is not None and chosen.needs_train else []
-    trained = [run.predict(name, root=root, device=device) for name in fitted_on]
+    needs_train = sets.feature_scores or (chosen is not None and chosen.needs_train)
+    fitted_on = [run.config.train_set] if needs_train else []
+    train = next((run.predict(name, root=root, device=device) for name in fitted_on), None)
 
     def measure() -> list[Row]:
         fitted = None
         if chosen is not None:
-            fitted = chosen.fit(train=trained[0] if trained else None, validation=found[sets.validation])
+            fitted = chosen.fit(train=train, validation=found[sets.validation])
         return evaluate(
             found[sets.test],
             validation=found[sets.validation],
+            train=train if sets.feature_scores and run.config.members == 1 else None,
             posthoc=fitted,
             shift=[found[name] for name in sets.shift_sets()],
             ood=[found[name] for name in sets.ood],
