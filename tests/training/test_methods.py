@@ -38,6 +38,7 @@ def trained(folder):
     return get
 
 
+@pytest.mark.filterwarnings("ignore:the best")  # temperature or prior variance, after so little training
 @pytest.mark.parametrize("method", METHODS)
 def test_it_learns_predicts_and_evaluates(method, trained, capsys):
     run = trained(method, capsys)
