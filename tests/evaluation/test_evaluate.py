@@ -233,7 +233,7 @@ def row_of(rows, **wanted):
 
 def test_every_measured_row_has_an_interval_but_those_that_are_not_resampled(rows):
     without = {row.metric for row in rows if row.low is None}
-    assert without == {"temperature", "aurc"}
+    assert without == {"temperature"}
     assert all(row.low <= row.high for row in rows if row.low is not None)
 
 

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.evaluation.selective import aurc, coverage_at_risk, eaurc, risk_coverage
+from regmixup.evaluation.bootstrap import Bootstrap
+from regmixup.evaluation.selective import aurc, coverage_at_risk, eaurc, resample_aurc, risk_coverage
 from tests.references import metrics as reference
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 6).map(float), st.booleans()), min_size=1, max_size=25)
@@ -91,3 +92,15 @@ def test_arguments_are_checked(scores, correct, message):
             function(scores, correct)
     with pytest.raises(ValueError, match="risk must be a finite number >= 0 and <= 1, got 5"):
         coverage_at_risk(torch.zeros(1), torch.tensor([True]), risk=5)
+
+
+@pytest.mark.parametrize("distinct", [False, True], ids=["ties", "no ties"])
+def test_a_resampled_aurc_is_that_of_the_resampled_samples(distinct):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(40, generator=generator) if distinct else torch.randint(5, (40,), generator=generator).double()
+    correct = torch.rand(40, generator=generator) < 0.7
+    counts = Bootstrap(resamples=30).counts(40)
+    expected = [aurc(scores.repeat_interleave(c), correct.repeat_interleave(c)) for c in counts.values.long()]
+    assert resample_aurc(scores, correct, counts).tolist() == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match="counts must be of as many samples as scores, 39, got 40"):
+        resample_aurc(scores[1:], correct[1:], counts)

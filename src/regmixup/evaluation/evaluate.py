@@ -19,7 +19,7 @@ from regmixup.evaluation.named_metrics import (
     resample_detection,
 )
 from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
-from regmixup.evaluation.selective import aurc
+from regmixup.evaluation.selective import aurc, resample_aurc
 from regmixup.posthoc import FittedPosthoc, FittedTemperature, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out
 from regmixup.types import Predictions, Row
@@ -241,10 +241,12 @@ class _Measure:
 
     def selective(self, scores: Mapping[str, Tensor], correct: Tensor, row: Row) -> list[Row]:
         """How well each score orders right before wrong predictions: the area under the risk-coverage curve."""
-        return [
-            replace(row, score=name, metric="aurc", value=aurc(score, correct), n=len(correct))
-            for name, score in scores.items()
-        ]
+        rows = []
+        counts = self.counts(len(correct))
+        for name, score in scores.items():
+            own = replace(row, score=name, metric="aurc", value=aurc(score, correct), n=len(correct))
+            rows.append(self.interval(own, resample_aurc(score, correct, counts) if counts is not None else None))
+        return rows
 
     def detection(self, id_scores: Mapping[str, Tensor], ood: Predictions) -> list[Row]:
         """Every detection metric for every score that both sides have."""

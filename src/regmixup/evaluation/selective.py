@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regmixup.config import check_number
+from regmixup.evaluation.bootstrap import Counts
 from regmixup.evaluation.ordering import precise
 
 
@@ -53,6 +55,31 @@ def aurc(scores: Tensor, correct: Tensor) -> float:
     before, errors_before = size.cumsum(0) - size, errors.cumsum(0) - errors
     expected = errors_before[group] + precise((rank - before[group]) * errors[group]) / size[group]
     return float((expected / rank).mean())
+
+
+def resample_aurc(scores: Tensor, correct: Tensor, counts: Counts) -> Tensor:
+    """`aurc` of every resample, (R,). counts: of the N samples.
+
+    A group of equal scores with g samples and e errors, after a samples with b errors, adds
+    sum_j (b + j e / g) / (a + j) = e + (b - a e / g) (H(a + g) - H(a)), with the harmonic numbers H.
+    """
+    scores, correct = _checked(scores, correct)
+    if len(counts) != len(scores):
+        raise ValueError(f"counts must be of as many samples as scores, {len(scores)}, got {len(counts)}")
+    ordered, order = scores.sort()
+    ends = torch.cat([ordered[1:] != ordered[:-1], ordered.new_ones(1, dtype=torch.bool)]).nonzero().squeeze(1)
+    wrong = (~correct[order]).int()
+    rank = torch.arange(1, len(scores) + 1, device=scores.device)
+    harmonic = torch.cat([precise(rank[:0]).new_zeros(1), precise(rank).reciprocal().cumsum(0)])
+    found = []
+    for chunk in counts.chunks(scores.device):
+        drawn = chunk[:, order].int()
+        total, errors = drawn.cumsum(1)[:, ends], (drawn * wrong).cumsum(1)[:, ends]
+        before, errors_before = (F.pad(one[:, :-1], (1, 0)) for one in (total, errors))
+        share = precise(errors - errors_before) / (total - before).clamp(min=1)
+        steps = harmonic[total] - harmonic[before]
+        found.append((errors - errors_before + (errors_before - before * share) * steps).sum(dim=1) / len(scores))
+    return torch.cat(found)
 
 
 def eaurc(scores: Tensor, correct: Tensor) -> float:
