@@ -12,7 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -159,6 +159,23 @@ def save(predictions: Predictions, path: str | Path) -> None:
             shared = any(value.data_ptr() == other.data_ptr() for other in tensors.values())
             tensors[name] = value.clone() if shared else value.contiguous()
     save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **predictions.info})
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a stored safetensors file says about itself before any tensor is read."""
+
+    fields: frozenset[str]
+    info: Mapping[str, str]
+
+
+def read_header(path: str | Path) -> Header:
+    """Which fields a file of `save` holds, and its metadata."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return Header(frozenset(file.keys()), dict(file.metadata() or {}))
+    except _UNREADABLE as error:
+        raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
 def load(path: str | Path) -> Predictions:

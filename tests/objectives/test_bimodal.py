@@ -8,10 +8,9 @@ import torch
 
 from regmixup.mixing import Draw
 from regmixup.objectives.bimodal import Bimodal, CoinDraw
-from regmixup.objectives.erm import ERM
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.regmixup import RegMixup
-from tests.objectives.cases import batch, conv_net, forwarded, gradients, seeded
+from tests.objectives.cases import batch, conv_net, forwarded, seeded
 from tests.objectives.expectations import assert_equal, cycles, image_by_image, mean_and_variance, value
 
 SIZE = (3, 6, 8)
@@ -122,18 +121,6 @@ def test_parts_are_estimates_of_both_terms_and_make_up_the_loss(scale, factor):
     assert_equal(out.parts["clean"], clean[draw.stays].sum() / 5 / 0.75)
     assert_equal(out.parts["mixed"], mixed[~draw.stays].sum() / 5 / 0.25)
     assert_equal(out.loss.detach(), factor * (out.parts["clean"] / 4 + 3 * out.parts["mixed"] / 4))
-
-
-def test_eta_zero_is_erm_bit_for_bit_and_draws_nothing():
-    generator = seeded()
-    before = generator.get_state()
-    plain, bimodal, (x, y) = conv_net(), conv_net(), batch()
-    expected, out = ERM()(plain, x, y), Bimodal(eta=0)(bimodal, x, y, generator)
-    assert Bimodal(eta=0).draw(7, SIZE) == Draw()
-    assert torch.equal(generator.get_state(), before)
-    assert torch.equal(out.loss, expected.loss)
-    assert torch.equal(out.logits, expected.logits)
-    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(bimodal, out.loss)))
 
 
 # ---------------------------------------------------------------------------------------------------- errors

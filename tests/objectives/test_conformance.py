@@ -14,6 +14,7 @@ from regmixup.mixing import Draw
 from regmixup.objectives import OBJECTIVES, Objective
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.duq import DUQ
+from regmixup.objectives.erm import ERM
 from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, forwarded, gradients, net_for, seeded
 
 SIZE = (3, 6, 8)
@@ -325,6 +326,22 @@ def test_integer_alpha_equals_the_float(objective):
 def test_alpha_must_be_a_positive_finite_number(objective, value):
     with pytest.raises(ValueError, match=rf"^alpha must be a finite number > 0, got {value!r}$"):
         dataclasses.replace(objective, alpha=value)
+
+
+@with_field("eta")
+def test_eta_zero_is_erm_bit_for_bit_in_one_forward_and_draws_nothing(objective):
+    off = dataclasses.replace(objective, eta=0)
+    generator = seeded()
+    before = generator.get_state()
+    plain, regularised, (x, y) = net_for(objective), net_for(objective), batch()
+    calls = forwarded(regularised)
+    expected, out = ERM()(plain, x, y), off(regularised, x, y, generator)
+    assert off.draw(7, SIZE) == Draw()
+    assert torch.equal(generator.get_state(), before)
+    assert torch.equal(out.loss, expected.loss)
+    assert torch.equal(out.logits, expected.logits)
+    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(regularised, out.loss)))
+    assert [len(call) for call in calls] == [len(x)]
 
 
 @with_field("eta")

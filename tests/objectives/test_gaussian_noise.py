@@ -8,7 +8,6 @@ import torch
 from scipy import stats
 from torch.nn import functional as F
 
-from regmixup.mixing import Draw
 from regmixup.objectives.erm import ERM
 from regmixup.objectives.gaussian_noise import GaussianNoise, NoiseDraw
 from regmixup.objectives.mixup import Mixup
@@ -144,17 +143,6 @@ def test_joint_is_one_forward_and_separate_is_two():
         sizes[passes] = [len(call) for call in calls]
         assert torch.equal(calls[0][:5], x)
     assert sizes == {"joint": [15], "separate": [5, 10]}
-
-
-def test_eta_zero_is_erm_bit_for_bit_and_draws_nothing():
-    generator = seeded()
-    before = generator.get_state()
-    x, y = batch()
-    out, expected = RegGaussianNoise(eta=0)(conv_net(), x, y, generator), ERM()(conv_net(), x, y)
-    assert RegGaussianNoise(eta=0).draw(7, SIZE) == Draw()
-    assert torch.equal(generator.get_state(), before)
-    assert torch.equal(out.loss, expected.loss)
-    assert torch.equal(out.logits, expected.logits)
 
 
 # ---------------------------------------------------------------------------------------------------- errors

@@ -12,7 +12,7 @@ from regmixup.mixing import Draw
 from regmixup.objectives.erm import ERM
 from regmixup.objectives.half_regmixup import HalfRegMixup, SplitDraw
 from regmixup.objectives.regmixup import RegMixup
-from tests.objectives.cases import batch, conv_net, forwarded, gradients, seeded
+from tests.objectives.cases import batch, conv_net, forwarded, seeded
 from tests.objectives.expectations import assert_equal, cycles, image_by_image, mean_and_variance, value
 
 SIZE = (3, 6, 8)
@@ -143,18 +143,6 @@ def test_a_batch_of_one_pairs_with_itself_so_the_loss_is_the_clean_one(scale, fa
     loss = value(HalfRegMixup(**fields), model, x, y, HalfRegMixup(**fields).draw(1, SIZE, seeded()))
     assert_equal(loss, factor * value(ERM(), model, x, y, None))
     assert_equal(loss, value(RegMixup(**fields), model, x, y, RegMixup(**fields).draw(1, SIZE, seeded())))
-
-
-def test_eta_zero_is_erm_on_the_whole_batch_bit_for_bit_and_draws_nothing():
-    generator = seeded()
-    before = generator.get_state()
-    plain, half, (x, y) = conv_net(), conv_net(), batch()
-    expected, out = ERM()(plain, x, y), HalfRegMixup(eta=0)(half, x, y, generator)
-    assert HalfRegMixup(eta=0).draw(7, SIZE) == Draw()
-    assert torch.equal(generator.get_state(), before)
-    assert torch.equal(out.loss, expected.loss)
-    assert torch.equal(out.logits, expected.logits)
-    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(half, out.loss)))
 
 
 # ---------------------------------------------------------------------------------------------------- errors

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from regmixup.objectives.cutmix import CutMix
-from regmixup.objectives.erm import ERM
 from regmixup.objectives.regcutmix import RegCutMix
-from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
+from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, seeded
 from tests.references import mixing as slow
 
 SIZE = (6, 8)
@@ -52,19 +51,6 @@ def test_the_draw_is_that_of_cutmix():
     assert torch.equal(ours.lam, theirs.lam)
     assert torch.equal(ours.partner, theirs.partner)
     assert torch.equal(ours.box, theirs.box)
-
-
-def test_eta_zero_is_erm_bit_for_bit_without_a_draw():
-    x, y = batch()
-    generator = seeded()
-    before = generator.get_state()
-    plain, regularised = conv_net(), conv_net()
-    calls = forwarded(regularised)
-    expected, loss = ERM()(plain, x, y).loss, RegCutMix(eta=0)(regularised, x, y, generator).loss
-    assert torch.equal(loss, expected)
-    assert all(map(torch.equal, gradients(plain, expected), gradients(regularised, loss)))
-    assert torch.equal(generator.get_state(), before)
-    assert [len(call) for call in calls] == [len(x)]
 
 
 def test_joint_is_one_forward_with_the_clean_images_first():

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from regmixup.config import check_number
 from regmixup.evaluation.bootstrap import Counts
-from regmixup.evaluation.ordering import precise
+from regmixup.evaluation.ordering import precise, take_columns
+from regmixup.evaluation.resampled_outcomes import cumulative
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,19 @@ def resample_aurc(scores: Tensor, correct: Tensor, counts: Counts) -> Tensor:
     if len(counts) != len(scores):
         raise ValueError(f"counts must be of as many samples as scores, {len(scores)}, got {len(counts)}")
     ordered, order = scores.sort()
-    ends = torch.cat([ordered[1:] != ordered[:-1], ordered.new_ones(1, dtype=torch.bool)]).nonzero().squeeze(1)
-    wrong = (~correct[order]).int()
+    # Where each group of equal scores begins, and the last one ends.
+    bounds = torch.cat([(ordered[1:] != ordered[:-1]).nonzero().squeeze(1) + 1, order.new_tensor([len(scores)])])
+    bounds = torch.cat([order.new_zeros(1), bounds])
+    wrong = (~correct[order]).to(torch.uint8)
     rank = torch.arange(1, len(scores) + 1, device=scores.device)
     harmonic = torch.cat([precise(rank[:0]).new_zeros(1), precise(rank).reciprocal().cumsum(0)])
     found = []
     for chunk in counts.chunks(scores.device):
-        drawn = chunk[:, order].int()
-        total, errors = drawn.cumsum(1)[:, ends], (drawn * wrong).cumsum(1)[:, ends]
-        before, errors_before = (F.pad(one[:, :-1], (1, 0)) for one in (total, errors))
-        share = precise(errors - errors_before) / (total - before).clamp(min=1)
-        steps = harmonic[total] - harmonic[before]
-        found.append((errors - errors_before + (errors_before - before * share) * steps).sum(dim=1) / len(scores))
+        drawn = take_columns(chunk, order)
+        total, errors = (take_columns(cumulative(one, torch.int32), bounds).long() for one in (drawn, drawn * wrong))
+        size, own = total.diff(dim=1), errors.diff(dim=1)
+        ahead = errors[:, :-1] - total[:, :-1] * (precise(own) / size.clamp(min=1))
+        found.append((own + ahead * harmonic[total].diff(dim=1)).sum(dim=1) / len(scores))
     return torch.cat(found)
 
 

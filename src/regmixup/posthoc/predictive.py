@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -89,16 +90,10 @@ def _check_variance(logits: Tensor, variance: Tensor) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanField(Posthoc):
-    """Logits shrunk by their variance: logits / sqrt(1 + factor * variance). There is nothing to fit."""
+class _OfVariance(Posthoc):
+    """A map that has nothing to fit: it reads the variance that a Gaussian-process head stored with its logits."""
 
     head: ClassVar[str] = "gp"
-
-    factor: float = math.pi / 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number("factor", self.factor, least=0)
 
     def fit(
         self,
@@ -106,21 +101,33 @@ class MeanField(Posthoc):
         train: Predictions | None = None,
         validation: Predictions | None = None,
         fit_on: FitOn = "validation",
-    ) -> MeanField:
+    ) -> Self:
         return self
+
+    @abstractmethod
+    def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanField(_OfVariance):
+    """Logits shrunk by their variance: logits / sqrt(1 + factor * variance). There is nothing to fit."""
+
+    factor: float = math.pi / 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("factor", self.factor, least=0)
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         return shrunk(predictions, required(predictions, "logit_variance", "MeanField"), self.factor, temperature)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MonteCarlo(Posthoc):
+class MonteCarlo(_OfVariance):
     """The mean softmax of `samples` draws of the logits, independent per class (SNGP). There is nothing to fit.
 
     Every call starts from `seed`, so equal predictions give equal probabilities, and temperatures share their noise.
     """
-
-    head: ClassVar[str] = "gp"
 
     samples: int = 10
     seed: int = 0
@@ -129,15 +136,6 @@ class MonteCarlo(Posthoc):
         super().__post_init__()
         check_count("samples", self.samples)
         check_count("seed", self.seed, least=0)
-
-    def fit(
-        self,
-        *,
-        train: Predictions | None = None,
-        validation: Predictions | None = None,
-        fit_on: FitOn = "validation",
-    ) -> MonteCarlo:
-        return self
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         return self.draw(predictions, required(predictions, "logit_variance", "MonteCarlo"), temperature)

@@ -27,6 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regmixup.posthoc._ece import ece_of_confidence
 from regmixup.threads import each_piece
 
 _TOLERANCE = 1e-10
@@ -106,12 +107,7 @@ class Grid:
         """The criterion from log Z (T, N), which is minus the logarithm of the confidence."""
         if self.criterion == "nll":
             return (log_norm - self._own / temperatures[:, None]).mean(dim=1)
-        confidence = (-log_norm).exp()
-        edges = torch.arange(self.num_bins + 1, dtype=torch.float64, device=log_norm.device) / self.num_bins
-        index = torch.bucketize(confidence, edges).sub_(1).clamp_(0, self.num_bins - 1)
-        gap = torch.zeros(len(temperatures), self.num_bins, dtype=torch.float64, device=log_norm.device)
-        gap.scatter_add_(1, index, confidence - self._correct)
-        return gap.abs().sum(dim=1) / len(self.labels)
+        return ece_of_confidence((-log_norm).exp(), self._correct, self.num_bins)
 
     @cached_property
     def _correct(self) -> Tensor:

@@ -94,12 +94,14 @@ def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, devi
     names = sets.datasets()
     chosen = _posthoc(study, method)
     features = True if chosen is not None and chosen.needs_features else None
-    found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
+    run.store(names, root=root, device=device, features=features)
     needs_train = sets.feature_scores or (chosen is not None and chosen.needs_train)
     fitted_on = [run.config.train_set] if needs_train else []
-    train = next((run.predict(name, root=root, device=device) for name in fitted_on), None)
+    run.store(fitted_on, root=root, device=device)
 
     def measure() -> list[Row]:
+        found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
+        train = run.predict(run.config.train_set, root=root, device=device) if needs_train else None
         fitted = None
         if chosen is not None:
             fitted = chosen.fit(train=train, validation=found[sets.validation])

@@ -133,7 +133,7 @@ class Run:
         device: str | torch.device | None = None,
         features: bool | None = None,
     ) -> Predictions:
-        """What the model says about a dataset; made once and stored, then read back. `features` as in `predict_all`."""
+        """What the model says about a dataset; made once and stored, then read back. `features` as in `store`."""
         return self.predict_all([dataset], root=root, device=device, features=features)[0]
 
     def predict_all(
@@ -144,7 +144,19 @@ class Run:
         device: str | torch.device | None = None,
         features: bool | None = None,
     ) -> list[Predictions]:
-        """`predict` for several datasets with one load of the model, and none if all are stored.
+        """`predict` for several datasets with one load of the model, and none if all are stored."""
+        self.store(datasets, root=root, device=device, features=features)
+        return [predictions.load(self.predictions_path(name)) for name in datasets]
+
+    def store(
+        self,
+        datasets: list[str],
+        *,
+        root: str | Path | None = None,
+        device: str | torch.device | None = None,
+        features: bool | None = None,
+    ) -> None:
+        """Make and store the predictions that are not stored yet, without reading those that are.
 
         features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
         take gigabytes. An ensemble has none.
@@ -156,15 +168,14 @@ class Run:
                 found = self._predict_each if single else self._predict_members
                 for name, prediction in found(missing, root, device, features):
                     predictions.save(prediction, self.predictions_path(name))
-        return [predictions.load(self.predictions_path(name)) for name in datasets]
 
     def _is_stored(self, name: str, root: str | Path | None, *, features: bool) -> bool:
         """Whether predictions are stored; those of a folder only as long as its files are the same."""
         path = self.predictions_path(name)
         if not path.exists() or not (features or name.startswith("folder:")):
             return path.exists()
-        stored = predictions.load(path)
-        if features and stored.features is None:
+        stored = predictions.read_header(path)
+        if features and "features" not in stored.fields:
             return False
         return not name.startswith("folder:") or stored.info.get("data") == data.load(name, root=root).fingerprint
 
@@ -181,7 +192,7 @@ class Run:
     ) -> Iterator[tuple[str, Predictions]]:
         """The mean of the members' logits, with the members' own beside it."""
         for member in self.members():
-            member.predict_all(names, root=root, device=device, features=features)
+            member.store(names, root=root, device=device, features=features)
         for name in names:
             joined = ensemble([member.predict(name, root=root, device=device) for member in self.members()])
             yield name, replace(joined, info={**joined.info, "run": self.fingerprint})
