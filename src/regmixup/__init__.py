@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from regmixup.objectives.regcutmix import RegCutMix
     from regmixup.objectives.regmixup import RegMixup
     from regmixup.training.config import TrainConfig, configure
+    from regmixup.training.engine import Engine
     from regmixup.training.loop import train
     from regmixup.training.run import Run
     from regmixup.types import Batch, LossOutput, Predictions, Row
@@ -47,6 +48,7 @@ _HOMES = {
     "DUQ": "objectives.duq",
     "Draw": "mixing",
     "ERM": "objectives.erm",
+    "Engine": "training.engine",
     "GaussianNoise": "objectives.gaussian_noise",
     "HalfRegMixup": "objectives.half_regmixup",
     "LabelSmoothing": "objectives.label_smoothing",
@@ -76,7 +78,7 @@ _MODULES = {
 }
 
 __all__ = [
-    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "GaussianNoise", "HalfRegMixup",
+    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "GaussianNoise", "HalfRegMixup",
     "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise",
     "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics", "networks",
     "posthoc", "recipes", "scores", "train",

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from regmixup.names import check_name, unknown
 
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 
 T = TypeVar("T")
 

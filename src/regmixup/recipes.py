@@ -22,7 +22,13 @@ class Recipe:
     epochs: int
     """Passes over the train set. The last epoch is the model."""
     batch_size: int = 128
-    """Clean images per step; the last, partial batch is kept."""
+    """Clean images per step, over all processes; the last, partial batch is kept."""
+    shards: int | None = None
+    """Parts that a batch is dealt into, each with its own partners and batch-norm statistics; the gradient is that of
+    the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""
+    batch_norm: Literal["local", "synchronised"] = "local"
+    """local: statistics of each shard; the running ones are those of the first process. synchronised: statistics of
+    the whole batch (SyncBatchNorm), for several GPUs with one shard each."""
     lr: float = 0.1
     """Largest learning rate."""
     schedule: Literal["cosine", "step"] = "cosine"
@@ -62,6 +68,8 @@ class Recipe:
         check_choices(self)
         for name in ("epochs", "batch_size", "image_size"):
             check_count(name, getattr(self, name))
+        if self.shards is not None:
+            check_count("shards", self.shards)
         check_count("crop_padding", self.crop_padding, least=0)
         check_number("lr", self.lr, above=0)
         for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regmixup as rm
-from regmixup.training import loop
+from regmixup.training import loop, members
 from regmixup.training.config import resolve
 from regmixup.training.loop import DivergedError
 from tests.holding import held_by_another_process
@@ -57,7 +57,8 @@ def test_an_interrupted_run_goes_on_from_its_last_epoch_and_ends_bit_equal(tmp_p
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rm.train(config(method=method, epochs=4), tmp_path / "cut", on_epoch=stop_after_two)
+        every = rm.Engine(checkpoint_epochs=1)
+        rm.train(config(method=method, epochs=4), tmp_path / "cut", on_epoch=stop_after_two, engine=every)
     seen = []
     resumed = rm.train(config(method=method, epochs=4), tmp_path / "cut", on_epoch=lambda r: seen.append(r["epoch"]))
     assert seen == [3, 4]
@@ -120,17 +121,17 @@ def test_predictions_are_made_once_and_stored(tmp_path):
 
 
 def test_a_divergent_run_stops_with_advice_and_keeps_its_last_good_checkpoint(tmp_path, monkeypatch):
-    original = loop.train_epoch
+    original = loop.Training.epoch
 
-    def poison_second_epoch(config, model, optimizer, loader, epoch):
-        if epoch == 1:
+    def poison_second_epoch(self, *args):
+        if self.at.epoch == 1:
             with torch.no_grad():
-                model.head.weight.fill_(float("nan"))
-        return original(config, model, optimizer, loader, epoch)
+                self.model.head.weight.fill_(float("nan"))
+        return original(self, *args)
 
-    monkeypatch.setattr(loop, "train_epoch", poison_second_epoch)
-    with pytest.raises(DivergedError, match=r"epoch 2.*lr"):
-        rm.train(config(epochs=3), tmp_path)
+    monkeypatch.setattr(loop.Training, "epoch", poison_second_epoch)
+    with pytest.raises(DivergedError, match=r"epoch 2, step 1 .*lr"):
+        rm.train(config(epochs=3), tmp_path, engine=rm.Engine(checkpoint_epochs=1))
     monkeypatch.undo()
     resumed = rm.train(config(epochs=3), tmp_path)
     assert all(torch.isfinite(v).all() for v in weights(resumed).values())
@@ -233,7 +234,7 @@ def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
     """Under Alternate a short epoch can miss one branch in some members and not in others."""
     branches = [{"loss": 1.0}, {"loss": 2.0, "clean": 0.5}, {"loss": 6.0, "clean": 1.0}]
     records = [{"epoch": 2, **values} for values in branches]
-    assert loop._mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
+    assert members._mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
 
 
 def test_an_objective_of_ones_own_trains(tmp_path):

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_count
-from regmixup.data.augment import crop_and_flip, draw_augmentation
+from regmixup.data.augment import AugmentDraw, crop_and_flip, draw_augmentation
 from regmixup.data.images import ImageSet
 from regmixup.data.seeds import generator_for
 from regmixup.types import Batch
 
 
 class Loader(Protocol):
-    """The contract of both loaders: an epoch is a function of its number, and can be entered at any batch."""
+    """The contract of both loaders: an epoch is a function of its number, and can be entered at any batch.
+
+    `picks` yields what is particular to each batch, as a dataclass of tensors on the device, and `load` makes the batch
+    from it: a pure tensor function, which a compiled or captured step can contain. `epoch` is one after the other.
+    """
 
     device: torch.device
 
     @property
     def num_images(self) -> int: ...
     def __len__(self) -> int: ...
+    def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]: ...
+    def load(self, picked: Any) -> Batch: ...
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]: ...
 
 
@@ -42,6 +50,15 @@ def epoch_batches(
         raise ValueError(f"rank must lie in [0, {world}), got {rank}")
     order = torch.randperm(count, generator=generator_for(seed, "order", epoch)) if shuffle else torch.arange(count)
     return [batch[rank::world] for batch in order.split(batch_size)]
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Which images a batch holds, (N,) int64, and how they are augmented: see `AugmentDraw`."""
+
+    index: Tensor
+    offset: Tensor
+    flip: Tensor
 
 
 class ResidentLoader:
@@ -71,6 +88,12 @@ class ResidentLoader:
         self.batch_size, self.seed, self.padding, self.flip = batch_size, seed, padding, flip
         self.rank, self.world = rank, world
 
+    def shard(self, rank: int, world: int) -> ResidentLoader:
+        """A part of the same batches; the images are shared."""
+        part = copy.copy(self)
+        part.rank, part.world = rank, world
+        return part
+
     @property
     def num_images(self) -> int:
         """Images per epoch, over all ranks."""
@@ -80,19 +103,28 @@ class ResidentLoader:
         """Batches per epoch."""
         return -(-self.num_images // self.batch_size)
 
-    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch from batch `start` on; x stays uint8."""
+    def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
+        """The images of each batch of one epoch from batch `start` on."""
         batches = epoch_batches(self.num_images, self.batch_size, self.seed, epoch, rank=self.rank, world=self.world)
         # One copy to the device for the whole epoch; augmentation is drawn per image, so ranks agree on it.
-        index = torch.cat(batches).to(self.device)
+        order = torch.cat(batches)
         draw = draw_augmentation(
             self.num_images, padding=self.padding, flip=self.flip, generator=generator_for(self.seed, "augment", epoch)
-        ).to(self.device)
+        )[order].to(self.device)
+        order = order.to(self.device)
         position = sum(len(batch) for batch in batches[:start])
         for batch in batches[start:]:
-            chosen = index[position : position + len(batch)]
+            chosen = slice(position, position + len(batch))
             position += len(batch)
-            x = self.images[chosen]
-            if self.padding or self.flip:
-                x = crop_and_flip(x, draw[chosen], self.padding)
-            yield Batch(x, self.labels[chosen])
+            yield Picked(order[chosen], draw.offset[chosen], draw.flip[chosen])
+
+    def load(self, picked: Picked) -> Batch:
+        """The chosen images, augmented; x stays uint8."""
+        x = self.images[picked.index]
+        if self.padding or self.flip:
+            x = crop_and_flip(x, AugmentDraw(picked.offset, picked.flip), self.padding)
+        return Batch(x, self.labels[picked.index])
+
+    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch from batch `start` on."""
+        return map(self.load, self.picks(epoch, start=start))

@@ -79,6 +79,14 @@ class StreamingLoader:
         """Batches per epoch."""
         return -(-self.num_images // self.batch_size)
 
+    def load(self, picked: Batch) -> Batch:
+        """The batch itself: the workers have made it."""
+        return picked
+
+    def picks(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """The same as `epoch`."""
+        return self.epoch(epoch, start=start)
+
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """The batches of one epoch from batch `start` on; x is uint8 on the loader's device."""
         batches = epoch_batches(

@@ -122,9 +122,13 @@ class Classifier(nn.Module):
         if isinstance(self.head, HeadWithState):
             self.head.start_epoch()
 
+    def wants_step(self) -> bool:
+        """Whether `after_step` does something."""
+        return isinstance(self.head, HeadWithState) and self.head.wants_step()
+
     def after_step(self, x: Tensor, y: Tensor) -> None:
         """Show the head the clean images of the step just taken, as the network sees them in evaluation mode."""
-        if isinstance(self.head, HeadWithState) and self.head.wants_step():
+        if isinstance(self.head, HeadWithState) and self.wants_step():
             self.head.after_step(self._evaluated_features(x), y)
 
     def finalize(self, batches: Iterable[Tensor]) -> bool:

@@ -28,6 +28,16 @@ class Objective(ABC):
     def __post_init__(self) -> None:
         check_choices(self)
 
+    @property
+    def per_batch(self) -> bool:
+        """Whether a draw has numbers for the batch as a whole: parts of one batch then draw from the same stream."""
+        return False
+
+    @property
+    def differentiates_twice(self) -> bool:
+        """Whether the loss contains a gradient, so that training differentiates twice."""
+        return False
+
     def __call__(
         self,
         model: nn.Module,

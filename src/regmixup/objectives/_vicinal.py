@@ -59,6 +59,10 @@ class Mixing(Vicinal):
         check_number("alpha", self.alpha, above=0)
         check_count("samples", self.samples)
 
+    @property
+    def per_batch(self) -> bool:
+        return self.lam == "batch"
+
     @abstractmethod
     def mix(self, x: Tensor, draw: Draw) -> Tensor:
         """The mixed images of one draw."""

@@ -39,6 +39,14 @@ class Alternate(Objective):
                 raise ValueError(f"{name} must be an objective other than Alternate, got {value!r}")
         check_number("probability", self.probability, least=0, most=1)
 
+    @property
+    def per_batch(self) -> bool:
+        return True
+
+    @property
+    def differentiates_twice(self) -> bool:
+        return self.first.differentiates_twice or self.second.differentiates_twice
+
     def draw(
         self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
     ) -> Draw:

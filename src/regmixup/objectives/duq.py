@@ -40,6 +40,10 @@ class DUQ(Objective):
         super().__post_init__()
         check_number("penalty", self.penalty, least=0)
 
+    @property
+    def differentiates_twice(self) -> bool:
+        return self.penalty > 0
+
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.penalty > 0:
             x = x.detach().requires_grad_()

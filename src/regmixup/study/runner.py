@@ -17,7 +17,8 @@ from regmixup.storage import owning, write_json, write_rows
 from regmixup.study.cached_rows import cached_rows
 from regmixup.study.plan import Study
 from regmixup.training.config import TrainConfig, choose_device, resolve
-from regmixup.training.loop import EpochRecord, train
+from regmixup.training.loop import train
+from regmixup.training.members import EpochRecord
 from regmixup.training.run import Run
 from regmixup.types import Row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,14 +103,29 @@ def objective_of(spec: methods.Spec) -> Objective:
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
-    """The given device, or the accelerator torch sees, or the CPU."""
+    """The given device, or the accelerator torch sees (under torchrun, each process its own), or the CPU."""
     if device is not None:
-        return torch.device(device)
-    return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+        found = torch.device(device)
+    else:
+        found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
+    if str(found) == "cuda" and "LOCAL_RANK" in os.environ:
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    return found
 
 
-def resolve(config: TrainConfig, device: torch.device) -> TrainConfig:
-    """Replace precision="auto" by what it means on this device, so that it enters the fingerprint."""
-    if config.precision != "auto":
-        return config
-    return dataclasses.replace(config, precision="bfloat16" if device.type == "cuda" else "float32")
+def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:
+    """Replace what depends on the device and on the number of processes by its value: it enters the fingerprint."""
+    precision = config.precision
+    if precision == "auto":
+        precision = "bfloat16" if device.type == "cuda" else "float32"
+    shards = config.shards if config.shards is not None else world
+    if shards % world:
+        raise ValueError(f"shards must be a multiple of the number of processes, {world}, got {shards}")
+    if shards > config.batch_size:
+        raise ValueError(f"shards must be at most batch_size, {config.batch_size}, got {shards}")
+    if config.batch_norm == "synchronised" and (shards > world or device.type != "cuda"):
+        raise ValueError(
+            "batch_norm must be local unless every shard has a GPU and a process of its own, "
+            f"got 'synchronised' with {shards} shards, {world} processes on {device.type}"
+        )
+    return dataclasses.replace(config, precision=precision, shards=shards)

@@ -15,10 +15,16 @@ from regmixup.data.transforms import EvalTransform, TrainTransform
 from regmixup.training.config import TrainConfig
 
 
-def make_loader(dataset: ImageSet | FolderSet, config: TrainConfig, device: torch.device, workers: int) -> Loader:
-    """Training batches of a dataset under a configuration. workers: processes that decode files."""
+def make_loaders(
+    dataset: ImageSet | FolderSet, config: TrainConfig, device: torch.device, *, workers: int, mine: Sequence[int]
+) -> list[Loader]:
+    """Training batches of a dataset under a configuration: a loader for each of the shards that are this process's.
+
+    workers: processes that decode files, all loaders together. mine: numbers among the config.shards of each batch.
+    """
+    shards = config.shards or 1
     if isinstance(dataset, ImageSet):
-        return ResidentLoader(
+        whole = ResidentLoader(
             dataset,
             batch_size=config.batch_size,
             seed=config.seed,
@@ -26,15 +32,22 @@ def make_loader(dataset: ImageSet | FolderSet, config: TrainConfig, device: torc
             padding=config.crop_padding,
             flip=config.flip,
         )
-    return StreamingLoader(
-        dataset.paths,
-        dataset.labels,
-        transform=TrainTransform(size=config.image_size, flip=0.5 if config.flip else 0.0, jitter=config.color_jitter),
-        batch_size=config.batch_size,
-        seed=config.seed,
-        device=device,
-        workers=workers,
-    )
+        return [whole.shard(shard, shards) for shard in mine]
+    transform = TrainTransform(size=config.image_size, flip=0.5 if config.flip else 0.0, jitter=config.color_jitter)
+    return [
+        StreamingLoader(
+            dataset.paths,
+            dataset.labels,
+            transform=transform,
+            batch_size=config.batch_size,
+            seed=config.seed,
+            device=device,
+            workers=-(-workers // len(mine)),
+            rank=shard,
+            world=shards,
+        )
+        for shard in mine
+    ]
 
 
 def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int, int, int]:

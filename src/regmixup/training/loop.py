@@ -1,40 +1,50 @@
 """THE loop, readable from top to bottom.
 
-Randomness comes in named streams derived from (seed, purpose, epoch): initialisation, order, augmentation, mixing,
-dropout. A checkpoint is therefore the weights, the momentum and the number of epochs; resuming from it is exact.
+Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
+mixing, dropout. A checkpoint is therefore the weights, the momentum and a position; resuming from it is exact.
 """
 
 from __future__ import annotations
 
-import math
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 
 from regmixup import data
-from regmixup.data.loader import Loader
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet
+from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
-from regmixup.mixing import Draw
-from regmixup.networks.contract import Classifier
 from regmixup.storage import write_json
-from regmixup.training.checkpoint import load_checkpoint, save_checkpoint
+from regmixup.training import checkpoint
+from regmixup.training.checkpoint import Position
 from regmixup.training.config import TrainConfig, choose_device, resolve
-from regmixup.training.loading import clean_parts, input_shape, make_loader
-from regmixup.training.optim import make_optimizer
+from regmixup.training.distributed import Ranks, joined
+from regmixup.training.engine import Engine, Execution, choose_execution, settings
+from regmixup.training.graphs import CapturedUpdate
+from regmixup.training.guard import DivergedError, Guard
+from regmixup.training.loading import clean_parts, input_shape, make_loaders
+from regmixup.training.members import EpochRecord, train_members
+from regmixup.training.optim import make_optimizer, set_lr
+from regmixup.training.pace import Pace
 from regmixup.training.provenance import provenance
 from regmixup.training.run import Run
-from regmixup.types import Batch, LossOutput
+from regmixup.training.step import Part, Step
+from regmixup.training.stopping import Interrupted, Stop, stopping
+from regmixup.training.tally import Tally, Totals, combine, means
+from regmixup.training.update import Update, Updating
 
-EpochRecord = dict[str, Any]
+StepRecord = dict[str, Any]
 
-
-class DivergedError(RuntimeError):
-    """Training produced a loss that is not a finite number."""
+LOOK_EVERY = 50
+"""Steps between two looks at what is on the device: at the guard, and for progress displays."""
 
 
 def train(
@@ -44,138 +54,201 @@ def train(
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     workers: int | None = None,
+    engine: Engine | None = None,
+    on_start: Callable[[Execution], None] | None = None,
+    on_step: Callable[[StepRecord], None] | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Run:
-    """Train, or go on from the last epoch, or return at once if the run is finished.
+    """Train, or go on from the last checkpoint, or return at once if the run is finished.
 
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
     workers: processes that decode image files, default one per core and at most 4; they do not change the result.
-    on_epoch: called after every epoch with its record, for progress displays.
+    engine: how it is carried out: compilation, CUDA graphs, checkpoints.
+    on_start: called with what the engine chose; on_step: now and then with the means since the epoch began, the speed
+    and the time left; on_epoch: after every epoch with its record. Under torchrun the first process alone calls them.
     """
-    device = choose_device(device)
-    config = resolve(config, device)
-    run = Run(Path(runs) / config.name, config)
-    if run.finished:
-        _check_same_folder(run, root)
-        return run
-    if config.members > 1:
-        return _train_members(run, root=root, device=device, workers=workers, on_epoch=on_epoch)
-    # fork_rng would otherwise start every accelerator of the machine.
-    seeded = [] if device.type == "cpu" else [device]
-    with run.owned(), torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"):
-        dataset = data.load(config.train_set, root=root)
+    device, engine = choose_device(device), engine or Engine()
+    with joined(device) as ranks:
+        config = resolve(config, device, world=ranks.world)
+        run = Run(Path(runs) / config.name, config)
+        owned = run.owned if ranks.first else nullcontext
+        if ranks.from_first(run.finished):
+            _check_same_folder(run, root)
+        elif config.members > 1:
+            one = partial(train, runs=runs, root=root, device=device, workers=workers, engine=engine, on_start=on_start,
+                          on_step=on_step)  # fmt: skip
+            with owned():
+                train_members(run, one, on_epoch, writes=ranks.first)
+        else:
+            workers = workers if workers is not None else min(4, os.cpu_count() or 1)
+            with owned(), settings(device, engine), stopping() as stop:
+                training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers)
+                hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
+                training.to_the_end(stop, *hooks)
+        ranks.wait()
+    return run
+
+
+class Training:
+    """A run on its way: the model, where it is, and all that an update needs."""
+
+    def __init__(
+        self,
+        run: Run,
+        dataset: ImageSet | FolderSet,
+        device: torch.device,
+        ranks: Ranks,
+        engine: Engine,
+        workers: int,
+    ) -> None:
+        self.run, self.config, self.dataset, self.device, self.ranks = run, run.config, dataset, device, ranks
+        config, self.shards = run.config, run.config.shards or 1
+        self.shape = input_shape(dataset, config)
         torch.manual_seed(seed_for(config.seed, "init"))
-        shape = input_shape(dataset, config)
-        model = run.build(num_classes=len(dataset.classes), input_shape=shape).to(device)
-        if device.type == "cuda":
-            model = model.to(memory_format=torch.channels_last)
-        optimizer = make_optimizer(model, config)
-        loader = make_loader(dataset, config, device, workers if workers is not None else min(4, os.cpu_count() or 1))
-        done = 0
-        if run.checkpoint.exists():
-            done = load_checkpoint(run.checkpoint, model, optimizer, fingerprint=run.fingerprint)
-        # The history is written before the checkpoint, so it may be one epoch ahead of it, never behind.
-        history = run.history()[:done]
-        for epoch in range(done, config.epochs):
-            started = time.perf_counter()
-            record = train_epoch(config, model, optimizer, loader, epoch)
-            history.append({"epoch": epoch + 1, **record, "seconds": time.perf_counter() - started})
-            run.write_history(history)
-            save_checkpoint(run.checkpoint, model, optimizer, epoch=epoch + 1, fingerprint=run.fingerprint)
-            if on_epoch is not None:
-                on_epoch(history[-1])
-        images = (x.to(device) for part in clean_parts(dataset, shape[1:]) for x in part.images.split(1000))
-        if model.finalize(images):
-            save_checkpoint(run.checkpoint, model, optimizer, epoch=config.epochs, fingerprint=run.fingerprint)
-        seconds = sum(record["seconds"] for record in history)
-        write_json(run.folder / "provenance.json", provenance(config, dataset, shape, device, seconds))
-    return run
+        model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)
+        if config.batch_norm == "synchronised":
+            model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        self.model = model.to(memory_format=torch.channels_last) if device.type == "cuda" else model
+        self.optimizer = make_optimizer(model, config)
+        self.mine = range(ranks.rank, self.shards, ranks.world)
+        self.loaders = make_loaders(dataset, config, device, workers=workers, mine=self.mine)
+        self.steps = len(self.loaders[0])
+        self.images = self.loaders[0].num_images
 
+        found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
+        found = ranks.from_first(found)
+        if found is not None:
+            found.restore(model, self.optimizer)
+        self.at = found.position if found is not None else Position()
 
-def _train_members(
-    run: Run,
-    *,
-    root: str | Path | None,
-    device: torch.device,
-    workers: int | None,
-    on_epoch: Callable[[EpochRecord], None] | None,
-) -> Run:
-    """An ensemble's members are runs like any other, beside its own folder, and may serve other studies too."""
-    epochs = run.config.epochs
-
-    def numbered(member: int) -> Callable[[EpochRecord], None] | None:
-        return on_epoch and (lambda record: on_epoch({**record, "epoch": member * epochs + record["epoch"]}))
-
-    with run.owned():
-        members = [
-            train(member.config, run.folder.parent, root=root, device=device, workers=workers, on_epoch=numbered(index))
-            for index, member in enumerate(run.members())
-        ]
-        histories = [member.history() for member in members]
-        run.write_history([_mean_record(records) for records in zip(*histories, strict=True)])
-        seconds = sum(record["seconds"] for history in histories for record in history)
-        own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}
-        names = [member.folder.name for member in members]
-        write_json(run.folder / "provenance.json", {**members[0].provenance(), **own, "members": names})
-    return run
-
-
-def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:
-    """What several models reported for one epoch: the mean of each value over those that have it."""
-    names = dict.fromkeys(name for record in records for name in record if name != "epoch")
-    means = {name: fmean(record[name] for record in records if name in record) for name in names}
-    return {"epoch": records[0]["epoch"], **means}
-
-
-def train_epoch(
-    config: TrainConfig, model: Classifier, optimizer: torch.optim.Optimizer, loader: Loader, epoch: int
-) -> EpochRecord:
-    """One pass over the data. What it reports is summed on the device and read once, at the end."""
-    model.train()
-    model.start_epoch()
-    torch.manual_seed(seed_for(config.seed, "dropout", epoch))
-    draws = generator_for(config.seed, "draw", epoch)
-    device = loader.device
-    totals: dict[str, torch.Tensor] = {}
-    counts: dict[str, int] = {}
-    for step, batch in enumerate(loader.epoch(epoch)):
-        for group in optimizer.param_groups:
-            group["lr"] = config.lr_at(epoch + step / len(loader))
-        draw = config.objective.draw(len(batch.x), tuple(batch.x.shape[1:]), draws)
-        out = train_step(config, model, optimizer, batch, draw)
-
-        count = len(batch.x)
-        sums = {"loss": out.loss.detach() * count, **{name: value * count for name, value in out.parts.items()}}
-        if out.logits is not None:
-            sums["train_accuracy"] = (out.logits.detach().argmax(dim=1) == batch.y).sum()
-        for name, value in sums.items():
-            totals[name] = totals.get(name, 0) + (value.float() if device.type == "mps" else value.double())
-            counts[name] = counts.get(name, 0) + count
-    # A part that only some steps have, as under Alternate, is averaged over those.
-    record = {name: float(value) / counts[name] for name, value in totals.items()}
-    if not math.isfinite(record["loss"]):
-        kept = f"; the checkpoint still holds epoch {epoch}" if epoch else ""
-        raise DivergedError(
-            f"the loss became {record['loss']} in epoch {epoch + 1}{kept}. "
-            f"A smaller lr (now {config.lr:g}) or some warm-up usually helps"
+        self.execution = choose_execution(
+            engine, config, device, steps=(config.epochs - self.at.epoch) * self.steps, passes=self.shards
         )
-    return record
+        full = {len(range(shard, min(config.batch_size, self.images), self.shards)) for shard in self.mine}
+        step = Step(self.model, config, self.loaders[0], compiled=full if self.execution.compile else ())
+        self.guard = Guard(self.optimizer, device, ranks)
+        self.tally = Tally(device)
+        update = Update(step, self.optimizer, self.guard, self.tally)
+        self.update: Updating = CapturedUpdate(update, full=max(full)) if self.execution.graphs else update
+        self.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
+        self.pace = Pace()
 
+    def to_the_end(
+        self,
+        stop: Stop,
+        on_start: Callable[[Execution], None] | None = None,
+        on_step: Callable[[StepRecord], None] | None = None,
+        on_epoch: Callable[[EpochRecord], None] | None = None,
+    ) -> None:
+        """Epoch after epoch, and what comes after the last one."""
+        config, run = self.config, self.run
+        if on_start is not None:
+            on_start(self.execution)
+        # The history is written before the checkpoint, so it may be ahead of it, never behind.
+        history = run.history()[: self.at.epoch]
+        while self.at.epoch < config.epochs:
+            self.epoch(stop, on_step)
+            record = {"epoch": self.at.epoch + 1, **means(self.at.totals), "seconds": self.at.seconds}
+            history.append(record)
+            self.at = Position(self.at.epoch + 1)
+            if self.ranks.first:
+                run.write_history(history)
+            if self.at.epoch == config.epochs or self.schedule.after_epoch(self.at.epoch):
+                self.save()
+            if on_epoch is not None:
+                on_epoch(record)
+        parts = clean_parts(self.dataset, self.shape[1:])
+        if self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000)):
+            self.save()
+        if self.ranks.first:
+            seconds = sum(record["seconds"] for record in history)
+            record = provenance(config, self.dataset, self.shape, self.execution, self.ranks.world, seconds)
+            write_json(run.folder / "provenance.json", record)
+            checkpoint.forget_previous(run.folder)
+        if stop.signal is not None:
+            raise Interrupted(stop.signal)
 
-def train_step(
-    config: TrainConfig, model: Classifier, optimizer: torch.optim.Optimizer, batch: Batch, draw: Draw
-) -> LossOutput:
-    """One update of the weights, and of what the head keeps beside them."""
-    precision = torch.autocast(batch.x.device.type, dtype=torch.bfloat16, enabled=config.precision == "bfloat16")
-    with precision:
-        out = config.objective(model, batch.x, batch.y, draw=draw)
-    optimizer.zero_grad(set_to_none=True)
-    out.loss.backward()
-    optimizer.step()
-    with precision:
-        model.after_step(batch.x, batch.y)
-    return out
+    def epoch(self, stop: Stop, on_step: Callable[[StepRecord], None] | None) -> None:
+        """From where this epoch was left to its end; the position then has its totals."""
+        epoch, first = self.at.epoch, self.at.step
+        begun = time.perf_counter() - self.at.seconds
+        self.model.train()
+        if first == 0:
+            self.model.start_epoch()
+        self.tally.restore(self.at.totals if self.ranks.first else {})
+        self.guard.step.fill_(first)
+        picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
+        for step, picked in enumerate(picks, start=first):
+            set_lr(self.optimizer, self.config.lr_at(epoch + step / self.steps))
+            total = min(self.config.batch_size, self.images - step * self.config.batch_size)
+            self.update(self.parts(step, picked, total), total=total)
+            last = step + 1 == self.steps
+            if last or step % LOOK_EVERY == LOOK_EVERY - 1:
+                self.check()
+                if on_step is not None:
+                    on_step(self.progress(step + 1))
+            if not last and self.ranks.meets_at(step):
+                asked = self.ranks.any(stop.signal is not None)
+                if asked or self.ranks.from_first(self.schedule.after_step()):
+                    self.check()
+                    self.at = Position(epoch, step + 1, self.totals(), time.perf_counter() - begun)
+                    self.save()
+                if asked:
+                    raise Interrupted(stop.signal or signal.SIGTERM)
+        self.at = Position(epoch, self.steps, self.totals(), time.perf_counter() - begun)
+
+    def parts(self, step: int, picked: Sequence[Any], total: int) -> list[Part]:
+        """The parts of a batch that are this process's, each with its randomness."""
+        config, parts = self.config, []
+        for shard, images in zip(self.mine, picked, strict=True):
+            count = len(range(shard, total, self.shards))
+            where = (self.at.epoch, step)
+            own = where if config.objective.per_batch else (*where, shard)
+            draw = config.objective.draw(max(count, 1), self.shape, generator_for(config.seed, "draw", *own))
+            seed = seed_for(config.seed, "dropout", *where, shard)
+            parts.append(Part(images, draw.to(self.device), count, seed))
+        # Alone, a shard that a small last batch leaves empty is left out; ranks must all take part.
+        return [part for part in parts if part.count or self.ranks.world > 1]
+
+    def totals(self) -> Totals:
+        """What this epoch's steps have reported so far, on all ranks."""
+        return combine(self.ranks.gather(self.tally.totals()))
+
+    def progress(self, steps: int) -> StepRecord:
+        """For displays: this process's means since the epoch began, speed and time left."""
+        seen = self.at.epoch * self.images + min(steps * self.config.batch_size, self.images)
+        pace = self.pace.look(seen, self.config.epochs * self.images)
+        return {"epoch": self.at.epoch + 1, "step": steps, "steps": self.steps, **means(self.tally.totals()), **pace}
+
+    def save(self) -> None:
+        """A checkpoint of this position."""
+        if self.ranks.first:
+            tensors = checkpoint.state(self.model, self.optimizer)
+            checkpoint.save_checkpoint(self.run.folder, tensors, self.at, fingerprint=self.run.fingerprint)
+        self.schedule.saved()
+
+    def check(self) -> None:
+        """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
+        step = self.guard.found()
+        if step is None:
+            return
+        config, folder = self.config, self.run.folder
+        index = epoch_batches(self.images, config.batch_size, config.seed, self.at.epoch)[step].tolist()
+        lr = config.lr_at(self.at.epoch + step / self.steps)
+        if self.ranks.first:
+            where = Position(self.at.epoch, step)
+            tensors = checkpoint.state(self.model, self.optimizer)
+            checkpoint.write_state(folder / "diverged.safetensors", tensors, where, fingerprint=self.run.fingerprint)
+            write_json(
+                folder / "diverged.json", {"epoch": where.epoch + 1, "step": step + 1, "lr": lr, "images": index}
+            )
+        raise DivergedError(
+            f"the loss or its gradient became infinite or NaN in epoch {self.at.epoch + 1}, step {step + 1} (images "
+            f"{', '.join(map(str, index[:8]))}{', ...' if len(index) > 8 else ''} of {config.train_set}). It did not "
+            f"reach the weights: {folder / 'diverged.safetensors'} has them as they were before that step, and the "
+            f"last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up usually helps"
+        )
 
 
 def _check_same_folder(run: Run, root: str | Path | None) -> None:

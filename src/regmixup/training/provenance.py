@@ -13,16 +13,19 @@ from regmixup.config import NUMERICS_VERSION, fingerprint
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.training.config import TrainConfig
+from regmixup.training.engine import Execution
 
 
 def provenance(
     config: TrainConfig,
     dataset: ImageSet | FolderSet,
     shape: tuple[int, int, int],
-    device: torch.device,
+    execution: Execution,
+    processes: int,
     seconds: float,
 ) -> dict[str, Any]:
     """What a finished run records about itself."""
+    device = execution.device
     return {
         "fingerprint": fingerprint(config),
         "seed": config.seed,
@@ -30,6 +33,8 @@ def provenance(
         "input": list(shape),
         "classes": list(dataset.classes),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "execution": str(execution),
+        "processes": processes,
         "threads": torch.get_num_threads(),
         "seconds": round(seconds, 3),
         "versions": {

@@ -17,7 +17,7 @@ from regmixup.config import decode, encode, fingerprint
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
-from regmixup.training.checkpoint import load_checkpoint
+from regmixup.training.checkpoint import NAME, read_checkpoint
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.loading import clean_parts, match_channels
 from regmixup.types import Predictions
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        return self.folder / "checkpoint.safetensors"
+        return self.folder / NAME
 
     @property
     def finished(self) -> bool:
@@ -118,7 +118,7 @@ class Run:
             raise ValueError(f"{self.folder} is an ensemble of {self.config.members} models: take one of run.members()")
         record = self.provenance()
         model = self.build(num_classes=len(record["classes"]), input_shape=record["input"])
-        load_checkpoint(self.checkpoint, model, fingerprint=self.fingerprint)
+        read_checkpoint(self.checkpoint, fingerprint=self.fingerprint).restore(model)
         return model.to(choose_device(device)).eval()
 
     def predictions_path(self, dataset: str) -> Path:

@@ -1,0 +1,118 @@
+"""How a run is carried out: what may change its speed and its safety, but not what it computes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from regmixup.config import check_choices, check_count, check_number
+from regmixup.training.config import TrainConfig
+
+Choice = Literal["auto", "on", "off"]
+
+_SHORT = 2000
+"""Steps below which compiling (up to a minute) costs more than it saves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """How a run is carried out. None of this enters the run's fingerprint."""
+
+    compile: Choice = "auto"
+    """torch.compile for the forward and backward pass; auto: on CUDA, if the run is long enough to repay it."""
+    graphs: Choice = "auto"
+    """The whole step captured once as a CUDA graph and replayed; auto: on CUDA, if each step is one pass on one GPU."""
+    deterministic: bool = False
+    """The same bits from the same seed on CUDA, too: slower algorithms, nothing compiled."""
+    checkpoint_minutes: float = 5.0
+    """Minutes between checkpoints; 0 for one after every step. Ctrl-C and SIGTERM save one as well."""
+    checkpoint_epochs: int | None = None
+    """Also a checkpoint after every so many epochs. The end of training always saves one."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_number("checkpoint_minutes", self.checkpoint_minutes, least=0)
+        if self.checkpoint_epochs is not None:
+            check_count("checkpoint_epochs", self.checkpoint_epochs)
+        if self.deterministic and self.compile == "on":
+            raise ValueError("compile must be auto or off with deterministic=True, got 'on'")
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What an `Engine` comes to for one run on one device."""
+
+    device: torch.device
+    precision: str
+    compile: bool
+    graphs: bool
+    remarks: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """One line for people.
+
+        >>> str(Execution(torch.device("cuda"), "bfloat16", True, True))
+        'cuda: bfloat16, compiled, one CUDA graph per step'
+        """
+        steps = "one CUDA graph per step" if self.graphs else "kernel by kernel"
+        parts = [self.precision, "compiled" if self.compile else "not compiled"]
+        parts += [steps] if self.device.type == "cuda" else []
+        return f"{self.device.type}: {', '.join(parts)}" + "".join(f" ({remark})" for remark in self.remarks)
+
+
+def choose_execution(
+    engine: Engine, config: TrainConfig, device: torch.device, *, steps: int, passes: int = 1
+) -> Execution:
+    """Decide what `auto` means. steps: of the whole run. passes: forward and backward passes per step, over all ranks.
+
+    Asking with "on" for what cannot be is an error; with "auto" it is left out, and a remark says why.
+    """
+    cuda = device.type == "cuda"
+    remarks = []
+
+    def decide(name: str, wanted: Choice, *, obstacle: str, worth: bool) -> bool:
+        if obstacle and wanted == "on":
+            raise ValueError(f"{name} must be auto or off here, got 'on': {obstacle}")
+        if obstacle and cuda and wanted == "auto":
+            remarks.append(f"{name} off: {obstacle}")
+        return not obstacle and (wanted == "on" or (wanted == "auto" and worth))
+
+    if config.objective.differentiates_twice:
+        cannot_compile = f"torch.compile cannot differentiate twice, as {type(config.objective).__name__} must"
+    else:
+        cannot_compile = "it would not be deterministic" if engine.deterministic else ""
+    cannot_capture = "" if cuda else f"there are no CUDA graphs on {device.type}"
+    if cuda and passes > 1:
+        cannot_capture = f"a step takes {passes} passes"
+    return Execution(
+        device,
+        config.precision,
+        decide("compile", engine.compile, obstacle=cannot_compile, worth=cuda and steps >= _SHORT),
+        decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda),
+        tuple(remarks),
+    )
+
+
+@contextmanager
+def settings(device: torch.device, engine: Engine) -> Iterator[None]:
+    """The process-wide settings that training wants, put back at its end: random generators, cuDNN, determinism."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "regmixup" / "compiled"))
+    with ExitStack() as stack:
+        # fork_rng would otherwise start every accelerator of the machine.
+        seeded = [] if device.type == "cpu" else [device]
+        stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))
+        if device.type == "cuda":
+            flags = torch.backends.cudnn.flags(benchmark=not engine.deterministic, deterministic=engine.deterministic)
+            stack.enter_context(flags)
+        if engine.deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
+            torch.use_deterministic_algorithms(True)
+        yield

@@ -1,0 +1,77 @@
+"""An update as one CUDA graph: recorded once, replayed at every step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regmixup.training.step import Part
+from regmixup.training.update import Update
+
+_REHEARSALS = 3
+
+
+class CapturedUpdate:
+    """The same as its `Update`, but the host launches one thing per step instead of hundreds of kernels.
+
+    A graph has fixed shapes and branches, so there is one for every branch of the draw that full batches have; a
+    partial batch runs kernel by kernel. full: images of a full batch.
+    """
+
+    def __init__(self, update: Update, *, full: int) -> None:
+        self.update, self.full = update, full
+        self._graphs: dict[object, tuple[Part, torch.cuda.CUDAGraph]] = {}
+        self._pool: Any = None
+
+    def __call__(self, parts: Sequence[Part], *, total: int) -> None:
+        (part,) = parts
+        if part.count != self.full:
+            with torch.backends.cudnn.flags(benchmark=False):  # no search for a shape that comes once an epoch
+                self.update(parts, total=total)
+            return
+        key = (type(part.draw), part.draw.branch)
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(part)
+        fixed, graph = self._graphs[key]
+        for target, source in zip(_tensors(fixed), _tensors(part), strict=True):
+            target.copy_(source, non_blocking=True)
+        assert part.seed is not None
+        torch.manual_seed(part.seed)
+        graph.replay()
+
+    def _capture(self, part: Part) -> tuple[Part, torch.cuda.CUDAGraph]:
+        """Record the update on inputs at fixed places. Neither rehearsals nor recording leave a trace in the state."""
+        fixed = dataclasses.replace(part, picked=_copy(part.picked), draw=_copy(part.draw), seed=None)
+        before = [tensor.detach().clone() for tensor in self.update.tensors()]
+        totals = self.update.tally.totals()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(_REHEARSALS):  # compilation, autotuning and allocations of libraries happen here
+                self.update([fixed], total=part.count)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.update.optimizer.zero_grad(set_to_none=True)  # so that gradients are allocated inside the graph
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            self.update([fixed], total=part.count)
+        self._pool = graph.pool()
+        with torch.no_grad():
+            for tensor, value in zip(self.update.tensors(), before, strict=True):
+                tensor.copy_(value)
+        self.update.tally.restore(totals)
+        return fixed, graph
+
+
+def _tensors(part: Part) -> list[Tensor]:
+    fields = [getattr(value, f.name) for value in (part.picked, part.draw) for f in dataclasses.fields(value)]
+    return [value for value in fields if isinstance(value, Tensor)]
+
+
+def _copy(value: Any) -> Any:
+    """A dataclass with copies of its tensors."""
+    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return type(value)(**{name: v.clone() if isinstance(v, Tensor) else v for name, v in fields.items()})

@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM ask a training loop to stop; it does so at the end of a step, after saving its work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop, and has saved where it was. `signal` is the one that asked."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.signal = number
+
+
+class Stop:
+    """The signal that asked, or None."""
+
+    signal: int | None = None
+
+
+@contextmanager
+def stopping() -> Iterator[Stop]:
+    """Catch SIGINT and SIGTERM meanwhile. A second one is not caught: it ends the program at once.
+
+    Signals belong to the main thread; elsewhere nothing is caught.
+    """
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.signal = number
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        restore()
