@@ -143,6 +143,8 @@ class TestRefusals:
 
 # For every field of a run another admissible value.
 OTHER = {
+    "shards": 2,
+    "batch_norm": "synchronised",
     "train_set": "digits/val",
     "network": "resnet18",
     "epochs": 41,

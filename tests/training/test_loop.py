@@ -56,8 +56,8 @@ def test_an_interrupted_run_goes_on_from_its_last_epoch_and_ends_bit_equal(tmp_p
         if record["epoch"] == 2:
             raise KeyboardInterrupt
 
+    every = rm.Engine(checkpoint_epochs=1)
     with pytest.raises(KeyboardInterrupt):
-        every = rm.Engine(checkpoint_epochs=1)
         rm.train(config(method=method, epochs=4), tmp_path / "cut", on_epoch=stop_after_two, engine=every)
     seen = []
     resumed = rm.train(config(method=method, epochs=4), tmp_path / "cut", on_epoch=lambda r: seen.append(r["epoch"]))
