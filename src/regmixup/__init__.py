@@ -79,9 +79,9 @@ _MODULES = {
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "GaussianNoise",
-    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise",
-    "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics", "networks",
-    "posthoc", "recipes", "scores", "train",
+    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor", "RegCutMix",
+    "RegGaussianNoise", "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics",
+    "networks", "posthoc", "recipes", "scores", "train",
 ]  # fmt: skip
 
 
