@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from regmixup.networks.contract import GlobalAverage
+from regmixup.networks.dropout import Dropout
 from regmixup.networks.layers import he_conv
 
 
@@ -18,7 +19,7 @@ class PreActivationBlock(nn.Module):
             he_conv(inputs, outputs, 3, stride),
             nn.BatchNorm2d(outputs),
             nn.ReLU(inplace=True),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             he_conv(outputs, outputs, 3),
         )
         self.projection = he_conv(inputs, outputs, 1, stride) if inputs != outputs else None
