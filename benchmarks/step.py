@@ -37,7 +37,7 @@ from regmixup import networks
 from regmixup.data.images import ImageSet
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, settings
+from regmixup.training.engine import Engine, cudnn, settings
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
 from regmixup.training.stopping import Stop
@@ -126,8 +126,8 @@ def plain(network: str, method: str, dataset: ImageSet, args: argparse.Namespace
     model = networks.build(network, num_classes=10, normalize=((0.49, 0.48, 0.45), (0.2, 0.2, 0.2)))
     model = model.to(DEVICE, memory_format=torch.channels_last).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    mixup, clean, mixed = TimmMixup(mixup_alpha=20, label_smoothing=0.0, num_classes=10), nn.CrossEntropyLoss(), None
-    mixed = SoftTargetCrossEntropy()
+    mixup = TimmMixup(mixup_alpha=20, label_smoothing=0.0, num_classes=10)
+    clean, mixed = nn.CrossEntropyLoss(), SoftTargetCrossEntropy()
     x = (dataset.images[:BATCH].to(DEVICE).float() / 255).contiguous(memory_format=torch.channels_last)
     y = dataset.labels[:BATCH].to(DEVICE)
 
@@ -143,7 +143,7 @@ def plain(network: str, method: str, dataset: ImageSet, args: argparse.Namespace
         loss.backward()
         optimizer.step()
 
-    with torch.backends.cudnn.flags(benchmark=True):
+    with cudnn(benchmark=True):
         timed(step, 5)
         seconds = statistics.median(timed(step, 15) for _ in range(args.rounds))
     return {"ms": 1000 * seconds, "memory": (torch.cuda.max_memory_allocated() - held) / 2**30}
@@ -188,7 +188,7 @@ def released(network: str, method: str, dataset: ImageSet, args: argparse.Namesp
             partner = torch.randperm(len(x), device=DEVICE)
             logits = model(torch.cat([x, lam * x + (1 - lam) * x[partner]]))
             first, second = torch.cat([y, y]), torch.cat([y, y[partner]])
-            weight = torch.cat([torch.ones_like(y), torch.full_like(y, 1)]).float()
+            weight = torch.ones(2 * len(y), device=DEVICE)
             weight[len(y) :] = lam
             losses = [nn.functional.cross_entropy(logits, target, reduction="none") for target in (first, second)]
             loss = (weight * losses[0] + (1 - weight) * losses[1]).mean()
@@ -212,9 +212,8 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true")
     args = parser.parse_args()
     dataset, rate = synthetic(), ceiling()
-    print(
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, batch {BATCH}, ceiling {rate:.0f} TFLOP/s bfloat16\n"
-    )
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, batch {BATCH}")
+    print(f"ceiling {rate:.0f} TFLOP/s in bfloat16\n", flush=True)
     lines = []
     for network in args.networks:
         for method in args.methods:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -109,10 +109,14 @@ def settings(device: torch.device, engine: Engine) -> Iterator[None]:
         seeded = [] if device.type == "cpu" else [device]
         stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))
         if device.type == "cuda":
-            flags = torch.backends.cudnn.flags(benchmark=not engine.deterministic, deterministic=engine.deterministic)
-            stack.enter_context(flags)
+            stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))
         if engine.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
             torch.use_deterministic_algorithms(True)
         yield
+
+
+def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
+    """cuDNN's search for the fastest algorithms, or their restriction. Unless told otherwise, torch's own turns it off."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.training.engine import cudnn
 from regmixup.training.step import Part
 from regmixup.training.update import Update
 
@@ -30,7 +31,8 @@ class CapturedUpdate:
     def __call__(self, parts: Sequence[Part], *, total: int) -> None:
         (part,) = parts
         if part.count != self.full:
-            with torch.backends.cudnn.flags(benchmark=False):  # no search for a shape that comes once an epoch
+            deterministic = torch.backends.cudnn.deterministic
+            with cudnn(benchmark=False, deterministic=deterministic):  # no search for a shape that comes once an epoch
                 self.update(parts, total=total)
             return
         key = (type(part.draw), part.draw.branch)
