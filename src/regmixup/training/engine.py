@@ -118,5 +118,5 @@ def settings(device: torch.device, engine: Engine) -> Iterator[None]:
 
 
 def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
-    """cuDNN's search for the fastest algorithms, or their restriction. Unless told otherwise, torch's own turns it off."""
+    """cuDNN's search for the fastest algorithms, or their restriction; torch's own function would turn cuDNN off."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic)
