@@ -41,7 +41,7 @@ ALLOWED = {
         "config", "data", "evaluation", "methods", "names", "networks", "objectives", "posthoc", "predictions",
         "storage", "training", "types",
     },
-    "report": {"evaluation", "methods", "predictions", "storage", "types"},
+    "report": {"evaluation", "methods", "predictions", "recipes", "storage", "types"},
 }  # fmt: skip
 
 
