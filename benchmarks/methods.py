@@ -4,8 +4,8 @@
 
 One step is everything between two batches: augmentation, draw, forward, backward, SGD, what the head keeps. All methods
 take the same batch of 128 CIFAR-sized images in the same precision (bfloat16 on CUDA), carried out as --compile and
---graphs say, and take turns for several rounds; the table shows the median. Methods whose training is that of another (kfac-llla) or several times that
-(deep-ensemble) are measured by that other.
+--graphs say, and take turns for several rounds; the table shows the median. Methods whose training is that of another
+(kfac-llla) or several times that (deep-ensemble) are measured by that other.
 """
 
 from __future__ import annotations
