@@ -46,11 +46,11 @@ class Checkpoint:
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Bring model and optimizer into this state, in place."""
-        weights = {n.removeprefix("model."): t for n, t in self.tensors.items() if n.startswith("model.")}
-        model.load_state_dict(weights)
-        if optimizer is not None:
-            for name, state in _optimizer_tensors(optimizer).items():
-                state.copy_(self.tensors[name])
+        targets = _model_tensors(model) | (_optimizer_tensors(optimizer) if optimizer is not None else {})
+        for name, target in targets.items():
+            if name not in self.tensors or target.shape != self.tensors[name].shape:
+                raise ValueError(f"the checkpoint must hold {name} of shape {tuple(target.shape)}")
+            target.copy_(self.tensors[name])
 
 
 class Schedule:
@@ -72,8 +72,7 @@ class Schedule:
 
 def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """All tensors that training goes on from, on the CPU."""
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    tensors |= _optimizer_tensors(optimizer)
+    tensors = _model_tensors(model) | _optimizer_tensors(optimizer)
     return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
 
 
@@ -133,6 +132,10 @@ def forget_previous(folder: Path) -> None:
     """Remove all checkpoints but the newest, once training has ended."""
     for name in (_NEW, _PREVIOUS):
         (folder / name).unlink(missing_ok=True)
+
+
+def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {f"model.{name}": value for name, value in model.state_dict().items()}
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
