@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
-from regmixup.evaluation.fisher import fisher_criterion
+from regmixup.evaluation.fisher import ClassMoments
 from regmixup.evaluation.named_metrics import (
     CLASSIFICATION,
     DETECTION,
@@ -49,7 +49,7 @@ def evaluate(
     no temperature-scaled rows. train: train predictions with features, on which scores of features are fitted;
     without them there are only scores of logits, and of ensemble members.
     shift: predictions for shifted versions of the test set, named "<family>/<corruption>/<severity>"; each gets its
-    own rows, and their plain mean over the subsets is added with corruption "mean".
+    own rows, and their plain mean over the subsets is added with corruption "mean" (but of the Fisher criterion).
     ood: out-of-distribution sets, scored without temperature by every score.
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
     class_subset: for sets that cover some of the classes (ImageNet-A, -R, -O), compare only the logits of these, and
@@ -102,16 +102,16 @@ def evaluate(
     return rows
 
 
-def _fisher(test: Predictions, row: Row) -> list[Row]:
-    """The Fisher criterion of the features, if there are any and they vary within some class."""
-    if test.features is None:
-        return []
+def _fisher(predictions: Predictions, row: Row) -> list[Row]:
+    """The Fisher criterion, where features or their moments are stored and the features vary within some class."""
     try:
-        value = fisher_criterion(test.features, test.labels)
+        moments = ClassMoments.stored(predictions)
+        if moments is None:
+            return []
+        return [replace(row, metric="fisher_criterion", value=moments.criterion(), n=int(moments.count.sum()))]
     except ValueError as error:
-        warnings.warn(f"no Fisher criterion for {test.dataset or 'the test set'}: {error}", stacklevel=3)
+        warnings.warn(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}", stacklevel=3)
         return []
-    return [replace(row, metric="fisher_criterion", value=value, n=len(test))]
 
 
 def _check_sets(
@@ -219,7 +219,7 @@ class _Measure:
             family, corruption, severity = _shift_name(subset.dataset)
             template = replace(self.row, dataset=_named(subset, family), corruption=corruption, severity=severity)
             found, resampled = self.classification(versions, template, ON_SHIFT)
-            rows += found
+            rows += [*found, *_fisher(subset, template)]
             for r in found:
                 group = (r.dataset, r.posthoc, r.metric)
                 groups.setdefault(group, []).append(r)
