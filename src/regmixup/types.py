@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+MEAN = "mean"
+"""The corruption of a row that is the mean over all corrupted versions of a set."""
+
 
 @dataclass(frozen=True)
 class Batch:

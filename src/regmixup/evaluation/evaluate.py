@@ -22,9 +22,9 @@ from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
 from regmixup.evaluation.selective import aurc, resample_aurc
 from regmixup.posthoc import FittedPosthoc, FittedTemperature, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out
+from regmixup.types import MEAN as MEAN
 from regmixup.types import Predictions, Row
 
-MEAN = "mean"
 # What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
 _MOST_CLASSES = 100  # beyond these, resampling a calibration error per class costs more than all the rest
