@@ -11,7 +11,8 @@ from tyro.conf import Positional
 
 from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.progress import LiveProgress
-from regmixup.report.build import report
+from regmixup.report.build import report, terminal_tables
+from regmixup.report.results import Results
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.training.config import choose_device, resolve
@@ -51,6 +52,7 @@ def main(args: Sequence[str]) -> None:
         folder = run_study(
             study, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, progress=progress
         )
-    table, page = report(folder)
-    console.print(table)
-    print(f"rows    {folder / 'rows.csv'}\nreport  {page}")
+    results = Results.open(folder)
+    for table in terminal_tables(results):
+        console.print(table)
+    print(f"rows    {folder / 'rows.csv'}\nreport  {report(results)[0]}")
