@@ -30,7 +30,7 @@ _VERSION = 1
 def figure_data(
     run: Run,
     evaluation: Evaluation,
-    method: str,
+    label: str,
     root: str | Path | None = None,
     *,
     rows: Sequence[Row] = (),
@@ -38,18 +38,20 @@ def figure_data(
 ) -> dict[str, Any]:
     """The data of a run's figures; made anew only if its predictions or the code that measures them have changed.
 
-    rows: what was measured of this run and method, for its temperature. posthoc: what the method does to predictions.
+    label: what tables call the run, under which its rows are kept. rows: those rows, for the temperature.
+    posthoc: what the method does to predictions. A run that is evaluated on no test set has no figures.
     The result has "test", the test set's name; "reliability" and "scores", as `regmixup.evaluation.curves` makes them;
     and where the study has a profile, "path" likewise and "images", the two ends of its first paths with their classes.
     """
+    if not evaluation.test:
+        return {}
     temperature = next((row.value for row in rows if row.metric == "temperature"), None)
     needs_train = evaluation.feature_scores or (posthoc is not None and posthoc.needs_train)
-    names = [evaluation.validation, evaluation.test, *evaluation.ood]
-    names += [evaluation.profile] if evaluation.profile else []
+    names = [evaluation.validation, evaluation.test, *evaluation.ood, evaluation.profile]
     names += [run.config.train_set] if needs_train else []
-    files = [run.predictions_path(name) for name in names]
+    files = [run.predictions_path(name) for name in names if name]
     key = cache_key(files, (_VERSION, evaluation, posthoc, temperature))
-    path = figure_path(run.folder, method)
+    path = figure_path(run.folder, label)
     if path.is_file() and (stored := read_table(path)).get("key") == key:
         return stored
     found = {"key": key, **_measured(run, evaluation, posthoc, temperature, needs_train)}
@@ -59,16 +61,17 @@ def figure_data(
     return found
 
 
-def figure_path(folder: Path, method: str) -> Path:
-    """Where a run folder keeps the data of a method's figures."""
-    return folder / f"figures-{method}.json"
+def figure_path(folder: Path, label: str) -> Path:
+    """Where a run folder keeps the data of its figures, under a label."""
+    return folder / f"figures-{label}.json"
 
 
 def _measured(
     run: Run, evaluation: Evaluation, posthoc: Posthoc | None, temperature: float | None, needs_train: bool
 ) -> dict[str, Any]:
     train = run.predict(run.config.train_set) if needs_train else None
-    treat = as_given if posthoc is None else posthoc.fit(train=train, validation=run.predict(evaluation.validation))
+    validation = run.predict(evaluation.validation) if evaluation.validation else None
+    treat = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
     test = run.predict(evaluation.test)
     versions = {"none": treat(test)}
     if temperature is not None:

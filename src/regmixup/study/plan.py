@@ -53,6 +53,16 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One line of a study: a method's run, under a recipe, and what tables call it."""
+
+    method: str
+    config: TrainConfig
+    recipe: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Study:
     """Methods x seeds under one recipe.
 
@@ -82,14 +92,15 @@ class Study:
             if not values or len(set(values)) != len(values):
                 raise ValueError(f"{what} of study {self.name!r} must be a list without repetition, got {values}")
 
-    def runs(self) -> Iterator[tuple[str, TrainConfig]]:
-        """Every (method, configuration), seed by seed, so that an interrupted study has whole seeds to compare."""
+    def runs(self) -> Iterator[PlannedRun]:
+        """Every planned run, seed by seed, so that an interrupted study has whole seeds to compare."""
         from regmixup.training.config import configure
 
         for seed in self.seeds:
             for method in self.methods:
                 changes = {k: tuple(v) if isinstance(v, list) else v for k, v in self.train.items()}
-                yield method, configure(self.recipe, method, seed=seed, **changes)
+                config = configure(self.recipe, method, seed=seed, **changes)
+                yield PlannedRun(method=method, config=config, recipe=self.recipe, label=method)
 
 
 def studies() -> dict[str, Path]:
