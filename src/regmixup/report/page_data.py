@@ -42,11 +42,13 @@ def page_data(results: Results) -> dict[str, Any]:
 def setting_data(setting: Setting) -> dict[str, Any]:
     """The data of one setting's figures and of the tables that the reader can switch."""
     cells = _Cells(setting, Measured(setting.rows))
+    shown = shown_first(setting.labels)
     return {
         "name": setting.name,
         "title": setting.title,
         "methods": setting.labels,
-        "shown": shown_first(setting.labels),
+        "shown": shown,
+        "looks": [[*shown, *(name for name in setting.labels if name not in shown)].index(n) for n in setting.labels],
         "seeds": setting.seeds,
         "shift": cells.shift(),
         "fisher": cells.fisher(),
@@ -205,7 +207,7 @@ def _mixing(setting: Setting) -> list[dict[str, Any]]:
 def _figures(setting: Setting) -> dict[str, Any]:
     """What comes from predictions, by the position of the method; None for a method without figure data."""
     seeds = [[run.figures for run in setting.of(label) if run.figures] for label in setting.labels]
-    images = next((own["images"] for runs in seeds for own in runs if "images" in own), [])
+    images: list[Any] = next((own["images"] for runs in seeds for own in runs if "images" in own), [])
     return {
         "reliability": [_reliability(runs) if runs else None for runs in seeds],
         "scores": [_scores(runs) if runs else None for runs in seeds],

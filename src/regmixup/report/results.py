@@ -65,7 +65,7 @@ class RunRecord:
     @cached_property
     def changes(self) -> list[str]:
         """In what its configuration departs from the recipe: "epochs 20 instead of 350"."""
-        known = self.recipe and self.method in METHODS
+        known = self.recipe in RECIPES and self.method in METHODS
         return changed_fields(self.config, recipe=self.recipe, method=self.method) if known else []
 
 

@@ -8,7 +8,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from regmixup.report.html_table import sortable, to_html
+from regmixup.report.html_table import row_head, sortable, to_html
 from regmixup.report.results import Results
 from regmixup.report.sources import sources
 from regmixup.report.tables import Table
@@ -81,7 +81,8 @@ def _results(results: Results, tables: Sequence[Table]) -> str:
 
 def _remarks(table: Table) -> str:
     """What the signs in the cells mean; where print has a star, the page says which way the difference goes."""
-    return " ".join(remark.replace("*: differs", "▲ ▼: differs") for remark in table.grid().remarks)
+    remarks = " ".join(table.grid().remarks)
+    return remarks.replace("*: differs", "▲ ▼: differs").replace("Second line: the", "Last line: the")
 
 
 def _cost(settings: Sequence[Mapping[str, Any]]) -> str:
@@ -90,7 +91,7 @@ def _cost(settings: Sequence[Mapping[str, Any]]) -> str:
     for setting in settings:
         names, seconds = setting["methods"], setting["training"]["seconds"]
         lines = [
-            f'<tr><th scope="row" data-value="{escape(name)}">{escape(name)}</th><td data-value="{own}">{_seconds(own)}</td>'
+            f'<tr>{row_head(name)}<td data-value="{own}">{_seconds(own)}</td>'
             f'<td data-value="{own}">{own / (seconds[0] or 1):.2f}</td></tr>'
             for name, own in zip(names, seconds, strict=True)
         ]
