@@ -8,17 +8,15 @@ from typing import Protocol
 
 import torch
 
-from regmixup import methods, posthoc
-from regmixup.config import encode
-from regmixup.evaluation.evaluate import evaluate
 from regmixup.evaluation.shift import relative_rows
 from regmixup.progress import describe
 from regmixup.storage import owning, write_json, write_rows
-from regmixup.study.cached_rows import cached_rows
+from regmixup.study.check import check_data, check_folder
+from regmixup.study.measure import measure
 from regmixup.study.plan import Study
-from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.study.select import write_selected
+from regmixup.training.config import choose_device, resolve
 from regmixup.training.loop import EpochRecord, train
-from regmixup.training.run import Run
 from regmixup.types import Row
 
 REFERENCE = "dnn"
@@ -48,16 +46,17 @@ def run_study(
     progress: Progress | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it."""
-    for method, config in study.runs():
-        _check_posthoc(method, config, _posthoc(study, method))
+    plan = list(study.runs())
+    check_data(plan, root)
     folder = study_folder(study, runs)
+    check_folder(study, folder)
     device = choose_device(device)
     with owning(folder):
         rows: list[Row] = []
         entries = []
-        for method, config in study.runs():
-            config = resolve(config, device)
-            label = f"{method} seed {config.seed}"
+        for planned in plan:
+            config = resolve(planned.config, device)
+            label = planned.name
             if progress is not None:
                 progress.begin(label, config.epochs * config.members)
             on_epoch = progress.epoch if progress is not None else None
@@ -65,63 +64,11 @@ def run_study(
             if progress is not None:
                 progress.end(label, describe(run.history()))
             with run.owned():
-                rows += _evaluate(study, method, run, root, device)
-            entries.append({"method": method, "seed": config.seed, "folder": run.folder.name})
+                found = measure(planned, run, root=root, device=device, workers=workers)
+            rows += [replace(row, study=study.name) for row in found]
+            entries.append(planned.entry(run.folder.name))
             # After every run, so that a study that stops half-way has a table of what is done.
-            write_json(folder / "study.json", {**encode(study), "runs": entries})
+            write_json(folder / "study.json", {**study.record(), "runs": entries})
             write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
+        write_selected(study, folder)
     return folder
-
-
-def _posthoc(study: Study, method: str) -> posthoc.Posthoc | None:
-    """What a method does to predictions before they are scored."""
-    spec = methods.get(method).at(study.recipe).posthoc
-    return posthoc.build(spec.name, **spec.fields) if spec is not None else None
-
-
-def _check_posthoc(method: str, config: TrainConfig, chosen: posthoc.Posthoc | None) -> None:
-    """Refuse what could not be evaluated, before it is trained."""
-    if chosen is not None and (config.head_name != chosen.head or config.members > 1):
-        raise ValueError(
-            f"{method} needs one model with the {chosen.head} head, for {type(chosen).__name__}, "
-            f"got head {config.head_name!r} and members {config.members}"
-        )
-
-
-def _evaluate(study: Study, method: str, run: Run, root: str | Path | None, device: torch.device) -> list[Row]:
-    """Predict what is not predicted yet, and keep the rows of this method beside the run: others may share it."""
-    sets = study.evaluate
-    names = sets.datasets()
-    chosen = _posthoc(study, method)
-    features = True if chosen is not None and chosen.needs_features else None
-    run.store(names, root=root, device=device, features=features)
-    needs_train = sets.feature_scores or (chosen is not None and chosen.needs_train)
-    fitted_on = [run.config.train_set] if needs_train else []
-    run.store(fitted_on, root=root, device=device)
-
-    def measure() -> list[Row]:
-        found = dict(zip(names, run.predict_all(names, root=root, device=device, features=features), strict=True))
-        train = run.predict(run.config.train_set, root=root, device=device) if needs_train else None
-        fitted = None
-        if chosen is not None:
-            fitted = chosen.fit(train=train, validation=found[sets.validation])
-        return evaluate(
-            found[sets.test],
-            validation=found[sets.validation],
-            train=train if sets.feature_scores and run.config.members == 1 else None,
-            posthoc=fitted,
-            shift=[found[name] for name in sets.shift_sets()],
-            ood=[found[name] for name in sets.ood],
-            row=row,
-        )
-
-    row = Row(
-        run=run.fingerprint[:12],
-        method=method,
-        network=run.config.network,
-        train_set=run.config.train_set,
-        seed=run.config.seed,
-    )
-    files = [run.predictions_path(name) for name in (*names, *fitted_on)]
-    rows = cached_rows(run.folder / f"rows-{method}.csv", files, (sets, chosen, row), measure)
-    return [replace(r, study=study.name) for r in rows]
