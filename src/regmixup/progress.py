@@ -11,7 +11,7 @@ from rich.table import Column
 
 
 class LiveProgress:
-    """Two bars: runs done, and epochs of the current run with its loss parts and clean train accuracy.
+    """A bar for the runs done, and one per run under way: its epochs, loss parts and clean train accuracy.
 
     Where the output is not a terminal, one line per finished run is printed instead.
     """
@@ -31,7 +31,7 @@ class LiveProgress:
         )
         self.total = total
         self.runs: TaskID | None = self.bars.add_task("runs", total=total, note="") if total > 1 else None
-        self.epochs = self.bars.add_task("epochs", total=None, note="")
+        self.under_way: dict[str, TaskID] = {}
         self.done = 0
 
     def __enter__(self) -> LiveProgress:
@@ -44,15 +44,18 @@ class LiveProgress:
         self.bars.stop()
 
     def begin(self, label: str, epochs: int) -> None:
-        """A run starts."""
-        self.bars.reset(self.epochs, total=epochs, description=label, note="")
+        """A run starts, perhaps once more."""
+        if label not in self.under_way:
+            self.under_way[label] = self.bars.add_task(label, total=epochs, note="")
 
-    def epoch(self, record: dict[str, Any]) -> None:
-        """An epoch has ended."""
-        self.bars.update(self.epochs, completed=record["epoch"], note=describe([record]))
+    def epoch(self, label: str, record: dict[str, Any]) -> None:
+        """An epoch of a run has ended."""
+        self.bars.update(self.under_way[label], completed=record["epoch"], note=describe([record]))
 
     def end(self, label: str, note: str) -> None:
         """A run has ended."""
+        if label in self.under_way:
+            self.bars.remove_task(self.under_way.pop(label))
         self.done += 1
         if self.runs is not None:
             self.bars.update(self.runs, completed=self.done)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _TEMPORARY = ".partial-"
 
 
+class InUseError(RuntimeError):
+    """A folder has another owner."""
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; on success it becomes `path`, on failure it disappears.
@@ -136,8 +140,10 @@ def owning(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout:
-        pid = owner.read_text() if owner.exists() else "unknown"
-        raise RuntimeError(
+        pid = "unknown"
+        with suppress(OSError):  # the owner may leave at this moment
+            pid = owner.read_text()
+        raise InUseError(
             f"{folder} is in use by another process (pid {pid}); wait for it to end, or choose another --runs folder"
         ) from None
     try:
@@ -149,3 +155,8 @@ def owning(folder: Path) -> Iterator[None]:
     finally:
         owner.unlink(missing_ok=True)
         lock.release()
+
+
+def is_owned(folder: Path) -> bool:
+    """Whether a process says that it holds the folder. One that was killed says so until the next owner comes."""
+    return (folder / ".owner").exists()

@@ -4,8 +4,13 @@ import math
 
 import pytest
 
-from regmixup.report.tables import Column, aggregate, main_columns, paper_score, tabulate
+from regmixup.report.changes import changed_fields
+from regmixup.report.latex import to_latex
+from regmixup.report.markdown import to_markdown
+from regmixup.report.tables import Column, aggregate, is_ensemble, main_columns, paper_score, tabulate
 from regmixup.types import Row
+
+from .reading import check_latex, read_latex, read_markdown
 
 
 def rows(metric="accuracy", **values):
@@ -74,3 +79,115 @@ def test_an_ood_set_that_was_rebuilt_has_its_column():
         line[titles.index("AUROC svhn/test (rebuilt)")] for line in tabulate(data, main_columns(data)).lines.values()
     ]
     assert [cell.mean for cell in cells] == [0.7, 0.8]
+
+
+CIFAR = {"network": "wrn28-10", "train_set": "cifar10/train", "dataset": "cifar10/test", "metric": "accuracy"}
+MEASURED = {
+    "dnn": [0.960, 0.961, 0.962],
+    "mixup": [0.9585, 0.9615, 0.963],
+    "regmixup": [0.970, 0.9715, 0.972],
+    "deep-ensemble": [0.971, 0.972, 0.973],
+}
+
+
+def measured(changed=None, **fields):
+    data = [Row(**CIFAR | fields, method=m, seed=i, value=v) for m, vs in MEASURED.items() for i, v in enumerate(vs)]
+    return tabulate(data, [ACCURACY], caption="Ours", label="tab:ours", changed=changed)
+
+
+def cells_of(table):
+    return {method: line[0] for method, line in table.lines.items()}
+
+
+def test_bold_is_for_single_models_and_underlined_for_all():
+    cells = cells_of(measured())
+    assert [m for m, cell in cells.items() if cell.best] == ["regmixup"]
+    assert [m for m, cell in cells.items() if cell.best_overall] == ["deep-ensemble"]
+    assert is_ensemble("deep-ensemble")
+    assert not is_ensemble("mixup(alpha=1)")
+
+
+def test_a_cell_stands_beside_the_papers_number():
+    cells = cells_of(measured())
+    assert (cells["dnn"].paper.text, cells["dnn"].difference) == ("96.14", "−0.04")
+    assert (cells["deep-ensemble"].paper.text, cells["deep-ensemble"].difference) == ("96.75", "+0.45")
+    assert cells_of(measured(dataset="digits/test"))["dnn"].paper is None
+    assert cells_of(measured(dataset="digits/test"))["dnn"].difference == ""
+
+
+def test_a_difference_from_dnn_beyond_that_of_the_seeds_is_marked():
+    cells = cells_of(measured())
+    assert cells["dnn"].against is None
+    assert [m for m, cell in cells.items() if cell.differs] == ["regmixup", "deep-ensemble"]
+    assert {cell.against.test for m, cell in cells.items() if m != "dnn"} == {"paired"}
+
+
+def test_a_table_without_dnn_compares_with_nobody():
+    assert tabulate(rows(a=[0.9, 0.8], b=[0.7, 0.6]), [ACCURACY]).lines["a"][0].against is None
+
+
+def test_what_to_know_before_comparing_is_noted():
+    one = tabulate([Row(**CIFAR, method="dnn", seed=0, value=0.9)], [ACCURACY]).lines["dnn"][0]
+    assert one.notes == ("One seed: no spread is known.",)
+    rebuilt = cells_of(measured(dataset="cifar10-c (rebuilt)", corruption="mean"))["dnn"]
+    assert rebuilt.notes == ("The set was rebuilt here; it is not the published one.",)
+    assert rebuilt.paper.text == "76.60"
+    short = cells_of(measured(changed={"dnn": ["epochs 30 instead of 350"]}))
+    assert short["dnn"].notes == ("Changed recipe: epochs 30 instead of 350.",)
+    assert short["mixup"].notes == ()
+
+
+def test_a_number_of_the_paper_in_doubt_says_why():
+    data = [
+        Row(**CIFAR | {"dataset": "cifar100/test", "metric": "auroc"}, method="dnn", seed=i, value=0.9) for i in (0, 1)
+    ]
+    (cell,) = tabulate(data, [Column("AUROC", lambda row: True)]).lines["dnn"]
+    assert cell.notes == (f"The paper's number is in doubt. {cell.paper.slip}",)
+    assert cell.paper.slip.startswith("DNN's 88.61 stands for both networks")
+
+
+def test_a_column_that_mixes_two_networks_is_refused():
+    data = [Row(**CIFAR | {"network": n}, method="dnn", seed=0, value=0.9) for n in ("wrn28-10", "resnet50")]
+    with pytest.raises(ValueError, match=r"one row per seed of dnn, got 2 rows of 1 seeds.*resnet50"):
+        tabulate(data, [ACCURACY])
+
+
+def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():
+    table = measured()
+    head, _, *lines = read_markdown(to_markdown(table))
+    assert [cell.text for cell in head] == ["method", "accuracy ↑"]
+    assert [line[0].text for line in lines] == [*MEASURED]
+    texts = {line[0].text: line[1] for line in lines}
+    assert texts["dnn"].text == "96.10 ± 0.10 (3)<br>paper 96.14, −0.04"
+    assert texts["regmixup"].text == "97.12 ± 0.10 (3) *<br>paper 97.46, −0.34"
+    assert (texts["regmixup"].bold, texts["regmixup"].underline) == (True, False)
+    assert (texts["deep-ensemble"].bold, texts["deep-ensemble"].underline) == (False, True)
+
+
+def test_a_measured_table_in_latex():
+    text = to_latex(measured())
+    check_latex(text)
+    assert [row if row == "rule" else row[0].text for row in read_latex(text)] == [
+        *("method", "rule", "dnn", "", "mixup", "", "regmixup", "", "rule", "deep-ensemble", "")
+    ]
+    assert r"\textbf{97.12} $\pm$ 0.10 (3) {*} \\" in text
+    assert "paper 97.46, $-$0.34" in text
+    assert "(number of seeds), in percent." in text
+    assert "by a t-test paired by seed, each cell by itself." in text
+    assert r"\label{tab:ours}" in text
+
+
+def test_columns_share_the_heading_of_their_group():
+    columns = [Column(t, ACCURACY.select, group=g) for t, g in (("a", "one"), ("b", "one"), ("c", "two"))]
+    first, second, *_ = read_latex(to_latex(tabulate(rows(dnn=[0.9]), columns)))
+    assert [(cell.text, cell.width) for cell in first] == [("", 1), ("one", 2), ("two", 1)]
+    assert [cell.text for cell in second] == ["method", "a ↑", "b ↑", "c ↑"]
+
+
+def test_changes_of_a_recipe_are_those_that_the_method_does_not_ask_for():
+    config = {"epochs": 250, "batch_size": 128, "milestones": [75, 150, 200], "precision": "bfloat16", "seed": 3}
+    found = changed_fields(config, recipe="cifar10-wrn28-10", method="sngp")
+    assert found == ["batch_size 128 instead of 256"]
+    assert changed_fields({"milestones": [60]}, recipe="cifar10-wrn28-10", method="mixup(alpha=1)") == [
+        "milestones 60 instead of 150, 250"
+    ]

@@ -14,7 +14,7 @@ def test_every_packaged_study_parses_and_expands_and_is_headed_by_command_cost_a
         study = load_study(name)
         runs = list(study.runs())
         assert len(runs) == len(study.methods) * len(study.seeds)
-        assert len({config.name for _, config in runs}) == len(runs)
+        assert len({planned.config.name for planned in runs}) == len(runs)
         head = path.read_text().split("\n\n")[0]
         for word in (f"regmixup study {name}", "cost", "expected"):
             assert word in head, f"{name} does not state its {word}"
@@ -22,10 +22,10 @@ def test_every_packaged_study_parses_and_expands_and_is_headed_by_command_cost_a
 
 def test_a_study_file_becomes_runs_seed_by_seed(tmp_path):
     runs = list(load_study(str(write_mini(tmp_path))).runs())
-    assert [(method, config.seed) for method, config in runs] == [
+    assert [(planned.method, planned.config.seed) for planned in runs] == [
         ("dnn", 0), ("regmixup", 0), ("dnn", 1), ("regmixup", 1),
     ]  # fmt: skip
-    assert all(config.epochs == 5 and config.batch_size == 64 for _, config in runs)
+    assert all(planned.config.epochs == 5 and planned.config.batch_size == 64 for planned in runs)
 
 
 def test_a_family_stands_for_all_of_its_sets():

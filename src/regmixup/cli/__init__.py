@@ -39,7 +39,9 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb. Exit status 0; 2 for a wrong command or input; 130 when interrupted; 141 when nobody reads on."""
+    """Run a verb. Exit status 0; 1 when runs of a study failed; 2 for a wrong command or input; 130 when interrupted;
+    141 when nobody reads on.
+    """
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         try:
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return getattr(error, "exit_status", 2)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return 130

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
-from regmixup.evaluation.fisher import fisher_criterion
+from regmixup.evaluation.fisher import ClassMoments
 from regmixup.evaluation.named_metrics import (
     CLASSIFICATION,
     DETECTION,
@@ -22,9 +22,9 @@ from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
 from regmixup.evaluation.selective import aurc, resample_aurc
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out
+from regmixup.types import MEAN as MEAN
 from regmixup.types import Predictions, Row
 
-MEAN = "mean"
 # What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
 _MOST_CLASSES = 100  # beyond these, resampling a calibration error per class costs more than all the rest
@@ -50,7 +50,7 @@ def evaluate(
     no temperature-scaled rows. train: train predictions with features, on which scores of features are fitted;
     without them there are only scores of logits, and of ensemble members.
     shift: predictions for shifted versions of the test set, named "<family>/<corruption>/<severity>"; each gets its
-    own rows, and their plain mean over the subsets is added with corruption "mean".
+    own rows, and their plain mean over the subsets is added with corruption "mean" (but of the Fisher criterion).
     ood: out-of-distribution sets, scored without temperature by every score.
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
     temperature: one that was chosen elsewhere, as by `fit_temperature` on a companion model's validation predictions,
@@ -108,16 +108,16 @@ def evaluate(
     return rows
 
 
-def _fisher(test: Predictions, row: Row) -> list[Row]:
-    """The Fisher criterion of the features, if there are any and they vary within some class."""
-    if test.features is None:
-        return []
+def _fisher(predictions: Predictions, row: Row) -> list[Row]:
+    """The Fisher criterion, where features or their moments are stored and the features vary within some class."""
     try:
-        value = fisher_criterion(test.features, test.labels)
+        moments = ClassMoments.stored(predictions)
+        if moments is None:
+            return []
+        return [replace(row, metric="fisher_criterion", value=moments.criterion(), n=int(moments.count.sum()))]
     except ValueError as error:
-        warnings.warn(f"no Fisher criterion for {test.dataset or 'the test set'}: {error}", stacklevel=3)
+        warnings.warn(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}", stacklevel=3)
         return []
-    return [replace(row, metric="fisher_criterion", value=value, n=len(test))]
 
 
 def _check_sets(
@@ -230,7 +230,7 @@ class _Measure:
             family, corruption, severity = _shift_name(subset.dataset)
             template = replace(self.row, dataset=_named(subset, family), corruption=corruption, severity=severity)
             found, resampled = self.classification(versions, template, ON_SHIFT)
-            rows += found
+            rows += [*found, *_fisher(subset, template)]
             for r in found:
                 group = (r.dataset, r.posthoc, r.metric)
                 groups.setdefault(group, []).append(r)

@@ -1,35 +1,61 @@
-"""Rows -> a table of mean and standard deviation over seeds, with the best of each column found, not typed."""
+"""Rows -> a table of means over seeds, beside the paper's numbers, with the best of each column found, not typed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from regmixup import methods
-from regmixup.evaluation.evaluate import MEAN
-from regmixup.types import Row
+from regmixup.report.best import find_best
+from regmixup.report.grid import Block, Grid, GridCell, Heading, Line
+from regmixup.report.paper import PaperValue, paper_value_of
+from regmixup.report.significance import Comparison, compare
+from regmixup.types import MEAN, Row
+
+REFERENCE = "dnn"
+LEVEL = 0.05
+"""A difference with a smaller p is marked."""
+_TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity: how its rows are recognised, whether larger is better, and how a value is shown."""
+    """A quantity: how its rows are recognised, whether larger is better, and how a value is shown.
+
+    group: a heading that it shares with its neighbours.
+    """
 
     title: str
     select: Callable[[Row], bool]
     higher_is_better: bool | None = True
     percent: bool = True
+    group: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The title with an arrow to the better side."""
+        return self.title + {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Mean and standard deviation (ddof = 1) over n seeds, as fractions. `best`: none in the column is better."""
+    """Mean and standard deviation (ddof = 1) over n seeds, as fractions.
+
+    best: no single model of the column is better. best_overall: nor is an ensemble, in a column that has one.
+    against: comparison with the reference method. paper: what the paper gives. notes: what to know before comparing.
+    """
 
     mean: float
     std: float
     n: int
     percent: bool
     best: bool = False
+    best_overall: bool = False
+    against: Comparison | None = None
+    paper: PaperValue | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:
@@ -43,6 +69,19 @@ class Cell:
             return ""
         return f"± {100 * self.std:.2f}" if self.percent else f"± {self.std:.3f}"
 
+    @property
+    def differs(self) -> bool:
+        """Whether the difference to the reference method is larger than chance explains."""
+        return self.against is not None and self.against.p < LEVEL
+
+    @property
+    def difference(self) -> str:
+        """Ours minus the paper's, in the unit of `shown`; nothing where the paper has no number."""
+        if self.paper is None:
+            return ""
+        own = self.mean - self.paper.value
+        return (f"{100 * own:+.2f}" if self.percent else f"{own:+.3f}").replace("-", "−")
+
 
 @dataclass(frozen=True)
 class Table:
@@ -50,6 +89,43 @@ class Table:
 
     columns: Sequence[Column]
     lines: dict[str, list[Cell | None]]
+    caption: str = ""
+    label: str = ""
+
+    def grid(self) -> Grid:
+        """Mean ± std (n) in every cell, below it the paper's value and the difference; ensembles under a rule."""
+        titles = tuple(Heading(column.heading) for column in self.columns)
+        groups = tuple(Heading(name, len(list(run))) for name, run in groupby(c.group for c in self.columns))
+        head = [(Heading("method"), *titles)]
+        if any(group.text for group in groups):
+            head.insert(0, (Heading(""), *groups))
+        lines = [Line((method,), tuple(map(_drawn, cells))) for method, cells in self.lines.items()]
+        parts = ([line for line in lines if is_ensemble(line.labels[0]) == wanted] for wanted in (False, True))
+        blocks = tuple(Block(tuple(part)) for part in parts if part)
+        return Grid(tuple(head), blocks, self.caption, self.label, tuple(self._remarks()))
+
+    def _remarks(self) -> Iterator[str]:
+        """What the signs in the cells mean, as far as they occur."""
+        cells = [cell for line in self.lines.values() for cell in line if cell is not None]
+        plain = ", ".join(column.title for column in self.columns if not column.percent)
+        yield f"Mean ± standard deviation (number of seeds), in percent{f' but for {plain}' if plain else ''}."
+        if any(cell.best for cell in cells):
+            ensembles = ", underlined: best of all with ensembles" if any(cell.best_overall for cell in cells) else ""
+            yield f"Bold: best single model{ensembles}; equal numbers are tied."
+        if any(cell.paper is not None for cell in cells):
+            yield "Second line: the paper's number, and ours minus it."
+        tests = {cell.against.test for cell in cells if cell.against is not None}
+        if tests:
+            used = " or, where seeds differ, ".join(_TESTS[test] for test in _TESTS if test in tests)
+            yield f"*: differs from {REFERENCE}, p < {LEVEL} by {used}, each cell by itself."
+
+
+def _drawn(cell: Cell | None) -> GridCell:
+    if cell is None:
+        return GridCell("–")
+    beside = " ".join(part for part in (cell.spread, f"({cell.n})", "*" if cell.differs else "") if part)
+    below = f"paper {cell.paper.text}, {cell.difference}" if cell.paper is not None else ""
+    return GridCell(cell.shown, cell.best, cell.best_overall, beside, below, cell.notes)
 
 
 def aggregate(values: Sequence[float], *, percent: bool) -> Cell:
@@ -65,30 +141,82 @@ def aggregate(values: Sequence[float], *, percent: bool) -> Cell:
     return Cell(mean, std, n, percent)
 
 
-def tabulate(rows: Sequence[Row], columns: Sequence[Column]) -> Table:
-    """One line per method in order of appearance; every row a column selects is one seed's value."""
-    lines: dict[str, list[Cell | None]] = {}
-    for method in dict.fromkeys(row.method for row in rows):
-        own = [row for row in rows if row.method == method]
-        lines[method] = []
-        for column in columns:
-            values = [row.value for row in own if column.select(row)]
-            lines[method].append(aggregate(values, percent=column.percent) if values else None)
-    for index, column in enumerate(columns):
-        cells = [line[index] for line in lines.values()]
-        for line, best in zip(lines.values(), _best(cells, column), strict=True):
-            cell = line[index]
-            line[index] = replace(cell, best=best) if cell is not None else None
-    return Table(columns, lines)
+def tabulate(
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    *,
+    caption: str = "",
+    label: str = "",
+    changed: Mapping[str, Sequence[str]] | None = None,
+) -> Table:
+    """One line per method in order of appearance; every row a column selects is one seed's value.
+
+    changed: for a method, how its training differs from the recipe; a note at each of its cells.
+    """
+    lines: dict[str, list[Cell | None]] = {method: [] for method in dict.fromkeys(row.method for row in rows)}
+    for column in columns:
+        selected: dict[str, list[Row]] = {method: [] for method in lines}
+        for row in filter(column.select, rows):
+            selected[row.method].append(row)
+        for method, cell in _cells(column, selected, changed or {}).items():
+            lines[method].append(cell)
+    return Table(columns, lines, caption, label)
 
 
-def _best(cells: Sequence[Cell | None], column: Column) -> list[bool]:
-    """Which cells are the column's best, as printed; nobody where there is nothing to compare."""
-    shown = [float(cell.shown) for cell in cells if cell is not None]
-    if column.higher_is_better is None or len(shown) < 2:
-        return [False] * len(cells)
-    top = max(shown) if column.higher_is_better else min(shown)
-    return [cell is not None and float(cell.shown) == top for cell in cells]
+def _cells(
+    column: Column, selected: Mapping[str, Sequence[Row]], changed: Mapping[str, Sequence[str]]
+) -> dict[str, Cell | None]:
+    """A column, from the rows of each method."""
+    seeds = {method: _by_seed(column, own) for method, own in selected.items()}
+    reference = seeds.get(REFERENCE, {})
+    cells: dict[str, Cell | None] = {}
+    for method, own in selected.items():
+        if not own:
+            cells[method] = None
+            continue
+        paper = paper_value_of(own[0])
+        cells[method] = replace(
+            aggregate([row.value for row in own], percent=column.percent),
+            against=compare(seeds[method], reference) if method != REFERENCE else None,
+            paper=paper,
+            notes=tuple(_notes(own, paper, changed.get(method, ()))),
+        )
+    shown = [float(cell.shown) if cell is not None else None for cell in cells.values()]
+    marks = find_best(shown, [*map(is_ensemble, cells)], higher_is_better=column.higher_is_better)
+    return {
+        method: replace(cell, best=mark.bold, best_overall=mark.underline) if cell is not None else None
+        for (method, cell), mark in zip(cells.items(), marks, strict=True)
+    }
+
+
+def _by_seed(column: Column, rows: Sequence[Row]) -> dict[int | None, float]:
+    """Values by seed; one seed twice means that the column mixes what should be apart."""
+    found = {row.seed: row.value for row in rows}
+    if len(found) < len(rows) and None not in found:
+        raise ValueError(
+            f"column {column.title!r} must select one row per seed of {rows[0].method}, got {len(rows)} rows of "
+            f"{len(found)} seeds: networks {sorted({row.network for row in rows})}, train sets "
+            f"{sorted({row.train_set for row in rows})}, datasets {sorted({row.dataset for row in rows})}"
+        )
+    return found
+
+
+def _notes(rows: Sequence[Row], paper: PaperValue | None, changed: Sequence[str]) -> Iterator[str]:
+    """What a reader should know before comparing a cell."""
+    if len(rows) == 1:
+        yield "One seed: no spread is known."
+    if any("(rebuilt)" in row.dataset for row in rows):
+        yield "The set was rebuilt here; it is not the published one."
+    if changed:
+        yield f"Changed recipe: {'; '.join(changed)}."
+    if paper is not None and paper.slip is not None:
+        yield f"The paper's number is in doubt. {paper.slip}"
+
+
+def is_ensemble(method: str) -> bool:
+    """Whether a method trains several networks; a method with its values, `mixup(alpha=1)`, is like the method."""
+    known = methods.METHODS.get(method.partition("(")[0])
+    return known is not None and known.train.get("members", 1) > 1
 
 
 def ood_sets(rows: Sequence[Row]) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from regmixup.training.config import TrainConfig
+    from regmixup.training.run import Run
 
 
 @dataclass(frozen=True)
@@ -132,17 +133,20 @@ def models(planned: PlannedRun) -> list[TrainConfig]:
 
 
 def estimate(plan: Iterable[PlannedRun], runs: Path | None = None, device: torch.device | None = None) -> Estimate:
-    """What a plan costs; with `runs`, what is left of it on such a device. A model of several runs is counted once."""
+    """What a plan costs; with `runs`, what is left of it there. A model that several runs share is counted once.
+
+    device: on which it runs, as that decides what the run folders are called; default, the accelerator if there is one.
+    """
     minutes: dict[str, float | None] = {}
     evaluations: list[float | None] = []
     devices: dict[str, None] = {}
     for planned in plan:
         speed = SPEEDS.get(planned.config.network)
         devices[speed.device if speed is not None else "an unknown device"] = None
-        if runs is None or not _is_measured(planned, runs, device):
+        if runs is None or not (_run(planned.config, runs, device).folder / f"rows-{planned.stem}.csv").is_file():
             evaluations.append(evaluation_minutes(planned))
         for config in models(planned):
-            left = 1.0 if runs is None else _share_left(config, runs, device)
+            left = 1.0 if runs is None else _share_left(_run(config, runs, device))
             own = training_minutes(planned.method, config)
             if left > 0:
                 minutes[config.name] = own * left if own is not None else None
@@ -151,20 +155,16 @@ def estimate(plan: Iterable[PlannedRun], runs: Path | None = None, device: torch
     return Estimate(len(minutes), sum(known) if len(known) == len(parts) else None, ", ".join(devices))
 
 
-def _share_left(config: TrainConfig, runs: Path, device: torch.device | None) -> float:
+def _run(config: TrainConfig, runs: Path, device: torch.device | None) -> Run:
     from regmixup.training.config import choose_device, resolve
     from regmixup.training.run import Run
 
     config = resolve(config, choose_device(device))
-    run = Run(runs / config.name, config)
-    return 0.0 if run.finished else 1 - min(1.0, len(run.history()) / config.epochs)
+    return Run(runs / config.name, config)
 
 
-def _is_measured(planned: PlannedRun, runs: Path, device: torch.device | None) -> bool:
-    from regmixup.study.measure import rows_name
-    from regmixup.training.config import choose_device, resolve
-
-    return (runs / resolve(planned.config, choose_device(device)).name / rows_name(planned)).is_file()
+def _share_left(run: Run) -> float:
+    return 0.0 if run.finished else 1 - min(1.0, len(run.history()) / run.config.epochs)
 
 
 def cost_line(study: Study) -> str:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from regmixup.config import fingerprint
 from regmixup.evaluation.bootstrap import Bootstrap
 from regmixup.evaluation.evaluate import evaluate, fit_temperature
-from regmixup.posthoc import FittedLaplace, FittedPosthoc, Posthoc, as_given
+from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given
 from regmixup.study.cached_rows import cached_rows
+from regmixup.study.figure_data import figure_data
 from regmixup.study.plan import PlannedRun
 from regmixup.training.config import resolve
 from regmixup.training.loop import train
@@ -62,7 +61,7 @@ def measure(
         if companion is not None and validation is not None:
             judged = fitted(chosen, companion, validation)
             temperature = fit_temperature(judged, validation)
-            own, validation = _settled(chosen, judged), None
+            own, validation = _settled(chosen, getattr(judged, "prior_variance", None)), None
         return evaluate(
             run.predict(sets.test, **here),
             validation=validation,
@@ -86,13 +85,13 @@ def measure(
         seed=run.config.seed,
     )
     files = [who.predictions_path(name) for who, names, _ in wanted for name in names]
-    return cached_rows(run.folder / rows_name(planned), files, (sets, chosen, row), compute)
-
-
-def rows_name(planned: PlannedRun) -> str:
-    """The file of a label's rows in its run's folder; the digits tell apart what different studies evaluate on."""
-    label = re.sub(r"[^\w.+=(), -]", "-", planned.label)
-    return f"rows-{label}-{fingerprint(planned.evaluate)[:8]}.csv"
+    rows = cached_rows(run.folder / f"rows-{planned.stem}.csv", files, (sets, chosen, row), compute)
+    # A companion has chosen what there was to choose: the figures need no validation set of their own.
+    if companion is not None:
+        prior_variance = next((row.value for row in rows if row.metric == "prior_variance"), None)
+        sets, chosen = replace(sets, validation=""), _settled(chosen, prior_variance)
+    figure_data(run, sets, planned.stem, root, rows=rows, posthoc=chosen)
+    return rows
 
 
 def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: Bootstrap, row: Row) -> list[Row]:
@@ -103,9 +102,9 @@ def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: B
     return [*rows, replace(named, value=temperature)]
 
 
-def _settled(chosen: Posthoc | None, judged: FittedPosthoc) -> Posthoc | None:
+def _settled(chosen: Posthoc | None, prior_variance: float | None) -> Posthoc | None:
     """The map with the prior variance that its companion chose, where there was one to choose."""
     if chosen is None or not chosen.needs_validation:
         return chosen
-    assert isinstance(judged, FittedLaplace), "no other map chooses anything on a validation set"
-    return replace(judged.laplace, prior_variance=judged.prior_variance)
+    assert isinstance(chosen, LastLayerLaplace), "no other map chooses anything on a validation set"
+    return replace(chosen, prior_variance=prior_variance)

@@ -57,10 +57,16 @@ class PlannedRun:
         """What a line about this run calls it."""
         return f"{self.label} seed {self.config.seed}"
 
+    @property
+    def stem(self) -> str:
+        """What its files in the run folder are called; the digits tell apart what different studies evaluate on."""
+        label = re.sub(r"[^\w.+=(), -]", "-", self.label)
+        return f"{label}-{fingerprint(self.evaluate)[:8]}"
+
     def entry(self, folder: str) -> dict[str, Any]:
-        """Its line in study.json."""
+        """Its line in study.json. folder: of the run."""
         own = {"method": self.method, "label": self.label, "recipe": self.recipe, "seed": self.config.seed}
-        return {**own, "folder": folder}
+        return {**own, "folder": folder, "stem": self.stem}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,34 +1,40 @@
-"""Carrying a study out: every run trained, predicted and evaluated; what is done already is not done again."""
+"""Carrying a study out: its plan, through a launcher, to one table of rows."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from types import FrameType
 
 import torch
 
 from regmixup.evaluation.shift import relative_rows
-from regmixup.progress import describe
-from regmixup.storage import owning, write_json, write_rows
+from regmixup.storage import InUseError, owning, write_json, write_rows
+from regmixup.study.carry_out import carry_out
 from regmixup.study.check import check_data, check_folder
-from regmixup.study.measure import measure
+from regmixup.study.launchers import InTurn, Launcher, Progress
+from regmixup.study.launchers.schedule import AGAIN, dispatch
+from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
-from regmixup.training.config import choose_device, resolve
-from regmixup.training.loop import EpochRecord, train
-from regmixup.types import Row
+from regmixup.training.config import resolve
+from regmixup.training.run import Run
+
+__all__ = ["FailedRunsError", "carry_out", "run_study", "study_folder"]
 
 REFERENCE = "dnn"
 """The method that errors under shift are relative to, where a study has it."""
 
 
-class Progress(Protocol):
-    """What a display is told while a study runs."""
+class FailedRunsError(RuntimeError):
+    """Some runs of a study failed; the others are complete, and collected."""
 
-    def begin(self, label: str, epochs: int) -> None: ...
-    def epoch(self, record: EpochRecord) -> None: ...
-    def end(self, label: str, note: str) -> None: ...
+    exit_status = 1
 
 
 def study_folder(study: Study, runs: str | Path) -> Path:
@@ -44,31 +50,109 @@ def run_study(
     device: str | torch.device | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
+    launcher: Launcher | None = None,
 ) -> Path:
-    """Run a study to its end and return its folder, with study.json and rows.csv in it."""
-    plan = list(study.runs())
-    check_data(plan, root)
+    """Run a study to its end and return its folder, with study.json and rows.csv in it.
+
+    launcher: where its runs are carried out; default, one after the other on `device`. The rows are the same.
+    A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that carry out the same
+    study at the same time share its runs: one that another holds is left to it, and waited for.
+    """
+    if launcher is None:
+        launcher = InTurn(device)
+    elif device is not None:
+        raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     folder = study_folder(study, runs)
+    job = Job(study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers)
+    tasks = _tasks(job, launcher.device)
+    check_data([task.planned for task in tasks], root)
     check_folder(study, folder)
-    device = choose_device(device)
-    with owning(folder):
-        rows: list[Row] = []
-        entries = []
-        for planned in plan:
-            config = resolve(planned.config, device)
-            label = planned.name
-            if progress is not None:
-                progress.begin(label, config.epochs * config.members)
-            on_epoch = progress.epoch if progress is not None else None
-            run = train(config, runs, root=root, device=device, workers=workers, on_epoch=on_epoch)
-            if progress is not None:
-                progress.end(label, describe(run.history()))
-            with run.owned():
-                found = measure(planned, run, root=root, device=device, workers=workers)
-            rows += [replace(row, study=study.name) for row in found]
-            entries.append(planned.entry(run.folder.name))
-            # After every run, so that a study that stops half-way has a table of what is done.
-            write_json(folder / "study.json", {**study.record(), "runs": entries})
-            write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
+    ended: list[Outcome] = []
+    with ExitStack() as held:
+        first = _hold(folder, held)
+        if not first:
+            warnings.warn(
+                f"{folder} is in use: another process carries out this study, and the two share it", stacklevel=2
+            )
+        with launcher.open(job, progress) as pool, _stopped_by_sigterm():
+            for outcome in dispatch(tasks, pool, progress):
+                ended.append(outcome)
+                if first:
+                    _collect(study, folder, ended)
+        if not first:
+            while not _hold(folder, held):
+                time.sleep(AGAIN)
+            _collect(study, folder, ended)
         write_selected(study, folder)
+    if failed := [outcome for outcome in ended if outcome.rows is None]:
+        raise FailedRunsError(_explain(failed, total=len(tasks)))
     return folder
+
+
+def _tasks(job: Job, device: torch.device) -> list[Task]:
+    """The study's plan, with the run folders that this kind of device leads to."""
+    plan = list(job.study.runs())
+    several = len({planned.recipe for planned in plan}) > 1
+    tasks = []
+    for index, planned in enumerate(plan):
+        config = resolve(planned.config, device)
+        label = planned.name + (f", {planned.recipe}" if several else "")
+        companion = resolve(planned.companion, device) if planned.companion is not None else None
+        tasks.append(
+            Task(
+                index=index,
+                label=label,
+                planned=planned,
+                run=Run(job.runs / config.name, config),
+                companion=Run(job.runs / companion.name, companion) if companion is not None else None,
+            )
+        )
+    return tasks
+
+
+def _hold(folder: Path, held: ExitStack) -> bool:
+    """Hold the study's folder, if no other process does: only its holder writes a table that is not complete."""
+    try:
+        held.enter_context(owning(folder))
+    except InUseError:
+        return False
+    return True
+
+
+def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
+    """Write the rows of what has ended so far, in the plan's order: a study that stops half-way has a table, too."""
+    done = sorted((outcome for outcome in ended if outcome.rows is not None), key=lambda outcome: outcome.task.index)
+    if not done:
+        return
+    entries = [outcome.task.planned.entry(outcome.task.run.folder.name) for outcome in done]
+    rows = [row for outcome in done for row in outcome.rows or ()]
+    write_json(folder / "study.json", {**study.record(), "runs": entries})
+    write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
+
+
+def _explain(failed: list[Outcome], *, total: int) -> str:
+    """Which runs failed, and why: runs that failed alike in one paragraph."""
+    alike: dict[str, list[Task]] = {}
+    for outcome in failed:
+        alike.setdefault(outcome.error, []).append(outcome.task)
+    lines = [f"{len(failed)} of {total} runs failed; the same command tries them again"]
+    for error, tasks in alike.items():
+        lines += [f"  {', '.join(task.label for task in tasks)}: {error}", f"    {tasks[0].run.folder / 'failure.txt'}"]
+    return "\n".join(lines)
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """A batch system's SIGTERM stops a study the way Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

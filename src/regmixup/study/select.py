@@ -51,12 +51,11 @@ def select(study: Study, rows: Sequence[Row]) -> list[Selected]:
     return [choice for choice in found if choice is not None]
 
 
-def write_selected(study: Study, folder: Path) -> list[Selected]:
+def write_selected(study: Study, folder: Path) -> None:
     """`selected.json` in a study's folder, from the rows that lie there."""
-    found = select(study, read_rows(folder / "rows.csv"))
-    if found:
+    rows = read_rows(folder / "rows.csv") if (folder / "rows.csv").is_file() else []
+    if found := select(study, rows):
         write_json(folder / "selected.json", [asdict(choice) for choice in found])
-    return found
 
 
 def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Selected | None:

@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from regmixup.study.cost import estimate, models
-from regmixup.study.measure import rows_name
 from regmixup.study.plan import PlannedRun
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
@@ -52,7 +51,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device) -> RunStat
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
     note = ""
-    if all(run.finished for run in folders) and (own / rows_name(planned)).is_file():
+    if all(run.finished for run in folders) and (own / f"rows-{planned.stem}.csv").is_file():
         state = "done"
     elif is_held(own):
         state = "running"

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from tyro.conf import Positional
 
-from regmixup.cli.parsing import Surroundings, Switch, parse
+from regmixup.cli.launching import Launching
+from regmixup.cli.parsing import Switch, parse
 from regmixup.progress import LiveProgress
-from regmixup.report.build import report
+from regmixup.report.build import report, terminal_tables
+from regmixup.report.results import Results
 from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import estimate
-from regmixup.study.plan import Scale, load_study
+from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status, show_status
 from regmixup.study.summaries import selected_table, timing_table
-from regmixup.training.config import choose_device, resolve
+from regmixup.training.config import resolve
 
 
 @dataclass(frozen=True)
-class StudyVerb(Surroundings):
+class StudyVerb(Launching):
     """Train and evaluate every run of a study, then print its tables and write its report.
 
     Work that is done already is not done again, so the same command resumes an interrupted study.
     Example: regmixup study digits
     Example: regmixup study accuracy --dry-run
+    Example: regmixup study accuracy --devices cuda:0 cuda:1
     """
 
     study: Positional[str]
@@ -47,28 +51,36 @@ def main(args: Sequence[str]) -> None:
     """Run a study, or say what it would do or has done."""
     verb = parse(StudyVerb, "study", args)
     study = load_study(verb.study, verb.scale)
-    smoke = verb.scale == "smoke"
-    runs = verb.runs / "smoke" if smoke else verb.runs
-    device = choose_device(verb.device or ("cpu" if smoke else None))
+    runs = verb.runs
+    if verb.scale == "smoke":
+        runs = runs / "smoke"
+        if verb.launcher == "local" and not (verb.device or verb.devices):
+            verb = replace(verb, device="cpu")
+    launcher = verb.launch_with()
     plan = list(study.runs())
     console = Console()
     if verb.status:
-        show_status(plan, runs, device, study.title, console)
-        return
-    if verb.dry_run:
-        for planned in plan:
-            status = run_status(planned, runs, device)
-            folder = runs / resolve(planned.config, device).name
-            print(f"{'done' if status.state == 'done' else 'to do':6} {planned.label:12} {folder}")
-        print(f"left   {estimate(plan, runs, device)}")
-        if missing := missing_data(plan, verb.root):
-            print(explain_missing(missing))
-        return
-    with LiveProgress(console, total=len(plan)) as progress:
-        folder = run_study(study, runs, root=verb.root, device=device, workers=verb.workers, progress=progress)
-    table, page = report(folder)
-    console.print(table)
-    for more in (selected_table(folder), timing_table(plan, runs, device) if study.timing else None):
-        if more is not None:
-            console.print(more)
-    print(f"rows    {folder / 'rows.csv'}\nreport  {page}")
+        show_status(plan, runs, launcher.device, study.title, console)
+    elif verb.dry_run:
+        _say_what_is_left(plan, runs, launcher.device, verb.root)
+    else:
+        with LiveProgress(console, total=len(plan)) as progress:
+            folder = run_study(study, runs, root=verb.root, workers=verb.workers, progress=progress, launcher=launcher)
+        results = Results.open(folder)
+        tables = [*terminal_tables(results), selected_table(folder)]
+        if study.timing:
+            tables.append(timing_table(plan, runs, launcher.device))
+        for table in tables:
+            if table is not None:
+                console.print(table)
+        print(f"rows    {folder / 'rows.csv'}\nreport  {report(results)[0]}")
+
+
+def _say_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, root: Path | None) -> None:
+    """The dry run: every run, the remaining time, and data that would be missing."""
+    for planned in plan:
+        state = "done" if run_status(planned, runs, device).state == "done" else "to do"
+        print(f"{state:6} {planned.label:12} {runs / resolve(planned.config, device).name}")
+    print(f"left   {estimate(plan, runs, device)}")
+    if missing := missing_data(plan, root):
+        print(explain_missing(missing))

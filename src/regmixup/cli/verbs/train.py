@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,11 +95,11 @@ def main(args: Sequence[str]) -> None:
     if verb.dry_run:
         print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
         return
+    label = f"{method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
-        progress.begin(f"{method} seed {config.seed}", config.epochs * config.members)
-        run = train(
-            config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, on_epoch=progress.epoch
-        )
+        progress.begin(label, config.epochs * config.members)
+        on_epoch = partial(progress.epoch, label)
+        run = train(config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, on_epoch=on_epoch)
     print(f"epoch {config.epochs}: {describe(run.history())}\nrun  {run.folder}")
 
 

@@ -1,0 +1,211 @@
+"""The paper's tables as values: read from literal text that looks like them.
+
+A body has one line per row, "label | cells"; * after a number means that the paper prints it bold, _ underlined;
+- is a dash and . an empty cell; --- is a rule, and == TITLE begins a section. Numbers are kept as printed, misprints
+included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from regmixup.report.best import Marks, find_best
+from regmixup.report.grid import Block, Grid, GridCell, Heading, Line
+from regmixup.report.paper.slips import At, slips_by_cell
+
+_NETWORKS = {"WRN28-10": "wrn28-10", "WRN": "wrn28-10", "R50": "resnet50"}
+_HIGHER_IS_BETTER = {"accuracy": True, "auroc": True, "ece": False, "adaptive_ece": False}
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a column holds, by the names of this package.
+
+    train_set: without "/train". setting: what a cross-validation varies by column, such as "eta=0.1".
+    """
+
+    network: str
+    train_set: str
+    metric: str
+    dataset: str
+    setting: str = ""
+
+    @property
+    def name(self) -> str:
+        """How slips call the column; unique in its table."""
+        return f"{self.network} {self.train_set} {self.dataset}" + (f"[{self.setting}]" if self.setting else "")
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A number as printed, with the paper's own marks; "-" or "" where there is none."""
+
+    text: str
+    marks: Marks
+
+    @property
+    def number(self) -> float | None:
+        """
+        >>> PaperCell("78,56", Marks()).number
+        78.56
+        """
+        return float(self.text.replace(",", ".")) if self.text not in ("-", "") else None
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """labels: what stands left of the numbers, as printed; two in the table of hyper-parameters."""
+
+    labels: tuple[str, ...]
+    cells: tuple[PaperCell, ...]
+
+    @property
+    def name(self) -> str:
+        return "; ".join(self.labels)
+
+    @property
+    def is_ensemble(self) -> bool:
+        return self.labels[0].startswith("DE")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows whose numbers are compared with each other, in groups between which the paper draws a rule."""
+
+    title: str
+    keys: tuple[Key, ...]
+    groups: tuple[tuple[PaperRow, ...], ...]
+
+    @property
+    def rows(self) -> list[PaperRow]:
+        return [row for group in self.groups for row in group]
+
+    def best(self) -> dict[tuple[str, str], Marks]:
+        """The marks that the numbers ask for, by names of row and column."""
+        ensembles = [row.is_ensemble for row in self.rows]
+        found = {}
+        for index, key in enumerate(self.keys):
+            values = [row.cells[index].number for row in self.rows]
+            marks = find_best(values, ensembles, higher_is_better=_HIGHER_IS_BETTER[key.metric])
+            found.update({(row.name, key.name): mark for row, mark in zip(self.rows, marks, strict=True)})
+        return found
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One tabular of the paper.
+
+    number: the paper's; "10 left" where two stand side by side. caption: ours. head: the lines of headings.
+    posthoc: what was done to the predictions. marked: whether the paper marks the best numbers of this table.
+    """
+
+    number: str
+    caption: str
+    head: tuple[tuple[Heading, ...], ...]
+    sections: tuple[Section, ...]
+    posthoc: str = "none"
+    marked: bool = True
+
+    def cells(self) -> Iterator[tuple[PaperRow, Key, PaperCell]]:
+        """Every cell, row by row."""
+        for section in self.sections:
+            for row in section.rows:
+                for key, cell in zip(section.keys, row.cells, strict=True):
+                    yield row, key, cell
+
+    def best(self) -> dict[tuple[str, str], Marks]:
+        """The marks that the numbers ask for; none in a table that the paper leaves unmarked."""
+        if not self.marked:
+            return {}
+        return {place: mark for section in self.sections for place, mark in section.best().items()}
+
+    def grid(self) -> Grid:
+        """The table in the paper's layout with the marks that its numbers ask for; slips are notes at their cells."""
+        best, slips = self.best(), slips_by_cell("number", "mark")
+
+        def drawn(row: PaperRow, key: Key, cell: PaperCell) -> GridCell:
+            notes = tuple(slips.get(At(self.number, row.name, key.name), ()))
+            return GridCell(cell.text, *best.get((row.name, key.name), Marks()), notes=notes)
+
+        def lines(section: Section, group: tuple[PaperRow, ...]) -> Iterator[Line]:
+            above = ""
+            for row in group:
+                shown = ("", *row.labels[1:]) if row.labels[0] == above else row.labels
+                above = row.labels[0]
+                pairs = zip(section.keys, row.cells, strict=True)
+                yield Line(shown, tuple(drawn(row, key, cell) for key, cell in pairs))
+
+        blocks = [
+            Block(tuple(lines(section, group)), section.title if group is section.groups[0] else "")
+            for section in self.sections
+            for group in section.groups
+        ]
+        return Grid(self.head, tuple(blocks), caption=self.caption, label=f"tab:paper-{self.number.replace(' ', '-')}")
+
+
+def read_table(
+    number: str,
+    caption: str,
+    *,
+    head: str,
+    keys: str,
+    body: str,
+    posthoc: str = "none",
+    marked: bool = True,
+) -> PaperTable:
+    """Read a table.
+
+    head: one line per line of headings, "heading:width" between bars. body: see above.
+    keys: "network train_set metric : dataset dataset[setting] ..." per line; columns in this order. The network *
+    is the one in the title of the section.
+    """
+    headings = tuple(tuple(map(_heading, line.split("|"))) for line in _lines(head))
+    sections = []
+    for title, lines in _split(_lines(body), "=="):
+        groups = tuple(tuple(map(_row, group)) for _, group in _split(lines, "---"))
+        sections.append(Section(title, _keys(keys, _NETWORKS.get(title.split(" ")[-1], "")), groups))
+    return PaperTable(number, caption, headings, tuple(sections), posthoc, marked)
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().splitlines()]
+
+
+def _split(lines: list[str], separator: str) -> Iterator[tuple[str, list[str]]]:
+    """The stretches of lines between separators, each with what stood beside the separator before it."""
+    title, found = "", list[str]()
+    for line in lines:
+        if line.startswith(separator):
+            if found:
+                yield title, found
+            title, found = line.removeprefix(separator).strip(), []
+        else:
+            found.append(line)
+    yield title, found
+
+
+def _heading(text: str) -> Heading:
+    title, _, width = text.strip().partition(":")
+    return Heading(title, int(width or 1))
+
+
+def _row(line: str) -> PaperRow:
+    labels, _, cells = line.partition("|")
+    return PaperRow(tuple(label.strip() for label in labels.split(";")), tuple(map(_cell, cells.split())))
+
+
+def _cell(text: str) -> PaperCell:
+    number = text.rstrip("*_")
+    return PaperCell("" if number == "." else number, Marks("*" in text, "_" in text))
+
+
+def _keys(text: str, network: str) -> tuple[Key, ...]:
+    found = []
+    for line in _lines(text):
+        columns, _, datasets = line.partition(" : ")
+        own, train_set, metric = columns.split()
+        for dataset, setting in re.findall(r"([^\s\[]+)(?:\[(.*?)\])?", datasets):
+            found.append(Key(network if own == "*" else own, train_set, metric, dataset, setting))
+    return tuple(found)

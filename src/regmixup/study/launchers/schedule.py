@@ -1,0 +1,112 @@
+"""Which run is started next. Runs that share a folder never run at once, and keep their order in the plan."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
+
+import torch
+
+from regmixup.progress import describe
+from regmixup.storage import is_owned
+from regmixup.study.launchers.tasks import Job, Outcome, Task
+from regmixup.training.loop import EpochRecord
+
+LOOK = 0.5
+"""Seconds between two looks at the run folders."""
+AGAIN = 2.0
+"""Seconds until a folder that another process holds is asked for again."""
+
+
+class Progress(Protocol):
+    """What a display is told while a study runs."""
+
+    def begin(self, label: str, epochs: int) -> None: ...
+    def epoch(self, label: str, record: EpochRecord) -> None: ...
+    def end(self, label: str, note: str) -> None: ...
+
+
+class Pool(Protocol):
+    """Carries out tasks."""
+
+    def has_room(self) -> bool:
+        """Whether a task would be taken now."""
+
+    def submit(self, task: Task) -> None:
+        """Take a task."""
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """What has ended, after at most so many seconds."""
+
+
+class Launcher(Protocol):
+    """Where runs go. device: the kind of device they use, which decides their precision and so their folders."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def open(self, job: Job, progress: Progress | None) -> AbstractContextManager[Pool]:
+        """A pool to submit to; leaving it stops what still runs."""
+
+
+def dispatch(tasks: Sequence[Task], pool: Pool, progress: Progress | None = None) -> Iterator[Outcome]:
+    """Every task's outcome, in the order in which they end."""
+    waiting, running = list(tasks), list[Task]()
+    not_before: dict[int, float] = {}
+    display = _Display(progress)
+    while waiting or running:
+        now = time.monotonic()
+        while pool.has_room() and (task := _next(waiting, running, not_before, now)):
+            waiting.remove(task)
+            running.append(task)
+            pool.submit(task)
+        for outcome in pool.wait(LOOK):
+            task = outcome.task
+            running = [other for other in running if other.index != task.index]
+            if outcome.in_use:
+                not_before[task.index] = time.monotonic() + AGAIN
+                waiting = sorted([*waiting, task], key=lambda other: other.index)
+            else:
+                display.end(outcome)
+                yield outcome
+        display.look(running)
+
+
+def _next(waiting: Sequence[Task], running: Sequence[Task], not_before: dict[int, float], now: float) -> Task | None:
+    """The first task that shares no folder with a running one, nor with one that stands before it and has to wait."""
+    taken = {folder for task in running for folder in task.folders}
+    for task in waiting:
+        if taken.isdisjoint(task.folders) and not_before.get(task.index, now) <= now:
+            return task
+        taken |= task.folders
+    return None
+
+
+class _Display:
+    """Tells a display what the run folders say."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.begun: set[int] = set()
+
+    def look(self, running: Sequence[Task]) -> None:
+        """A run is shown from when a process holds its folder: before, it may be in a queue."""
+        if self.progress is None:
+            return
+        for task in running:
+            if task.index not in self.begun and is_owned(task.run.folder):
+                self.begun.add(task.index)
+                self.progress.begin(task.label, task.epochs())
+            with suppress(ValueError):  # a damaged history is the run's to report
+                if task.index in self.begun and (history := task.history()):
+                    self.progress.epoch(task.label, history[-1])
+
+    def end(self, outcome: Outcome) -> None:
+        if self.progress is None:
+            return
+        note = f"failed: {outcome.error}"
+        if outcome.rows is not None:
+            note = describe(outcome.task.run.history())
+        self.progress.end(outcome.task.label, note)

@@ -1,0 +1,100 @@
+"""What is handed to a process or a machine, and what comes back."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from regmixup.storage import InUseError, write_text
+from regmixup.study.carry_out import carry_out
+from regmixup.study.plan import PlannedRun, Study
+from regmixup.training.loop import EpochRecord
+from regmixup.training.run import Run
+from regmixup.types import Row
+
+RETRIES = 3
+"""How often a run is tried again in one study after the process that had it was lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What all runs of a study share. runs: an absolute path, which every machine sees."""
+
+    study: Study
+    runs: Path
+    root: Path | None
+    workers: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One planned run. index: its place in the plan. label: what a display calls it. run: its folder and config.
+
+    companion: the run that its temperature comes from, if that is another.
+    """
+
+    index: int
+    label: str
+    planned: PlannedRun
+    run: Run
+    companion: Run | None = None
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """The run folders it writes to: its own, its companion's, and those of an ensemble's members."""
+        runs = [self.run, *([self.companion] if self.companion is not None else [])]
+        members = [member for run in runs if run.config.members > 1 for member in run.members()]
+        return frozenset(run.folder.name for run in (*runs, *members))
+
+    def epochs(self) -> int:
+        """Epochs to train, of all members together."""
+        return self.run.config.epochs * self.run.config.members
+
+    def history(self) -> list[EpochRecord]:
+        """One record per epoch trained so far, numbered through the members of an ensemble."""
+        runs = self.run.members() if self.run.config.members > 1 else [self.run]
+        records = [record for run in runs for record in run.history()]
+        return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
+
+    def fail(self, text: str) -> None:
+        """Leave a note in the run folder, if that is possible at all."""
+        with suppress(OSError):
+            write_text(self.run.folder / "failure.txt", text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a task ended: with rows, with an error, or not at all because another process holds a folder it needs."""
+
+    task: Task
+    rows: list[Row] | None = None
+    error: str = ""
+
+    @property
+    def in_use(self) -> bool:
+        return self.rows is None and not self.error
+
+
+def attempt(
+    job: Job, task: Task, device: torch.device, on_epoch: Callable[[EpochRecord], None] | None = None
+) -> Outcome:
+    """Carry out one run. An error ends it but not the study: its traceback is left in the run folder."""
+    if not job.runs.is_dir():  # made by whoever launched this
+        error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
+        return Outcome(task=task, error=error)
+    (task.run.folder / "failure.txt").unlink(missing_ok=True)
+    try:
+        rows = carry_out(
+            job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, on_epoch=on_epoch
+        )
+        return Outcome(task=task, rows=rows)
+    except InUseError:
+        return Outcome(task=task)
+    except Exception as error:
+        task.fail(traceback.format_exc())
+        return Outcome(task=task, error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,31 @@
+"""A study with runs long enough to be killed, and what it gives when nobody disturbs it."""
+
+from pathlib import Path
+
+import pytest
+
+from regmixup.study.plan import Study, load_study
+from regmixup.study.runner import run_study
+from tests.study.mini import MINI, write_mini
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory) -> Study:
+    """Four runs of about a second."""
+    text = MINI.replace('profile = "path:digits/test"', "").replace("batch_size = 64", "batch_size = 32")
+    text = text.replace("epochs = 5", "epochs = 10").replace('"digits-c/contrast/1", ', "")
+    return load_study(str(write_mini(tmp_path_factory.mktemp("launched"), text)))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(study, tmp_path_factory) -> Path:
+    """The runs folder of the study, carried out in turn by this process."""
+    runs = tmp_path_factory.mktemp("undisturbed")
+    run_study(study, runs, device="cpu")
+    return runs
+
+
+@pytest.fixture(scope="session")
+def expected(undisturbed) -> bytes:
+    """The table that every launcher must write."""
+    return (undisturbed / "study-mini" / "rows.csv").read_bytes()

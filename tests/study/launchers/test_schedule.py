@@ -1,0 +1,142 @@
+"""Which run is started next."""
+
+import pytest
+
+from regmixup.study.launchers import schedule
+from regmixup.study.launchers.schedule import dispatch
+from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
+from regmixup.study.plan import PlannedRun
+from regmixup.training.config import choose_device, configure
+from regmixup.training.run import Run
+
+
+def plan(runs, *lines):
+    """Tasks for lines such as "dnn 0": a method and a seed."""
+    tasks = []
+    for index, line in enumerate(lines):
+        method, seed = line.split()
+        config = configure("digits", method, seed=int(seed))
+        planned = PlannedRun(method=method, config=config, recipe="digits", label=method)
+        tasks.append(Task(index=index, label=line, planned=planned, run=Run(runs / config.name, config)))
+    return tasks
+
+
+class Recorder:
+    """A pool that ends one task at a time, the oldest, and keeps what ran together."""
+
+    def __init__(self, room=10, in_use=()):
+        self.room, self.in_use = room, list(in_use)
+        self.running, self.together = [], []
+
+    def has_room(self):
+        return len(self.running) < self.room
+
+    def submit(self, task):
+        self.running.append(task)
+
+    def wait(self, seconds):
+        if not self.running:
+            return []
+        self.together.append([task.label for task in self.running])
+        task = self.running.pop(0)
+        if task.label in self.in_use:
+            self.in_use.remove(task.label)
+            return [Outcome(task=task)]
+        return [Outcome(task=task, rows=[])]
+
+
+def test_runs_that_share_a_folder_wait_for_each_other_in_the_order_of_the_plan(tmp_path):
+    """The ensemble's members are the plain networks of seeds 0 to 4; the Laplace approximation has that of its seed."""
+    tasks = plan(tmp_path, "dnn 0", "deep-ensemble 0", "kfac-llla 0", "dnn 1", "regmixup 0", "dnn 5")
+    pool = Recorder()
+    ended = [outcome.task.label for outcome in dispatch(tasks, pool)]
+    assert pool.together == [
+        ["dnn 0", "regmixup 0", "dnn 5"],
+        ["regmixup 0", "dnn 5", "deep-ensemble 0"],
+        ["dnn 5", "deep-ensemble 0"],
+        ["deep-ensemble 0"],
+        ["kfac-llla 0", "dnn 1"],
+        ["dnn 1"],
+    ]
+    assert sorted(ended) == sorted(task.label for task in tasks)
+
+
+def test_no_more_runs_go_on_at_once_than_there_is_room(tmp_path):
+    pool = Recorder(room=2)
+    assert len(list(dispatch(plan(tmp_path, "dnn 0", "dnn 1", "dnn 2"), pool))) == 3
+    assert pool.together == [["dnn 0", "dnn 1"], ["dnn 1", "dnn 2"], ["dnn 2"]]
+
+
+def test_a_run_that_another_process_holds_is_left_to_it_and_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(schedule, "AGAIN", 0.05)
+    pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])
+    assert [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)] == ["dnn 1", "dnn 0"]
+    assert pool.together == [["dnn 0"], ["dnn 1"], ["dnn 0"], ["dnn 0"]]
+
+
+def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path, study):
+    (task,) = plan(tmp_path / "elsewhere", "dnn 0")
+    job = Job(study=study, runs=tmp_path / "elsewhere", root=None, workers=None)
+    assert "storage that all machines share" in attempt(job, task, choose_device("cpu")).error
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_epochs_of_an_ensemble_are_counted_through_its_members(tmp_path):
+    (task,) = plan(tmp_path, "deep-ensemble 0")
+    assert task.epochs() == 5 * task.run.config.epochs
+    for member in task.run.members()[:2]:
+        member.folder.mkdir()
+        member.write_history([{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}])
+    assert [record["epoch"] for record in task.history()] == [1, 2, 3, 4]
+
+
+def test_a_display_is_told_what_the_run_folders_say(tmp_path):
+    """Only of runs whose folder somebody holds: the others are still in a queue."""
+    started, queued = plan(tmp_path, "dnn 0", "dnn 1")
+    told = []
+
+    class Display:
+        def begin(self, label, epochs):
+            told.append((label, epochs))
+
+        def epoch(self, label, record):
+            told.append((label, record["loss"]))
+
+        def end(self, label, note):
+            told.append((label, note))
+
+    class Slow(Recorder):
+        looks = 0
+
+        def wait(self, seconds):
+            self.looks += 1
+            if self.looks == 1:
+                started.run.folder.mkdir()
+                (started.run.folder / ".owner").touch()
+                started.run.write_history([{"epoch": 1, "loss": 0.25}])
+                return []
+            return super().wait(seconds)
+
+    list(dispatch([started, queued], Slow(), Display()))
+    assert told[:2] == [("dnn 0", started.run.config.epochs), ("dnn 0", 0.25)]
+    assert [line for line in told if line[0] == "dnn 1"] == [("dnn 1", "finished, without a history")]
+
+
+@pytest.mark.parametrize("end", ["rows", "error"])
+def test_a_finished_run_is_described_by_its_last_epoch_and_a_failed_one_by_its_error(tmp_path, end):
+    (task,) = plan(tmp_path, "dnn 0")
+    task.run.folder.mkdir()
+    task.run.write_history([{"epoch": 1, "loss": 0.25}])
+    notes = []
+
+    class Display:
+        def end(self, label, note):
+            notes.append((label, note))
+
+    class Ending(Recorder):
+        def wait(self, seconds):
+            outcome = {"rows": Outcome(task=task, rows=[]), "error": Outcome(task=task, error="ValueError: no")}[end]
+            return [outcome]
+
+    list(dispatch([task], Ending(), Display()))
+    assert notes == [("dnn 0", {"rows": "loss 0.250", "error": "failed: ValueError: no"}[end])]
