@@ -87,8 +87,8 @@ def attempt(
     if not job.runs.is_dir():  # made by whoever launched this
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return Outcome(task=task, error=error)
-    (task.run.folder / "failure.txt").unlink(missing_ok=True)
     try:
+        (task.run.folder / "failure.txt").unlink(missing_ok=True)
         rows = carry_out(
             job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, on_epoch=on_epoch
         )
