@@ -1,5 +1,7 @@
 """Carrying out a study."""
 
+import shutil
+
 import pytest
 
 from regmixup.evaluation import metrics
@@ -8,6 +10,7 @@ from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
+from regmixup.study import runner
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.training.run import Run
@@ -47,12 +50,26 @@ def test_a_second_run_repeats_no_training_and_no_prediction_and_gives_the_same_r
     assert {p: p.stat().st_mtime_ns for p in runs.rglob("*.safetensors")} == before
 
 
-def test_two_processes_cannot_hold_one_study_at_once(finished_study):
-    study, runs, folder = finished_study
-    rows = (folder / "rows.csv").read_bytes()
-    with held_by_another_process(folder), pytest.raises(RuntimeError, match="in use by another process"):
-        run_study(study, runs, device="cpu")
-    assert (folder / "rows.csv").read_bytes() == rows
+def test_only_the_holder_of_a_study_writes_a_table_that_is_not_complete(finished_study, tmp_path, monkeypatch):
+    """A second process takes part in the runs, and writes the table when it has all of it and the first has left."""
+    study, runs, _ = finished_study
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    table = tmp_path / "study-mini" / "rows.csv"
+    complete = table.read_bytes()
+    table.unlink()
+    seen = []
+
+    def leave(seconds):
+        seen.append(table.exists())
+        holding.__exit__(None, None, None)
+
+    monkeypatch.setattr(runner.time, "sleep", leave)
+    holding = held_by_another_process(table.parent)
+    holding.__enter__()
+    with pytest.warns(UserWarning, match="another process carries out this study"):
+        run_study(study, tmp_path, device="cpu")
+    assert seen == [False]
+    assert table.read_bytes() == complete
 
 
 def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study, tmp_path):

@@ -21,6 +21,7 @@ class RunRecord:
     """A finished run, as far as a report reads it.
 
     label: what tables call it; method: its name in the catalogue; recipe: the one it was configured from, "" if none.
+    stem: what the files of its rows and figures are called.
     """
 
     folder: Path
@@ -28,6 +29,7 @@ class RunRecord:
     method: str
     recipe: str
     seed: int
+    stem: str
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -49,7 +51,7 @@ class RunRecord:
     @cached_property
     def figures(self) -> dict[str, Any]:
         """What `regmixup.study.figure_data` kept of it; empty if it kept nothing."""
-        path = self.folder / f"figures-{self.label}.json"
+        path = self.folder / f"figures-{self.stem}.json"
         return read_table(path) if path.is_file() else {}
 
     @property
@@ -126,6 +128,7 @@ class Results:
                 method=entry["method"],
                 recipe=entry.get("recipe", study["recipe"]),
                 seed=entry["seed"],
+                stem=entry["stem"],
             )
             for entry in study["runs"]
         ]
@@ -141,15 +144,16 @@ class Results:
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
-            files = sorted(folder.glob("rows-*.csv"))
+            files = sorted(folder.glob("rows-*.csv"), key=lambda file: file.stat().st_mtime_ns)
             if not files:
                 raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs")
-            for file in files:
-                label = file.stem.removeprefix("rows-")
+            # Studies that evaluate on different sets have a file each: the last one speaks for its label.
+            stems = [file.stem.removeprefix("rows-") for file in files]
+            for label, stem in {stem.rpartition("-")[0]: stem for stem in stems}.items():
                 method = label.partition("(")[0]
                 config = read_table(folder / "config.json")
-                runs.append(RunRecord(folder, label, method, _likely_recipe(config, method), config["seed"]))
-                rows += read_rows(file)
+                runs.append(RunRecord(folder, label, method, _likely_recipe(config, method), config["seed"], stem))
+                rows += read_rows(folder / f"rows-{stem}.csv")
         return cls(Path(out), f"{len(runs)} runs", "", runs, rows, {})
 
     @cached_property

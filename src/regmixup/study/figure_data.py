@@ -30,7 +30,7 @@ _VERSION = 1
 def figure_data(
     run: Run,
     evaluation: Evaluation,
-    label: str,
+    stem: str,
     root: str | Path | None = None,
     *,
     rows: Sequence[Row] = (),
@@ -38,7 +38,7 @@ def figure_data(
 ) -> dict[str, Any]:
     """The data of a run's figures; made anew only if its predictions or the code that measures them have changed.
 
-    label: what tables call the run, under which its rows are kept. rows: those rows, for the temperature.
+    stem: what its files in the run folder are called. rows: those rows, for the temperature.
     posthoc: what the method does to predictions. A run that is evaluated on no test set has no figures.
     The result has "test", the test set's name; "reliability" and "scores", as `regmixup.evaluation.curves` makes them;
     and where the study has a profile, "path" likewise and "images", the two ends of its first paths with their classes.
@@ -51,7 +51,7 @@ def figure_data(
     names += [run.config.train_set] if needs_train else []
     files = [run.predictions_path(name) for name in names if name]
     key = cache_key(files, (_VERSION, evaluation, posthoc, temperature))
-    path = figure_path(run.folder, label)
+    path = figure_path(run.folder, stem)
     if path.is_file() and (stored := read_table(path)).get("key") == key:
         return stored
     found = {"key": key, **_measured(run, evaluation, posthoc, temperature, needs_train)}
@@ -61,9 +61,9 @@ def figure_data(
     return found
 
 
-def figure_path(folder: Path, label: str) -> Path:
-    """Where a run folder keeps the data of its figures, under a label."""
-    return folder / f"figures-{label}.json"
+def figure_path(folder: Path, stem: str) -> Path:
+    """Where a run folder keeps the data of its figures."""
+    return folder / f"figures-{stem}.json"
 
 
 def _measured(

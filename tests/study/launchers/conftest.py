@@ -12,8 +12,7 @@ from tests.study.mini import MINI, write_mini
 @pytest.fixture(scope="session")
 def study(tmp_path_factory) -> Study:
     """Four runs of about a second."""
-    text = MINI.replace('profile = "path:digits/test"', "").replace("batch_size = 64", "batch_size = 32")
-    text = text.replace("epochs = 5", "epochs = 10").replace('"digits-c/contrast/1", ', "")
+    text = MINI.replace('profile = "path:digits/test"', "").replace('"digits-c/contrast/1", ', "")
     return load_study(str(write_mini(tmp_path_factory.mktemp("launched"), text)))
 
 

@@ -1,15 +1,18 @@
 """One process per device: the same rows, whoever is killed; and what is left when a study is stopped."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from regmixup.study.launchers import Processes, all_devices, processes
+from regmixup.study.launchers.tasks import RETRIES
 from regmixup.study.runner import FailedRunsError, run_study
 from tests.study.launchers.killing import KillOne
 from tests.study.mini import MINI, write_mini
@@ -22,21 +25,30 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path, study, expect
     killer.check_that_the_run_went_on()
 
 
-def test_a_run_that_is_lost_too_often_fails_the_others_go_on_and_the_next_time_it_is_tried_again(
-    tmp_path, study, expected, monkeypatch
-):
-    monkeypatch.setattr(processes, "RETRIES", 0)
-    killer = KillOne(tmp_path)
-    with pytest.raises(FailedRunsError, match="1 of 4 runs failed") as error:
+def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monkeypatch):
+    started = []
+
+    class Dying:
+        """A worker that dies before it answers."""
+
+        def __init__(self, job, device, threads):
+            started.append(device)
+            self.device, self.process = device, SimpleNamespace(exitcode=-9, terminate=lambda: None)
+            self.connection, theirs = multiprocessing.Pipe()
+            theirs.close()
+
+        def stop(self):
+            self.connection.close()
+
+    monkeypatch.setattr(processes, "_Worker", Dying)
+    with pytest.raises(FailedRunsError, match="4 of 4 runs failed; the same command tries them again") as error:
         run_study(study, tmp_path, launcher=Processes(("cpu", "cpu")))
-    note = killer.folder / "failure.txt"
-    assert str(note) in str(error.value)
-    assert "exit code -9" in note.read_text()
-    assert len({line.split(",")[1] for line in (tmp_path / "study-mini" / "rows.csv").read_text().splitlines()}) == 4
-    folder = run_study(study, tmp_path, device="cpu")
-    assert (folder / "rows.csv").read_bytes() == expected
-    assert not note.exists()
-    killer.check_that_the_run_went_on()
+    notes = list(tmp_path.glob("*/failure.txt"))
+    assert len(started) == 4 * (1 + RETRIES)
+    assert len(notes) == 4
+    assert "its process ended 4 times without a word, at last with exit code -9" in notes[0].read_text()
+    assert "dnn seed 0, regmixup seed 0, dnn seed 1, regmixup seed 1: its process ended" in str(error.value)
+    assert not (tmp_path / "study-mini" / "rows.csv").exists()
 
 
 def test_ctrl_c_stops_a_study_and_its_workers(tmp_path):

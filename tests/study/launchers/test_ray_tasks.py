@@ -12,8 +12,12 @@ from regmixup.study.runner import run_study
 from tests.study.launchers.killing import KillOne
 
 
-def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path, study, expected):
-    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'regmixup[ray]'")
+@pytest.fixture
+def ray():
+    return pytest.importorskip("ray", reason="Ray is not installed: pip install 'regmixup[ray]'")
+
+
+def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path, study, expected, ray):
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         killer = KillOne(tmp_path)
@@ -23,6 +27,13 @@ def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path, study, expect
         ray.shutdown()
     assert (folder / "rows.csv").read_bytes() == expected
     killer.check_that_the_run_went_on()
+
+
+def test_a_share_that_this_machine_does_not_have_is_refused_instead_of_waited_for(tmp_path, study, ray, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(ValueError, match=r"cpus_per_run must be at most \d+, which is all that Ray has, got 100000"):
+        run_study(study, tmp_path, launcher=RayTasks(gpus_per_run=0, cpus_per_run=100_000))
+    assert not ray.is_initialized()
 
 
 def test_no_file_imports_ray_before_it_is_asked_for():
