@@ -124,7 +124,7 @@ def fabricate(root: Path) -> Path:
             ]
             write_text(folder / "history.jsonl", "".join(json.dumps(epoch) + "\n" for epoch in epochs))
             write_text(figure_path(folder, method), json.dumps(drawn))
-            entries.append({"method": method, "seed": seed, "folder": folder.name})
+            entries.append({"method": method, "seed": seed, "folder": folder.name, "stem": method})
             place = {"network": config.network, "train_set": config.train_set, "seed": seed, "method": method}
             found += rows(Row(study="full", run=folder.name[-12:], **place), list(drawn["scores"]), draw)
     folder = root / "study-full"

@@ -1,6 +1,7 @@
 """From folders to files."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_a_damaged_history_is_named(finished_study, tmp_path):
     run = Results.open(finished_study.folder).runs[0]
     (tmp_path / "history.jsonl").write_text("{")
     with pytest.raises(ValueError, match=r"history\.jsonl"):
-        _ = type(run)(tmp_path, run.label, run.method, run.recipe, run.seed).history
+        _ = replace(run, folder=tmp_path).history
 
 
 def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tmp_path):

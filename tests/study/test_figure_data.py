@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,38 +23,52 @@ from regmixup.training.run import Run
 
 @pytest.fixture(scope="module")
 def run(finished_study):
-    folder = next(path.parent for path in finished_study.runs.glob("*/rows-dnn.csv"))
-    return Run.open(folder)
+    return Run.open(next(finished_study.runs.glob("*/rows-dnn-*.csv")).parent)
+
+
+@pytest.fixture(scope="module")
+def stem(run):
+    """What the study called the files of this run."""
+    return next(run.folder.glob("rows-dnn-*.csv")).stem.removeprefix("rows-")
+
+
+@pytest.fixture(scope="module")
+def rows(run, stem):
+    return read_rows(run.folder / f"rows-{stem}.csv")
+
+
+@pytest.fixture(scope="module")
+def evaluation(finished_study):
+    return next(finished_study.study.runs()).evaluate
 
 
 @pytest.fixture
-def made(finished_study, run):
-    rows = read_rows(run.folder / "rows-dnn.csv")
-    return figure_data(run, finished_study.study.evaluate, "dnn", rows=rows)
+def made(run, stem, rows, evaluation):
+    return figure_data(run, evaluation, stem, rows=rows)
 
 
-def test_a_study_leaves_it_beside_the_rows(run, made):
-    stored = json.loads(figure_path(run.folder, "dnn").read_text())
+def test_a_study_leaves_it_beside_the_rows(run, stem, evaluation, rows, monkeypatch):
+    monkeypatch.setattr(module, "_measured", None)
+    made = figure_data(run, evaluation, stem, rows=rows)
+    stored = json.loads(figure_path(run.folder, stem).read_text())
     assert stored == json.loads(json.dumps(made))
-    assert figure_path(run.folder, "dnn").stat().st_size < 100_000
+    assert figure_path(run.folder, stem).stat().st_size < 100_000
 
 
-def test_it_is_not_made_twice_but_again_when_predictions_change(finished_study, run, made, monkeypatch):
-    rows = read_rows(run.folder / "rows-dnn.csv")
+def test_it_is_not_made_twice_but_again_when_predictions_change(run, stem, evaluation, rows, made, monkeypatch):
     calls = []
     monkeypatch.setattr(module, "_measured", lambda *args: calls.append(args) or {"test": "again"})
-    figure_data(run, finished_study.study.evaluate, "dnn", rows=rows)
+    figure_data(run, evaluation, stem, rows=rows)
     assert not calls
     path = run.predictions_path("photographs/test")
-    before, text = path.stat(), figure_path(run.folder, "dnn").read_text()
+    before, text = path.stat(), figure_path(run.folder, stem).read_text()
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert figure_data(run, finished_study.study.evaluate, "dnn", rows=rows)["test"] == "again"
+    assert figure_data(run, evaluation, stem, rows=rows)["test"] == "again"
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    figure_path(run.folder, "dnn").write_text(text)
+    figure_path(run.folder, stem).write_text(text)
 
 
-def test_temperature_comes_from_the_rows(run, made):
-    rows = read_rows(run.folder / "rows-dnn.csv")
+def test_temperature_comes_from_the_rows(run, rows, made):
     scale = next(row.value for row in rows if row.metric == "temperature")
     test = run.predict("digits/test")
     expected = ece((test.logits.double() / scale).softmax(dim=1), test.labels)
@@ -73,16 +88,14 @@ def test_the_images_are_the_ends_of_the_paths(made):
         assert pair["classes"][0] != pair["classes"][1]
 
 
-def test_a_posthoc_map_is_applied_first(finished_study, run, monkeypatch, tmp_path):
+def test_a_posthoc_map_is_applied_first(run, stem, evaluation, monkeypatch, tmp_path):
     """Variances so large that Monte-Carlo probabilities are near uniform, whatever the logits say."""
-    from dataclasses import replace
-
     plain = Run.predict
     monkeypatch.setattr(module, "figure_path", lambda *_: tmp_path / "figures.json")
     monkeypatch.setattr(
         Run, "predict", lambda run, name: (p := plain(run, name)) and replace(p, logit_variance=1e8 * p.logits.abs())
     )
-    drawn = figure_data(run, finished_study.study.evaluate, "dnn", posthoc=MonteCarlo(samples=50))
+    drawn = figure_data(run, evaluation, stem, posthoc=MonteCarlo(samples=50))
     assert min(drawn["path"]["mean"]) > 1.5
     assert "temperature" not in drawn["reliability"]
 
