@@ -77,6 +77,29 @@ def test_a_damaged_history_is_named(finished_study, tmp_path):
         _ = replace(run, folder=tmp_path).history
 
 
+def test_what_was_selected_is_in_every_text(written, tmp_path):
+    results, _ = written
+    choice = {
+        "recipe": "digits", "method": "regmixup", "values": {"alpha": 10.0, "eta": 2}, "by": "accuracy",
+        "score": 0.9512, "candidates": 9, "temperature": 1.25, "on": "digits/val", "calibration": "companion", "seeds": [0, 1],
+    }  # fmt: skip
+    report(replace(results, folder=tmp_path, selected=[choice]))
+    for name in ("report.html", "report.md", "report.tex"):
+        text = (tmp_path / name).read_text()
+        for words in ("alpha = 10, eta = 2", "accuracy, of 9", "95.12", "1.250", "digits/val, companion"):
+            assert words in text, (name, words)
+
+
+def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
+    results, _ = written
+    rows = [row for row in results.rows if row.posthoc == "none"]
+    report(replace(results, folder=tmp_path, rows=rows))
+    quantities = {line["quantity"] for line in csv.DictReader((tmp_path / "report.csv").read_text().splitlines())}
+    assert "ECE" in quantities
+    for name in ("report.md", "report.html"):
+        assert "ECE + T ↓" not in (tmp_path / name).read_text()
+
+
 def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tmp_path):
     empty = Results(tmp_path, "Empty", "", [], [], {})
     with pytest.raises(ValueError, match="nothing to report yet"):

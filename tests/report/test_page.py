@@ -72,8 +72,8 @@ def test_every_section_is_in_the_contents_and_every_link_leads_somewhere(results
     assert {link.removeprefix("#") for link in tags.attributes("href") if link.startswith("#")} <= set(identifiers)
     listed = [link for link in tags.attributes("href") if link.startswith("#") and not link.startswith("#main")]
     assert listed == [
-        "#results", "#explorer", "#profiles", "#mixing", "#shift", "#detection", "#calibration", "#selective",
-        "#fisher", "#training", "#sources",
+        "#results", "#selected", "#explorer", "#profiles", "#mixing", "#shift", "#detection", "#calibration",
+        "#selective", "#fisher", "#training", "#sources",
     ]  # fmt: skip
 
 

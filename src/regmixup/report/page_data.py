@@ -17,6 +17,8 @@ from regmixup.types import MEAN, Row
 
 MOST_SHOWN = 6
 """Methods that figures show before the reader chooses."""
+MOST_OF_A_GRID = 16
+"""Points of a grid that they show, whose point it is to be seen together."""
 _FIRST = (REFERENCE, "mixup", "regmixup", "deep-ensemble", "sngp", "augmix")
 ON_SHIFT = {
     "accuracy": ("accuracy", "none", True),
@@ -66,10 +68,11 @@ def shown_first(labels: Sequence[str]) -> list[str]:
     >>> shown_first(["dnn", "cutmix", "a", "b", "c", "d", "regmixup"])
     ['dnn', 'cutmix', 'a', 'b', 'c', 'regmixup']
     """
-    if len(labels) <= MOST_SHOWN:
+    most = MOST_OF_A_GRID if any("(" in label for label in labels) else MOST_SHOWN
+    if len(labels) <= most:
         return list(labels)
     known = [label for label in _FIRST if label in labels]
-    chosen = {*known, *[label for label in labels if label not in known][: MOST_SHOWN - len(known)]}
+    chosen = {*known, *[label for label in labels if label not in known][: most - len(known)]}
     return [label for label in labels if label in chosen]
 
 

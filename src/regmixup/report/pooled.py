@@ -63,7 +63,7 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
                 float(sum(n * (seed[name][index] or 0.0) for n, seed in zip(own, seeds, strict=True)) / own.sum())
                 for name in ("confidence", "accuracy")
             ]
-            found.append([round(100 * value, 2) for value in (*means, own.sum() / total)])
+            found.append([round(100 * value, 2) for value in (*means, float(own.sum() / total))])
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from regmixup.report.html_table import row_head, sortable, to_html
 from regmixup.report.results import Results
+from regmixup.report.selected import Selected
 from regmixup.report.sources import sources
 from regmixup.report.tables import Table
 
@@ -49,6 +50,8 @@ _DRAWN = {
 def sections(results: Results, tables: Sequence[Table], data: Mapping[str, Any]) -> Iterator[Section]:
     """Every section that the results have something for, in the page's order."""
     yield Section("results", "Results", _results(results, tables))
+    if results.selected:
+        yield Section("selected", "What was selected, and on what", _selected(Selected(results.selected)))
     if results.about.strip():
         parts = "".join(f"<p>{escape(part)}</p>" for part in results.about.strip().split("\n\n"))
         yield Section("about", "What this can and cannot show", f'<div class="note">{parts}</div>')
@@ -77,6 +80,15 @@ def _results(results: Results, tables: Sequence[Table]) -> str:
         picker = f'<select id="setting" data-choose="setting" data-number>{options}</select>'
         parts.append(f'<div class="controls"><label>Everything below is of {picker}</label></div>')
     return "".join(parts)
+
+
+def _selected(selected: Selected) -> str:
+    grid = selected.grid()
+    lines = []
+    for recipe, *rest in selected.lines():
+        cells = "".join(f'<td data-value="{escape(text)}">{escape(text)}</td>' for text in rest)
+        lines.append(f"<tr>{row_head(recipe)}{cells}</tr>")
+    return sortable(grid.caption, [heading.text for heading in grid.head[0]], lines)
 
 
 def _remarks(table: Table) -> str:
