@@ -30,7 +30,13 @@ class Chromium:
         flags = "--headless --no-sandbox --disable-gpu --remote-debugging-pipe --no-first-run --disable-extensions"
         # The browser reads commands from descriptor 3 and answers on 4.
         self._process = subprocess.Popen(
-            ["sh", "-c", f'exec "$0" {flags} --user-data-dir="$1" 3<&{child_reads} 4>&{child_writes}', program, profile],
+            [
+                "sh",
+                "-c",
+                f'exec "$0" {flags} --user-data-dir="$1" 3<&{child_reads} 4>&{child_writes}',
+                program,
+                profile,
+            ],
             pass_fds=(child_reads, child_writes),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -97,7 +103,16 @@ class Chromium:
 
     def press(self, key: str) -> None:
         """A key on the keyboard, for whatever has the focus."""
-        codes = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Tab": 9, "Home": 36, " ": 32}
+        codes = {
+            "ArrowRight": 39,
+            "ArrowLeft": 37,
+            "ArrowDown": 40,
+            "ArrowUp": 38,
+            "Enter": 13,
+            "Tab": 9,
+            "Home": 36,
+            " ": 32,
+        }
         text = {"Enter": "\r", " ": " "}.get(key, "")
         common = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": codes[key]}
         self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)
