@@ -38,8 +38,8 @@ from regmixup.types import MEAN, Predictions, Row
 
 RECIPE, SEEDS = "cifar10-wrn28-10", range(5)
 METHODS = (
-    "dnn", "mixup", "regmixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix", "regmixup+regcutmix", "dnn-sn",
-    "dnn-srn", "sngp", "duq", "kfac-llla", "augmix", "deep-ensemble",
+    "dnn", "mixup", "regmixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix", "regmixup+regcutmix",
+    "dnn-sn", "dnn-srn", "sngp", "duq", "kfac-llla", "augmix", "deep-ensemble",
 )  # fmt: skip
 OOD = {"cifar100/test": 10_000, "svhn/test": 26_032, "tiny-imagenet/val": 10_000}
 FEATURE_SCORES = ("mahalanobis", "mahalanobis_tied", "relative_mahalanobis", "knn", "vim", "react", "ash")
@@ -66,7 +66,7 @@ def figures(position: int) -> dict[str, Any]:
     return {
         "test": "cifar10/test",
         "reliability": reliability_bins({"none": test, "temperature": as_given(test, 1.3)}),
-        "scores": scores | {name: scores["energy"] for name in FEATURE_SCORES},
+        "scores": scores | dict.fromkeys(FEATURE_SCORES, scores["energy"]),
         "path": path_curves(path, pairs=PAIRS),
         "images": [
             {"classes": [CLASSES[i], CLASSES[i + 1]], "png": [png(image[2 * i]), png(image[2 * i + 1])]}
@@ -124,7 +124,7 @@ def fabricate(root: Path) -> Path:
             ]
             write_text(folder / "history.jsonl", "".join(json.dumps(epoch) + "\n" for epoch in epochs))
             write_text(figure_path(folder, method), json.dumps(drawn))
-            entries.append({"method": method, "seed": seed, "folder": folder.name})
+            entries.append({"method": method, "seed": seed, "folder": folder.name, "stem": method})
             place = {"network": config.network, "train_set": config.train_set, "seed": seed, "method": method}
             found += rows(Row(study="full", run=folder.name[-12:], **place), list(drawn["scores"]), draw)
     folder = root / "study-full"

@@ -1,12 +1,13 @@
 """A real browser without a window, driven by its own protocol over a pipe: no driver and no package is needed."""
 
 import base64
+import fcntl
 import itertools
 import json
 import os
 import select
 import shutil
-import subprocess
+import signal
 import time
 from pathlib import Path
 
@@ -26,36 +27,30 @@ class Chromium:
     """One browser with one page. `events` collects everything that it reports."""
 
     def __init__(self, program: str, profile: Path) -> None:
-        (child_reads, self._commands), (self._answers, child_writes) = os.pipe(), os.pipe()
-        flags = "--headless --no-sandbox --disable-gpu --remote-debugging-pipe --no-first-run --disable-extensions"
-        # The browser reads commands from descriptor 3 and answers on 4.
-        self._process = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                f'exec "$0" {flags} --user-data-dir="$1" 3<&{child_reads} 4>&{child_writes}',
-                program,
-                profile,
-            ],
-            pass_fds=(child_reads, child_writes),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+        pipes = [*os.pipe(), *os.pipe()]
+        # Beyond 10, so that none of them is 3 or 4, where the browser reads commands and writes answers.
+        child_reads, self._commands, self._answers, child_writes = (
+            fcntl.fcntl(f, fcntl.F_DUPFD_CLOEXEC, 10) for f in pipes
         )
-        os.close(child_reads)
-        os.close(child_writes)
-        self._ids, self._buffer, self.events = itertools.count(1), b"", []
-        self._session = None
+        flags = "--headless --no-sandbox --disable-gpu --remote-debugging-pipe --no-first-run --disable-extensions"
+        actions = [(os.POSIX_SPAWN_OPEN, out, os.devnull, os.O_WRONLY, 0o600) for out in (1, 2)]
+        actions += [(os.POSIX_SPAWN_DUP2, child_reads, 3), (os.POSIX_SPAWN_DUP2, child_writes, 4)]
+        words = [program, *flags.split(), f"--user-data-dir={profile}"]
+        self._pid = os.posix_spawn(program, words, os.environ, file_actions=actions)
+        for descriptor in (*pipes, child_reads, child_writes):
+            os.close(descriptor)
+        self._ids, self._buffer, self._session, self.events = itertools.count(1), b"", None, []
+
+    def __enter__(self):
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.send(f"{domain}.enable")
-
-    def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._process.terminate()
-        self._process.wait(timeout=20)
+        os.kill(self._pid, signal.SIGTERM)
+        os.waitpid(self._pid, 0)
         os.close(self._commands)
         os.close(self._answers)
 
@@ -103,16 +98,7 @@ class Chromium:
 
     def press(self, key: str) -> None:
         """A key on the keyboard, for whatever has the focus."""
-        codes = {
-            "ArrowRight": 39,
-            "ArrowLeft": 37,
-            "ArrowDown": 40,
-            "ArrowUp": 38,
-            "Enter": 13,
-            "Tab": 9,
-            "Home": 36,
-            " ": 32,
-        }
+        codes = {"ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "ArrowUp": 38, "Enter": 13, "Home": 36, " ": 32}
         text = {"Enter": "\r", " ": " "}.get(key, "")
         common = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": codes[key]}
         self.send("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **common)

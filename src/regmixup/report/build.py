@@ -5,12 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from regmixup.report.grid import Drawable
 from regmixup.report.latex import to_latex
 from regmixup.report.markdown import to_markdown
 from regmixup.report.page import render
 from regmixup.report.results import Results, Setting
+from regmixup.report.selected import Selected
 from regmixup.report.tables import Table, main_columns, tabulate
 from regmixup.report.terminal import TerminalTable
 from regmixup.storage import write_text
@@ -25,7 +28,10 @@ def _main_table(results: Results, setting: Setting) -> Table:
     changed = {run.label: run.changes for run in setting.runs}
     caption = f"{results.title}: {setting.title}" if len(results.settings) > 1 else results.title
     label = f"tab:{setting.name.replace(' ', '-')}"
-    return tabulate(setting.rows, main_columns(setting.rows), caption=caption, label=label, changed=changed)
+    table = tabulate(setting.rows, main_columns(setting.rows), caption=caption, label=label, changed=changed)
+    kept = [index for index in range(len(table.columns)) if any(cells[index] for cells in table.lines.values())]
+    lines = {name: [cells[index] for index in kept] for name, cells in table.lines.items()}
+    return replace(table, columns=[table.columns[index] for index in kept], lines=lines)
 
 
 def terminal_tables(results: Results) -> list[TerminalTable]:
@@ -39,10 +45,11 @@ def report(results: Results) -> list[Path]:
     if not any(setting.rows for setting in results.settings):
         raise ValueError(f"{results.folder} has no row of a finished run: there is nothing to report yet")
     tables = main_tables(results)
+    written: list[Drawable] = [*tables, *([Selected(results.selected)] if results.selected else [])]
     texts = {
         "report.html": render(results, tables),
-        "report.md": f"# {results.title}\n\n" + "\n".join(to_markdown(table) for table in tables),
-        "report.tex": "\n".join(to_latex(table) for table in tables),
+        "report.md": f"# {results.title}\n\n" + "\n".join(map(to_markdown, written)),
+        "report.tex": "\n".join(map(to_latex, written)),
         "report.csv": to_csv(results, tables),
     }
     for name, text in texts.items():

@@ -9,6 +9,11 @@ from regmixup.report.grid import letter
 from regmixup.report.tables import REFERENCE, Cell, Column, Table
 
 
+def row_head(name: str) -> str:
+    """The first cell of a line; long names may break after a plus."""
+    return f'<th scope="row" data-value="{escape(name)}">{escape(name).replace("+", "+<wbr>")}</th>'
+
+
 def sortable(caption: str, heads: Iterable[str], lines: Iterable[str]) -> str:
     """A table in a box of its own, which scrolls where the screen is narrow; every heading is a button that sorts."""
     buttons = "".join(f'<th scope="col"><button type="button" class="sort">{escape(h)}</button></th>' for h in heads)
@@ -32,7 +37,7 @@ def to_html(table: Table, name: str) -> str:
             _cell(cell, column, base, notes, name)
             for cell, column, base in zip(cells, table.columns, reference, strict=True)
         )
-        lines.append(f'<tr><th scope="row" data-value="{escape(method)}">{escape(method)}</th>{shown}</tr>')
+        lines.append(f"<tr>{row_head(method)}{shown}</tr>")
     listed = "".join(f'<li id="{name}-{mark}">{escape(note)}</li>' for note, mark in notes.items())
     drawn = sortable(table.caption, ["method", *(column.heading for column in table.columns)], lines)
     return drawn + (f'<ol class="notes" type="a">{listed}</ol>' if listed else "")

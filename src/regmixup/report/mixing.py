@@ -19,7 +19,7 @@ def densest(alpha: float, mass: float = MASS) -> list[list[float]]:
     >>> [[round(float(end), 2) for end in interval] for interval in densest(20.0)]
     [[0.4, 0.6]]
     >>> [[round(float(end), 2) for end in interval] for interval in densest(0.3)]
-    [[0.0, 0.24], [0.76, 1.0]]
+    [[0.0, 0.28], [0.72, 1.0]]
     """
     if alpha < 1:
         end = float(betaincinv(alpha, alpha, mass / 2))

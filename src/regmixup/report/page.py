@@ -12,7 +12,7 @@ from regmixup.report.results import Results
 from regmixup.report.sections import sections, web_file
 from regmixup.report.tables import Table, paper_score
 
-SCRIPTS = ("state", "text", "panel", "figure", "figures", "tables", "explorer", "start")
+SCRIPTS = ("state", "text", "controls", "panel", "figure", "figures", "tables", "explorer")
 """In the order in which they build upon each other."""
 
 

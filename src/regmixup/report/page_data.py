@@ -17,6 +17,8 @@ from regmixup.types import MEAN, Row
 
 MOST_SHOWN = 6
 """Methods that figures show before the reader chooses."""
+MOST_OF_A_GRID = 16
+"""Points of a grid that they show, whose point it is to be seen together."""
 _FIRST = (REFERENCE, "mixup", "regmixup", "deep-ensemble", "sngp", "augmix")
 ON_SHIFT = {
     "accuracy": ("accuracy", "none", True),
@@ -42,11 +44,13 @@ def page_data(results: Results) -> dict[str, Any]:
 def setting_data(setting: Setting) -> dict[str, Any]:
     """The data of one setting's figures and of the tables that the reader can switch."""
     cells = _Cells(setting, Measured(setting.rows))
+    shown = shown_first(setting.labels)
     return {
         "name": setting.name,
         "title": setting.title,
         "methods": setting.labels,
-        "shown": shown_first(setting.labels),
+        "shown": shown,
+        "looks": [[*shown, *(name for name in setting.labels if name not in shown)].index(n) for n in setting.labels],
         "seeds": setting.seeds,
         "shift": cells.shift(),
         "fisher": cells.fisher(),
@@ -64,10 +68,11 @@ def shown_first(labels: Sequence[str]) -> list[str]:
     >>> shown_first(["dnn", "cutmix", "a", "b", "c", "d", "regmixup"])
     ['dnn', 'cutmix', 'a', 'b', 'c', 'regmixup']
     """
-    if len(labels) <= MOST_SHOWN:
+    most = MOST_OF_A_GRID if any("(" in label for label in labels) else MOST_SHOWN
+    if len(labels) <= most:
         return list(labels)
     known = [label for label in _FIRST if label in labels]
-    chosen = {*known, *[label for label in labels if label not in known][: MOST_SHOWN - len(known)]}
+    chosen = {*known, *[label for label in labels if label not in known][: most - len(known)]}
     return [label for label in labels if label in chosen]
 
 
@@ -205,7 +210,7 @@ def _mixing(setting: Setting) -> list[dict[str, Any]]:
 def _figures(setting: Setting) -> dict[str, Any]:
     """What comes from predictions, by the position of the method; None for a method without figure data."""
     seeds = [[run.figures for run in setting.of(label) if run.figures] for label in setting.labels]
-    images = next((own["images"] for runs in seeds for own in runs if "images" in own), [])
+    images: list[Any] = next((own["images"] for runs in seeds for own in runs if "images" in own), [])
     return {
         "reliability": [_reliability(runs) if runs else None for runs in seeds],
         "scores": [_scores(runs) if runs else None for runs in seeds],

@@ -30,7 +30,8 @@ def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) 
         for seed in seeds:
             counts = np.asarray(seed["counts"][dataset], dtype=float)
             below = np.concatenate([[0.0], counts.cumsum()])
-            total += np.diff(np.interp(edges, np.linspace(*seed["range"], len(counts) + 1), below))
+            first, last = seed["range"]
+            total += np.diff(np.interp(edges, np.linspace(first, last, len(counts) + 1), below))
         shares[dataset] = [round(share) for share in 1e4 * total / total.sum()]
     return {"range": [round(low, 4), round(high, 4)], "counts": shares}
 
@@ -62,7 +63,7 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
                 float(sum(n * (seed[name][index] or 0.0) for n, seed in zip(own, seeds, strict=True)) / own.sum())
                 for name in ("confidence", "accuracy")
             ]
-            found.append([round(100 * value, 2) for value in (*means, own.sum() / total)])
+            found.append([round(100 * value, 2) for value in (*means, float(own.sum() / total))])
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from regmixup.methods import METHODS
 from regmixup.recipes import RECIPES
 from regmixup.report.changes import changed_fields
-from regmixup.storage import read_rows, read_table
+from regmixup.storage import read_json, read_rows, read_table
 from regmixup.types import Row
 
 
@@ -67,15 +67,16 @@ class RunRecord:
     @cached_property
     def changes(self) -> list[str]:
         """In what its configuration departs from the recipe: "epochs 20 instead of 350"."""
-        known = self.recipe and self.method in METHODS
+        known = self.recipe in RECIPES and self.method in METHODS
         return changed_fields(self.config, recipe=self.recipe, method=self.method) if known else []
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs that may be compared: those of one recipe, with their rows."""
+    """Runs that may be compared: those of one recipe, with their rows. title: what readers call it."""
 
     name: str
+    title: str
     runs: Sequence[RunRecord]
     rows: Sequence[Row]
 
@@ -83,11 +84,6 @@ class Setting:
     def labels(self) -> list[str]:
         """What is compared, in the order of the study."""
         return list(dict.fromkeys(run.label for run in self.runs))
-
-    @property
-    def title(self) -> str:
-        first = self.runs[0].config
-        return f"{first['network'].removeprefix('timm/')} on {first['train_set'].partition('/')[0]}"
 
     def of(self, label: str) -> list[RunRecord]:
         """The runs of one label, one per seed."""
@@ -101,14 +97,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class Results:
-    """study: the contents of study.json, or nothing for bare runs. folder: where the report goes."""
+    """folder: where the report goes. study: the contents of study.json, or nothing for bare runs. selected: the choices
+    that a study made on validation sets, as its selected.json has them."""
 
     folder: Path
     title: str
     about: str
     runs: Sequence[RunRecord]
     rows: Sequence[Row]
-    study: dict[str, Any]
+    study: dict[str, Any] = field(default_factory=dict)
+    selected: Sequence[dict[str, Any]] = ()
 
     @classmethod
     def open(cls, folder: str | Path, out: str | Path | None = None) -> Results:
@@ -133,7 +131,10 @@ class Results:
             for entry in study["runs"]
         ]
         rows = read_rows(folder / "rows.csv")
-        return cls(Path(out) if out is not None else folder, study["title"], study["about"], runs, rows, study)
+        chosen = folder / "selected.json"
+        selected = read_json(chosen) if chosen.is_file() else ()
+        out = Path(out) if out is not None else folder
+        return cls(out, study["title"], study["about"], runs, rows, study, selected)
 
     @classmethod
     def of_runs(cls, folders: Iterable[str | Path], out: str | Path) -> Results:
@@ -154,7 +155,7 @@ class Results:
                 config = read_table(folder / "config.json")
                 runs.append(RunRecord(folder, label, method, _likely_recipe(config, method), config["seed"], stem))
                 rows += read_rows(folder / f"rows-{stem}.csv")
-        return cls(Path(out), f"{len(runs)} runs", "", runs, rows, {})
+        return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -167,7 +168,18 @@ class Results:
         for row in self.rows:
             if (row.run, row.method) in places:
                 rows[places[row.run, row.method]].append(row)
-        return [Setting(name, own, rows[name]) for name, own in runs.items()]
+        titles = {name: _title(own[0].config) for name, own in runs.items()}
+        if len(set(titles.values())) < len(titles):  # recipes may differ in something else
+            titles = {name: f"{title}, {name}" for name, title in titles.items()}
+        return [Setting(name, titles[name], own, rows[name]) for name, own in runs.items()]
+
+
+def _title(config: dict[str, Any]) -> str:
+    """
+    >>> _title({"network": "timm/resnet50", "train_set": "imagenet/train"})
+    'resnet50 on imagenet'
+    """
+    return f"{config['network'].removeprefix('timm/')} on {config['train_set'].partition('/')[0]}"
 
 
 def _likely_recipe(config: dict[str, Any], method: str) -> str:

@@ -8,8 +8,9 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from regmixup.report.html_table import sortable, to_html
+from regmixup.report.html_table import row_head, sortable, to_html
 from regmixup.report.results import Results
+from regmixup.report.selected import Selected
 from regmixup.report.sources import sources
 from regmixup.report.tables import Table
 
@@ -49,6 +50,8 @@ _DRAWN = {
 def sections(results: Results, tables: Sequence[Table], data: Mapping[str, Any]) -> Iterator[Section]:
     """Every section that the results have something for, in the page's order."""
     yield Section("results", "Results", _results(results, tables))
+    if results.selected:
+        yield Section("selected", "What was selected, and on what", _selected(Selected(results.selected)))
     if results.about.strip():
         parts = "".join(f"<p>{escape(part)}</p>" for part in results.about.strip().split("\n\n"))
         yield Section("about", "What this can and cannot show", f'<div class="note">{parts}</div>')
@@ -79,9 +82,19 @@ def _results(results: Results, tables: Sequence[Table]) -> str:
     return "".join(parts)
 
 
+def _selected(selected: Selected) -> str:
+    grid = selected.grid()
+    lines = []
+    for recipe, *rest in selected.lines():
+        cells = "".join(f'<td data-value="{escape(text)}">{escape(text)}</td>' for text in rest)
+        lines.append(f"<tr>{row_head(recipe)}{cells}</tr>")
+    return sortable(grid.caption, [heading.text for heading in grid.head[0]], lines)
+
+
 def _remarks(table: Table) -> str:
     """What the signs in the cells mean; where print has a star, the page says which way the difference goes."""
-    return " ".join(remark.replace("*: differs", "▲ ▼: differs") for remark in table.grid().remarks)
+    remarks = " ".join(table.grid().remarks)
+    return remarks.replace("*: differs", "▲ ▼: differs").replace("Second line: the", "Last line: the")
 
 
 def _cost(settings: Sequence[Mapping[str, Any]]) -> str:
@@ -90,7 +103,7 @@ def _cost(settings: Sequence[Mapping[str, Any]]) -> str:
     for setting in settings:
         names, seconds = setting["methods"], setting["training"]["seconds"]
         lines = [
-            f'<tr><th scope="row" data-value="{escape(name)}">{escape(name)}</th><td data-value="{own}">{_seconds(own)}</td>'
+            f'<tr>{row_head(name)}<td data-value="{own}">{_seconds(own)}</td>'
             f'<td data-value="{own}">{own / (seconds[0] or 1):.2f}</td></tr>'
             for name, own in zip(names, seconds, strict=True)
         ]

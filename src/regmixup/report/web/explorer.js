@@ -31,7 +31,7 @@ async function drawMixed(canvas, pair, lam) {
   canvas.getContext("2d").putImageData(mixed, 0, 0);
 }
 
-const pairNow = () => setting().images[state.pair] ?? setting().images[0];
+const pairNow = () => setting().images[state.pair];
 const entropies = (index) => setting().path[index]?.pairs[state.pair];
 
 /** The value of a curve sampled at equal steps from 0 to 1. */
@@ -40,44 +40,46 @@ function valueAt(curve, lam) {
   return curve[below] + (place - below) * (curve[below + 1] - curve[below]);
 }
 
-function startExplorer() {
-  const slider = document.getElementById("lam");
-  if (!slider || !setting().images.length) return;
+const lamSlider = document.getElementById("lam");
+if (lamSlider) {
   const [left, middle, right] = document.querySelectorAll(".ends canvas");
-  const chooser = document.getElementById("pair");
-  const canvasText = (canvas, text) => { canvas.setAttribute("aria-label", text); canvas.parentElement.querySelector("span").textContent = text; };
-
-  slider.addEventListener("input", () => choose({ lam: Number(slider.value) / 100 }));
-  whenever([], () => chooser.replaceChildren(...setting().images.map((pair, index) =>
-    element(`<option value="${index}"${index === state.pair ? " selected" : ""}>${index + 1}: ${safe(pair.classes[1])} → ${safe(pair.classes[0])}</option>`))));
+  const say = (canvas, text) => {
+    canvas.setAttribute("aria-label", text);
+    canvas.nextElementSibling.textContent = text;
+  };
+  lamSlider.addEventListener("input", () => choose({ lam: Number(lamSlider.value) / 100 }));
   whenever(["pair"], () => {
     const pair = pairNow();
+    if (!pair) return;
     drawMixed(left, pair, 0);
     drawMixed(right, pair, 1);
-    canvasText(left, `λ = 0: ${pair.classes[1]}`);
-    canvasText(right, `λ = 1: ${pair.classes[0]}`);
+    say(left, `λ = 0: ${pair.classes[1]}`);
+    say(right, `λ = 1: ${pair.classes[0]}`);
   });
   whenever(["pair", "lam"], () => {
-    const [first, second] = pairNow().classes, part = Math.round(100 * state.lam);
-    const text = `λ = ${state.lam.toFixed(2)}: ${part} % ${first}, ${100 - part} % ${second}`;
-    drawMixed(middle, pairNow(), state.lam);
-    canvasText(middle, text);
-    slider.setAttribute("aria-valuetext", text);
-  });
-  switchedTable("explorer-table", ["pair", "lam"], () => {
-    const lines = setting().methods.flatMap((name, index) => {
-      const curve = entropies(index);
-      if (!curve) return [];
-      const top = Math.max(...curve), where = curve.indexOf(top) / (curve.length - 1);
-      const cells = [valueAt(curve, state.lam), curve[0], top, curve[curve.length - 1]];
-      return [`<tr><th scope="row" data-value="${safe(name)}">${safe(name)}</th>${cells.map((value, place) =>
-        `<td data-value="${value}">${value.toFixed(2)}${place === 2 ? ` <span class="std">at λ ${where.toFixed(2)}</span>` : ""}</td>`).join("")}</tr>`];
-    });
-    const heads = ["method", `at λ ${state.lam.toFixed(2)}`, "at λ = 0", "highest", "at λ = 1"];
-    return `<table class="explorer-table"><caption class="legend-text">Entropy along this path, in nats</caption><thead><tr>${heads.map((name) =>
-      `<th scope="col"><button type="button" class="sort">${name}</button></th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody></table>`;
+    const pair = pairNow();
+    if (!pair) return;
+    const part = Math.round(100 * state.lam);
+    const text = `λ = ${state.lam.toFixed(2)}: ${part} % ${pair.classes[0]}, ${100 - part} % ${pair.classes[1]}`;
+    drawMixed(middle, pair, state.lam);
+    say(middle, text);
+    lamSlider.setAttribute("aria-valuetext", text);
   });
 }
+
+switchedTable("explorer-table", ["pair", "lam"], () => {
+  const lines = setting().methods.flatMap((name, index) => {
+    const curve = entropies(index);
+    if (!curve) return [];
+    const top = Math.max(...curve), where = curve.indexOf(top) / (curve.length - 1);
+    const cells = [valueAt(curve, state.lam), curve[0], top, curve[curve.length - 1]];
+    return [`<tr><th scope="row" data-value="${safe(name)}">${breakable(name)}</th>${cells.map((value, place) =>
+      `<td data-value="${value}">${value.toFixed(2)}${place === 2 ? ` <span class="std">at λ ${where.toFixed(2)}</span>` : ""}</td>`).join("")}</tr>`];
+  });
+  const heads = ["method", `at λ ${state.lam.toFixed(2)}`, "at λ = 0", "highest", "at λ = 1"];
+  return `<table class="explorer-table"><caption class="legend-text">Entropy along this path, in nats</caption><thead><tr>${heads.map((name) =>
+    `<th scope="col"><button type="button" class="sort">${name}</button></th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody></table>`;
+});
 
 figure("explorer", ["pair", "lam"], () => {
   const series = byMethod((index) => entropies(index)?.map((value, place, all) => [place / (all.length - 1), value]));
@@ -85,35 +87,27 @@ figure("explorer", ["pair", "lam"], () => {
   return series.length ? [{ title: "Entropy along the path", x: { label: "λ", ...share }, y: { label: "entropy (nats)", min: 0, max: top, format: short }, series, here: state.lam }] : [];
 });
 
-function startMixing() {
-  const holder = document.getElementById("strengths");
-  if (!holder) return;
-  whenever(["pair"], () => {
-    holder.replaceChildren(...setting().mixing.map((one) => {
-      const index = setting().methods.indexOf(one.method);
-      const inside = (lam) => one.densest.some(([low, high]) => lam >= low && lam <= high);
-      const points = one.lam.map((lam, place) => [lam, one.density[place]]);
-      const runs = one.densest.map((interval) => points.filter(([lam]) => lam >= interval[0] && lam <= interval[1]));
-      const top = Math.min(6, Math.max(...one.density)) * 1.08;
-      const chart = panel({
-        title: `${one.method}: Beta(${one.alpha}, ${one.alpha})`,
-        x: { label: "λ", ...share }, y: { label: "density", min: 0, max: top, format: short },
-        series: [
-          { name: "density", style: style(index), points },
-          ...runs.map((points) => ({ name: "densest 80 %", style: style(index), points, area: true, loose: true })),
-        ],
-      });
-      const card = element(`<div><div class="strip"></div></div>`);
-      card.prepend(chart);
-      if (setting().images.length) {
-        one.quantiles.forEach((lam, place) => {
-          const item = element(`<div><canvas role="img" aria-label="λ = ${lam}"></canvas><span>λ ${lam.toFixed(2)}</span></div>`);
-          drawMixed(item.firstElementChild, pairNow(), lam);
-          item.title = `${Math.round(100 * data.quantiles[place])} % quantile of λ${inside(lam) ? "" : ", outside the densest 80 %"}`;
-          card.lastElementChild.append(item);
-        });
-      }
-      return card;
-    }));
+const strengths = document.getElementById("strengths");
+if (strengths) whenever(["pair"], () => strengths.replaceChildren(...setting().mixing.map(strengthOf)));
+
+/** One method's density of lambda, and the chosen pair mixed at some of its quantiles. */
+function strengthOf({ method, alpha, lam, density, densest, quantiles }) {
+  const look = lookOf(setting().methods.indexOf(method));
+  const points = lam.map((at, place) => [at, density[place]]);
+  const card = element('<div><div class="strip"></div></div>');
+  card.prepend(panel({
+    title: `${method}: Beta(${alpha}, ${alpha})`,
+    x: { label: "λ", ...share },
+    y: { label: "density", min: 0, max: Math.min(6, Math.max(...density)) * 1.08, format: short },
+    series: [
+      { name: "density", style: look, points },
+      ...densest.map(([low, high]) => ({ name: "densest 80 %", style: look, area: true, loose: true, points: points.filter(([at]) => at >= low && at <= high) })),
+    ],
+  }));
+  if (pairNow()) quantiles.forEach((at, place) => {
+    const item = element(`<div title="${100 * data.quantiles[place]} % quantile of λ"><canvas role="img" aria-label="mixed with λ = ${at}"></canvas><span>λ ${at.toFixed(2)}</span></div>`);
+    drawMixed(item.firstElementChild, pairNow(), at);
+    card.lastElementChild.append(item);
   });
+  return card;
 }

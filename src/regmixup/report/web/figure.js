@@ -26,7 +26,7 @@ function figure(name, depends, specs, { legend } = {}) {
 
 function methodKeys(coloured) {
   return setting().methods.map((name, index) => {
-    const key = element(`<button type="button" class="key" aria-pressed="${!hidden[state.setting].has(name)}">${coloured ? swatch(style(index)) : ""}${safe(name)}</button>`);
+    const key = element(`<button type="button" class="key" aria-pressed="${!hidden[state.setting].has(name)}">${coloured ? swatch(lookOf(index)) : ""}${safe(name)}</button>`);
     key.addEventListener("click", () => toggleMethod(name));
     return key;
   });
@@ -35,5 +35,5 @@ function methodKeys(coloured) {
 /** One series per method that is shown; `points` is called with the method's position and may return nothing. */
 const byMethod = (points, more = () => ({})) => shownMethods().flatMap((index) => {
   const found = points(index);
-  return found ? [{ name: setting().methods[index], style: style(index), points: found, ...more(index) }] : [];
+  return found ? [{ name: setting().methods[index], style: lookOf(index), points: found, ...more(index) }] : [];
 });

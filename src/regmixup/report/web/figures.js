@@ -21,9 +21,8 @@ function overSeverities(family, values, y) {
 }
 
 figure("shift", ["family", "quantity"], () => {
-  const family = setting().shift[state.family];
-  if (!family) return [];
-  const chosen = family.metrics[state.quantity];
+  const family = setting().shift[state.family], chosen = family?.metrics[state.quantity];
+  if (!chosen) return [];
   const label = `${chosen.title} (%)`;
   return overSeverities(family, (method, corruption, place) => chosen.cells[method][corruption][place + 1], { label, shared: true, format: short });
 });

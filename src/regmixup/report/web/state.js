@@ -9,7 +9,10 @@ const hidden = data.settings.map((one) => new Set(one.methods.filter((name) => !
 /** Positions of the methods that figures show. */
 const shownMethods = () => setting().methods.flatMap((name, index) => (hidden[state.setting].has(name) ? [] : [index]));
 
-/** The position of a method's score: the one chosen, or the paper's own choice for the method. */
+/** A method's colour and dashes; those shown first differ in colour. */
+const lookOf = (method) => style(setting().looks[method]);
+
+/** The score of a method: the one chosen, or the paper's own choice for the method. */
 const scoreOf = (method) => state.score || setting().detection.paper[method];
 
 function choose(changes) {

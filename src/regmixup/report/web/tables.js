@@ -45,7 +45,7 @@ function cellTable(caption, columns, lines, higher) {
   });
   const reference = lines[setting().methods.indexOf("dnn")];
   const head = columns.map((name) => `<th scope="col"><button type="button" class="sort">${safe(worded(name))}</button></th>`);
-  const body = setting().methods.map((name, index) => `<tr><th scope="row" data-value="${safe(name)}">${safe(name)}</th>${lines[index].map((cell, column) =>
+  const body = setting().methods.map((name, index) => `<tr><th scope="row" data-value="${safe(name)}">${breakable(name)}</th>${lines[index].map((cell, column) =>
     cellOf(cell, cell && cell[0] === tops[column], cell && reference?.[column] && (cell[0] > reference[column][0]) === higher)).join("")}</tr>`);
   return `<table><caption class="legend-text">${safe(caption)}</caption><thead><tr><th scope="col"><button type="button" class="sort">method</button></th>${head.join("")}</tr></thead><tbody>${body.join("")}</tbody></table>`;
 }
@@ -57,14 +57,15 @@ function switchedTable(id, depends, make) {
   whenever(depends, () => {
     const sorted = holder.querySelector("[aria-sort]");
     const kept = sorted && [[...sorted.parentElement.children].indexOf(sorted), sorted.getAttribute("aria-sort")];
-    holder.innerHTML = make();
+    holder.innerHTML = make() ?? "<p>Nothing to show for this choice.</p>";
     const table = holder.querySelector("table");
-    if (kept && kept[0] < table.tHead.rows[0].cells.length) order(table, ...kept);
+    if (kept && table && kept[0] < table.tHead.rows[0].cells.length) order(table, ...kept);
   });
 }
 
 switchedTable("detection-table", ["score", "metric"], () => {
   const { sets, metrics, cells } = setting().detection;
+  if (!sets.length) return null;
   const { name, title, higher } = metrics[state.metric];
   const lines = setting().methods.map((_, index) => sets.map((_, set) => cells[name][scoreOf(index)]?.[set][index] ?? null));
   return cellTable(`${title} (%) by ${state.score ? worded(state.score) : "the paper's score for each method"}`, sets, lines, higher);
@@ -72,6 +73,7 @@ switchedTable("detection-table", ["score", "metric"], () => {
 
 switchedTable("shift-table", ["family", "quantity", "severity"], () => {
   const family = setting().shift[state.family];
+  if (!family) return null;
   const { title, higher, cells } = family.metrics[state.quantity];
   const place = state.severity ? family.severities.indexOf(state.severity) + 1 : 0;
   const lines = cells.map((own) => [own[own.length - 1], ...own.slice(0, -1)].map((line) => line[place]));
