@@ -37,7 +37,7 @@ def test_each_run_folder_holds_its_own_rows_and_predictions(finished_study):
     _, runs, folder = finished_study
     for entry in Results.open(folder).study["runs"]:
         own = runs / entry["folder"]
-        assert {row.method for row in read_rows(own / f"rows-{entry['method']}.csv")} == {entry["method"]}
+        assert {row.method for row in read_rows(own / f"rows-{entry['stem']}.csv")} == {entry["method"]}
         assert (own / "predictions" / "digits-c__contrast__5.safetensors").is_file()
 
 

@@ -64,7 +64,7 @@ IMAGES = {
     "cifar10.1": 2_000, "cifar10.2": 2_000, "cifar10-c": 10_000, "cifar100-c": 10_000, "svhn/test": 26_032,
     "tiny-imagenet/val": 10_000, "imagenet/train": 1_281_167, "imagenet/val-tune": 5_000, "imagenet/val-test": 45_000,
     "imagenet-a": 7_500, "imagenet-r": 30_000, "imagenet-o": 2_000, "imagenet-v2": 10_000, "imagenet-sketch": 50_889,
-    "digits/train": 450, "digits/val": 449, "digits/test": 898, "digits-c": 898, "digits-mirrored": 451,
+    "digits/train": 450, "digits/val": 448, "digits/test": 899, "digits-c": 899, "digits-mirrored": 452,
     "photographs": 520,
 }  # fmt: skip
 """Images of a set, by its name or, where all sets of a family are alike, by the family."""

@@ -16,7 +16,7 @@ from regmixup.names import check_name, unknown
 from regmixup.study.evaluation_sets import Evaluation
 from regmixup.study.planned import Part, PlannedRun, Scale, Study
 
-__all__ = ["Evaluation", "Part", "PlannedRun", "Scale", "Study", "StudyFile", "load_study", "studies"]
+__all__ = ["Evaluation", "Part", "PlannedRun", "Scale", "Study", "StudyFile", "header", "load_study", "studies"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +81,19 @@ def studies() -> dict[str, Path]:
     """The studies that come with the package, by name."""
     folder = Path(str(resources.files("regmixup") / "studies"))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
+
+
+def header(path: Path) -> dict[str, str]:
+    """What the comment at the top of a study file says: its command, cost and expected result, and the paper's place."""
+    lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]
+    found: dict[str, str] = {}
+    for line in (line.removeprefix("#") for line in lines):
+        if line.startswith("   ") and line[3:4].strip():
+            name, _, text = line.strip().partition(" ")
+            found[name] = text.strip()
+        elif found and line.strip():
+            found[next(reversed(found))] += f" {line.strip()}"
+    return found
 
 
 def load_study(name_or_file: str, scale: Scale = "full") -> Study:
