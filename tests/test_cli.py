@@ -226,6 +226,22 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     (tmp_path / "runs" / "study-mini" / "report.html").unlink()
     assert run("report", tmp_path / "runs" / "study-mini") == 0
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
+    assert run("report", study, "--runs", tmp_path / "runs", "--out", tmp_path / "elsewhere") == 0
+    written = {path.name: path.read_text() for path in (tmp_path / "elsewhere").iterdir()}
+    assert sorted(written) == ["report.csv", "report.html", "report.md", "report.tex"]
+    same = (tmp_path / "runs" / "study-mini" / "report.html").read_text()
+    assert written["report.html"] == same
+
+
+def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
+    folders = [path.parent for path in finished_study.runs.glob("*/rows-*.csv")]
+    assert run("report", *folders, "--out", tmp_path) == 0
+    assert "AUROC photographs" in capsys.readouterr().out
+    assert (tmp_path / "report.md").read_text().count("| dnn |") == 1
+    assert run("report", folders[0], finished_study.folder) == 2
+    assert "neither" in capsys.readouterr().err
+    assert run("report", finished_study.folder, folders[0]) == 2
+    assert "one study" in capsys.readouterr().err
 
 
 def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
@@ -282,7 +298,8 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
-        (["report", "nowhere"], "nowhere is not the folder of a finished study"),
+        (["report", "digtis"], "did you mean 'digits'"),
+        (["report", "."], ". is not the folder of a finished study"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),
         (["data", "list", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),

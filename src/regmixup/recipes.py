@@ -144,6 +144,12 @@ RECIPES = {
     "cifar10-resnet50": NamedRecipe(_cifar("cifar10", "resnet50"), "the paper's ResNet-50 on CIFAR-10"),
     "cifar100-wrn28-10": NamedRecipe(_cifar("cifar100", "wrn28-10"), "the paper's WideResNet-28-10 on CIFAR-100"),
     "cifar100-resnet50": NamedRecipe(_cifar("cifar100", "resnet50"), "the paper's ResNet-50 on CIFAR-100"),
+    "cifar10-densenet121": NamedRecipe(
+        _cifar("cifar10", "densenet121"), "DenseNet-121 on CIFAR-10, as the paper trains"
+    ),
+    "cifar100-densenet121": NamedRecipe(_cifar("cifar100", "densenet121"), "likewise on CIFAR-100"),
+    "cifar10-pyramidnet200": NamedRecipe(_cifar("cifar10", "pyramidnet200"), "PyramidNet-200 on CIFAR-10, likewise"),
+    "cifar100-pyramidnet200": NamedRecipe(_cifar("cifar100", "pyramidnet200"), "likewise on CIFAR-100"),
     "imagenet-resnet50": NamedRecipe(
         Recipe(
             train_set="imagenet/train",

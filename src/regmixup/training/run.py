@@ -165,7 +165,7 @@ class Run:
         """Make and store the predictions that are not stored yet, without reading those that are.
 
         features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
-        take gigabytes. An ensemble has none.
+        take gigabytes: of these only the class moments are kept. An ensemble has none.
         """
         single = self.config.members == 1
         missing = [name for name in datasets if not self._is_stored(name, root, features=bool(features) and single)]
@@ -191,7 +191,8 @@ class Run:
         model = self.model(device=device)
         for name in names:
             shifted = name.partition("/")[0].endswith("-c")
-            yield name, self._predict(model, name, root, features=not shifted if features is None else features)
+            keep = {"features": not shifted if features is None else features, "moments": shifted}
+            yield name, self._predict(model, name, root, **keep)
 
     def _predict_members(
         self, names: list[str], root: str | Path | None, device: str | torch.device | None, features: bool | None
@@ -203,7 +204,7 @@ class Run:
             joined = ensemble([member.predict(name, root=root, device=device) for member in self.members()])
             yield name, replace(joined, info={**joined.info, "run": self.fingerprint})
 
-    def _predict(self, model: Classifier, name: str, root: str | Path | None, *, features: bool) -> Predictions:
+    def _predict(self, model: Classifier, name: str, root: str | Path | None, **keep: bool) -> Predictions:
         """Images in memory must have the size the network was trained on."""
         source = data.load(name, root=root)
         record = self.provenance()
@@ -216,9 +217,7 @@ class Run:
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
                 raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
-            found.append(
-                predictions.predict(model, images, own[part.labels], dataset=name, features=features, info=info)
-            )
+            found.append(predictions.predict(model, images, own[part.labels], dataset=name, info=info, **keep))
         return predictions.join(found)
 
 

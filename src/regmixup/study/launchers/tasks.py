@@ -33,18 +33,23 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One planned run. index: its place in the plan. label: what a display calls it. run: its folder and config."""
+    """One planned run. index: its place in the plan. label: what a display calls it. run: its folder and config.
+
+    companion: the run that its temperature comes from, if that is another.
+    """
 
     index: int
     label: str
     planned: PlannedRun
     run: Run
+    companion: Run | None = None
 
     @property
     def folders(self) -> frozenset[str]:
-        """The run folders it writes to: its own, and those of an ensemble's members."""
-        members = self.run.members() if self.run.config.members > 1 else []
-        return frozenset(run.folder.name for run in (self.run, *members))
+        """The run folders it writes to: its own, its companion's, and those of an ensemble's members."""
+        runs = [self.run, *([self.companion] if self.companion is not None else [])]
+        members = [member for run in runs if run.config.members > 1 for member in run.members()]
+        return frozenset(run.folder.name for run in (*runs, *members))
 
     def epochs(self) -> int:
         """Epochs to train, of all members together."""
