@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ from regmixup.storage import write_json
 from regmixup.training import checkpoint
 from regmixup.training.checkpoint import Position
 from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.training.curves import Curves
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, Execution, choose_execution, settings
 from regmixup.training.graphs import CapturedUpdate
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.loading import clean_parts, input_shape, make_loaders
-from regmixup.training.members import EpochRecord, train_members
+from regmixup.training.loggers import Logger, Loggers, TensorBoardLogger
+from regmixup.training.members import EpochRecord, StepRecord, train_members
 from regmixup.training.optim import make_optimizer, set_lr
 from regmixup.training.pace import Pace
 from regmixup.training.provenance import provenance
@@ -41,10 +43,8 @@ from regmixup.training.stopping import Interrupted, Stop, stopping
 from regmixup.training.tally import Tally, Totals, combine, means
 from regmixup.training.update import Update, Updating
 
-StepRecord = dict[str, Any]
-
 LOOK_EVERY = 50
-"""Steps between two looks at what is on the device: at the guard, and for progress displays."""
+"""Steps between two looks at what is on the device: at the guard, for progress displays and loggers."""
 
 
 def train(
@@ -55,6 +55,8 @@ def train(
     device: str | torch.device | None = None,
     workers: int | None = None,
     engine: Engine | None = None,
+    loggers: Sequence[Logger] = (),
+    tensorboard: bool = False,
     on_start: Callable[[Execution], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
@@ -65,25 +67,30 @@ def train(
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
     workers: processes that decode image files, default one per core and at most 4; they do not change the result.
     engine: how it is carried out: compilation, CUDA graphs, checkpoints.
-    on_start: called with what the engine chose; on_step: now and then with the means since the epoch began, the speed
-    and the time left; on_epoch: after every epoch with its record. Under torchrun the first process alone calls them.
+    loggers: told the run's numbers over its steps. tensorboard: also write event files into the run's folder.
+    on_start: called with what the engine chose; on_step: now and then with the means since the epoch began and the
+    speed; on_epoch: after every epoch with its record. Under torchrun the first process alone logs and calls them.
     """
     device, engine = choose_device(device), engine or Engine()
-    with joined(device) as ranks:
+    with joined(device) as ranks, closing(Loggers(loggers if ranks.first else ())) as told:
         config = resolve(config, device, world=ranks.world)
         run = Run(Path(runs) / config.name, config)
+        if tensorboard and ranks.first and config.members == 1:
+            told.add(TensorBoardLogger(run.folder))
         owned = run.owned if ranks.first else nullcontext
         if ranks.from_first(run.finished):
             _check_same_folder(run, root)
         elif config.members > 1:
-            one = partial(train, runs=runs, root=root, device=device, workers=workers, engine=engine, on_start=on_start,
-                          on_step=on_step)  # fmt: skip
+            one = partial(
+                train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
+                on_start=on_start,
+            )  # fmt: skip
             with owned():
-                train_members(run, one, on_epoch, writes=ranks.first)
+                train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
         else:
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
             with owned(), settings(device, engine), stopping() as stop:
-                training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers)
+                training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers, told)
                 hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
                 training.to_the_end(stop, *hooks)
         ranks.wait()
@@ -101,8 +108,10 @@ class Training:
         ranks: Ranks,
         engine: Engine,
         workers: int,
+        loggers: Loggers,
     ) -> None:
         self.run, self.config, self.dataset, self.device, self.ranks = run, run.config, dataset, device, ranks
+        self.engine = engine
         config, self.shards = run.config, run.config.shards or 1
         self.shape = input_shape(dataset, config)
         torch.manual_seed(seed_for(config.seed, "init"))
@@ -123,7 +132,7 @@ class Training:
         self.at = found.position if found is not None else Position()
 
         self.execution = choose_execution(
-            engine, config, device, steps=(config.epochs - self.at.epoch) * self.steps, passes=self.shards
+            engine, config, device, steps=(config.total_epochs - self.at.epoch) * self.steps, passes=self.shards
         )
         full = {len(range(shard, min(config.batch_size, self.images), self.shards)) for shard in self.mine}
         step = Step(self.model, config, self.loaders[0], compiled=full if self.execution.compile else ())
@@ -132,7 +141,8 @@ class Training:
         update = Update(step, self.optimizer, self.guard, self.tally)
         self.update: Updating = CapturedUpdate(update, full=max(full)) if self.execution.graphs else update
         self.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
-        self.pace = Pace()
+        self.pace = Pace(self.images)
+        self.curves = Curves(loggers, config, steps=self.steps, at=self.at) if loggers else None
 
     def to_the_end(
         self,
@@ -147,14 +157,16 @@ class Training:
             on_start(self.execution)
         # The history is written before the checkpoint, so it may be ahead of it, never behind.
         history = run.history()[: self.at.epoch]
-        while self.at.epoch < config.epochs:
+        while self.at.epoch < config.total_epochs:
             self.epoch(stop, on_step)
             record = {"epoch": self.at.epoch + 1, **means(self.at.totals), "seconds": self.at.seconds}
             history.append(record)
             self.at = Position(self.at.epoch + 1)
             if self.ranks.first:
                 run.write_history(history)
-            if self.at.epoch == config.epochs or self.schedule.after_epoch(self.at.epoch):
+            if self.curves is not None:
+                self.curves.epoch(record)
+            if self.at.epoch == config.total_epochs or self.schedule.after_epoch(self.at.epoch):
                 self.save()
             if on_epoch is not None:
                 on_epoch(record)
@@ -163,7 +175,9 @@ class Training:
             self.save()
         if self.ranks.first:
             seconds = sum(record["seconds"] for record in history)
-            record = provenance(config, self.dataset, self.shape, self.execution, self.ranks.world, seconds)
+            record = provenance(
+                config, self.dataset, self.shape, self.engine, self.execution, self.ranks.world, seconds
+            )
             write_json(run.folder / "provenance.json", record)
             checkpoint.forget_previous(run.folder)
         if stop.signal is not None:
@@ -184,10 +198,12 @@ class Training:
             total = min(self.config.batch_size, self.images - step * self.config.batch_size)
             self.update(self.parts(step, picked, total), total=total)
             last = step + 1 == self.steps
-            if last or step % LOOK_EVERY == LOOK_EVERY - 1:
+            look = last or step % LOOK_EVERY == LOOK_EVERY - 1
+            if look:
                 self.check()
-                if on_step is not None:
-                    on_step(self.progress(step + 1))
+            # Reading is free on a CPU, where fifty steps of a large network can take minutes.
+            if look or (self.device.type == "cpu" and self.pace.due()):
+                self.tell(step + 1, on_step, self.curves if look else None)
             if not last and self.ranks.meets_at(step):
                 asked = self.ranks.any(stop.signal is not None)
                 if asked or self.ranks.from_first(self.schedule.after_step()):
@@ -215,11 +231,16 @@ class Training:
         """What this epoch's steps have reported so far, on all ranks."""
         return combine(self.ranks.gather(self.tally.totals()))
 
-    def progress(self, steps: int) -> StepRecord:
-        """For displays: this process's means since the epoch began, speed and time left."""
+    def tell(self, steps: int, on_step: Callable[[StepRecord], None] | None, curves: Curves | None) -> None:
+        """Say what this process's part of an epoch's first steps has reported, and how fast they go."""
+        if on_step is None and curves is None:
+            return
         seen = self.at.epoch * self.images + min(steps * self.config.batch_size, self.images)
-        pace = self.pace.look(seen, self.config.epochs * self.images)
-        return {"epoch": self.at.epoch + 1, "step": steps, "steps": self.steps, **means(self.tally.totals()), **pace}
+        totals, pace = self.tally.totals(), self.pace.look(seen)
+        if curves is not None:
+            curves.look(self.at.epoch, steps, totals, pace)
+        if on_step is not None:
+            on_step({"epoch": self.at.epoch + 1, "step": steps, "steps": self.steps, **means(totals), **pace})
 
     def save(self) -> None:
         """A checkpoint of this position."""

@@ -66,6 +66,17 @@ def combine(parts: Sequence[Totals]) -> Totals:
     return {name: (sum(s for s, _ in pairs), sum(n for _, n in pairs)) for name, pairs in found.items()}
 
 
+def between(early: Totals, late: Totals) -> Totals:
+    """What was added between two looks at the same totals.
+
+    >>> between({"loss": (6.0, 2.0)}, {"loss": (9.0, 3.0), "mixed": (4.0, 1.0)})
+    {'loss': (3.0, 1.0), 'mixed': (4.0, 1.0)}
+    """
+    before = {name: early.get(name, (0.0, 0.0)) for name in late}
+    added = {name: (total - before[name][0], count - before[name][1]) for name, (total, count) in late.items()}
+    return {name: pair for name, pair in added.items() if pair[1]}
+
+
 def means(totals: Totals) -> dict[str, float]:
     """The mean over images for each name."""
     return {name: total / count for name, (total, count) in totals.items()}
