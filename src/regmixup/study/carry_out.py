@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import torch
 
 from regmixup.study.measure import measure
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.config import choose_device, resolve
-from regmixup.training.loop import train
-from regmixup.training.members import EpochRecord
+from regmixup.training.engine import Engine
+from regmixup.training.loop import Hooks, train
 from regmixup.training.run import Run
 from regmixup.types import Row
 
@@ -25,7 +25,8 @@ def carry_out(
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     workers: int | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
+    engine: Engine | None = None,
+    **hooks: Unpack[Hooks],
 ) -> list[Row]:
     """Train, predict and evaluate one run of a study; what is done already is not done again. Arguments as of `train`.
 
@@ -34,6 +35,6 @@ def carry_out(
     device = choose_device(device)
     config = resolve(planned.config, device)
     with Run(Path(runs) / config.name, config).owned():
-        run = train(config, runs, root=root, device=device, workers=workers, on_epoch=on_epoch)
+        run = train(config, runs, root=root, device=device, workers=workers, engine=engine, **hooks)
         rows = measure(planned, run, root=root, device=device, workers=workers)
     return [replace(row, study=study.name) for row in rows]

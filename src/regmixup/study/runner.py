@@ -23,6 +23,7 @@ from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.training.config import resolve
+from regmixup.training.engine import Engine
 from regmixup.training.run import Run
 
 __all__ = ["FailedRunsError", "carry_out", "run_study", "study_folder"]
@@ -49,6 +50,7 @@ def run_study(
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     workers: int | None = None,
+    engine: Engine | None = None,
     progress: Progress | None = None,
     launcher: Launcher | None = None,
 ) -> Path:
@@ -63,7 +65,8 @@ def run_study(
     elif device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     folder = study_folder(study, runs)
-    job = Job(study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers)
+    root = Path(root).absolute() if root else None
+    job = Job(study=study, runs=Path(runs).absolute(), root=root, workers=workers, engine=engine)
     tasks = _tasks(job, launcher.device)
     check_data([task.planned for task in tasks], root)
     check_folder(study, folder)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -47,6 +47,14 @@ LOOK_EVERY = 50
 """Steps between two looks at what is on the device: at the guard, for progress displays and loggers."""
 
 
+class Hooks(TypedDict, total=False):
+    """What `train` calls on the way."""
+
+    on_start: Callable[[Execution], None]
+    on_step: Callable[[StepRecord], None]
+    on_epoch: Callable[[EpochRecord], None]
+
+
 def train(
     config: TrainConfig,
     runs: str | Path = "runs",
@@ -75,8 +83,10 @@ def train(
     with joined(device) as ranks, closing(Loggers(loggers if ranks.first else ())) as told:
         config = resolve(config, device, world=ranks.world)
         run = Run(Path(runs) / config.name, config)
-        if tensorboard and ranks.first and config.members == 1:
-            told.add(TensorBoardLogger(run.folder))
+        if tensorboard:
+            events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
+            if ranks.first and config.members == 1:
+                told.add(events)
         owned = run.owned if ranks.first else nullcontext
         if ranks.from_first(run.finished):
             _check_same_folder(run, root)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from tyro.conf import Positional
 
+from regmixup.cli.engine_flags import EngineFlags
 from regmixup.cli.launching import Launching
 from regmixup.cli.parsing import Switch, parse
 from regmixup.progress import LiveProgress
@@ -22,6 +23,7 @@ from regmixup.study.runner import run_study
 from regmixup.study.status import run_status, show_status
 from regmixup.study.summaries import selected_table, timing_table
 from regmixup.training.config import resolve
+from regmixup.training.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class StudyVerb(Launching):
     scale: Scale = "full"
     """smoke: the same file in seconds on a CPU, on tiny embedded data; it shows that the file works and nothing else.
     Its runs lie in the folder smoke under --runs."""
+    engine: EngineFlags = field(default_factory=Engine)
     dry_run: Switch = False
     """Print the runs, whether they are done, the time that is left and what data is missing, and do nothing."""
     status: Switch = False
@@ -65,7 +68,10 @@ def main(args: Sequence[str]) -> None:
         _say_what_is_left(plan, runs, launcher.device, verb.root)
     else:
         with LiveProgress(console, total=len(plan)) as progress:
-            folder = run_study(study, runs, root=verb.root, workers=verb.workers, progress=progress, launcher=launcher)
+            folder = run_study(
+                study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
+                launcher=launcher,
+            )  # fmt: skip
         results = Results.open(folder)
         tables = [*terminal_tables(results), selected_table(folder)]
         if study.timing:
