@@ -81,10 +81,10 @@ _MODULES = {
 }
 
 __all__ = [
-    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "FunctionLogger", "GaussianNoise",
-    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor", "RegCutMix",
-    "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics",
-    "networks", "posthoc", "recipes", "scores", "train",
+    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "FunctionLogger",
+    "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor",
+    "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure",
+    "data", "evaluate", "methods", "metrics", "networks", "posthoc", "recipes", "scores", "train",
 ]  # fmt: skip
 
 

@@ -132,6 +132,6 @@ def describe(history: list[dict[str, Any]]) -> str:
     parts = [f"{name} {value:.3f}" for name, value in record.items() if name not in _NO_LOSS]
     if "train_accuracy" in record:
         parts.append(f"train accuracy {100 * record['train_accuracy']:.1f} %")
-    if "images_per_second" in record:
-        parts.append(f"{record['images_per_second']:,.0f} images/s")
+    if speed := record.get("images_per_second"):
+        parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} images/s")
     return ", ".join(parts)
