@@ -118,7 +118,7 @@ class Training:
         ranks: Ranks,
         engine: Engine,
         workers: int,
-        loggers: Loggers,
+        loggers: Loggers | None = None,
     ) -> None:
         self.run, self.config, self.dataset, self.device, self.ranks = run, run.config, dataset, device, ranks
         self.engine = engine
