@@ -83,16 +83,19 @@ def test_in_a_pipe_there_is_a_line_a_minute_and_one_for_every_run(clock):
     assert lines[2:] == ["[1/2] a: done", "[2/2] b: done, too"]
 
 
-def test_several_runs_have_a_bar_each_and_one_for_all(clock):
-    live, _ = display(terminal=True, total=4)
-    for label in ("a", "b"):
-        live.begin(label, 10)
+def test_every_run_under_way_has_a_bar_until_it_ends(clock):
+    live, _ = display(terminal=True, total=3)
+    live.begin("a", 5)
+    live.begin("b", 40)
+    live.epoch("b", EPOCH)
+    live.begin("b", 40)  # as when its worker was lost: nothing is shown twice
+    shown = [(bar.description, bar.completed, bar.total) for bar in live.bars.tasks]
+    assert shown == [("runs", 0, 3), ("a", 0, 5), ("b", 3, 40)]
     clock.now = 30.0
-    live.end("a", "done")
-    lines = [line.split() for line in rendered(live).splitlines()]
-    assert [line[0] for line in lines] == ["runs", "b"]
-    assert "1/4" in lines[0]
-    assert lines[0][-2:] == ["0:01:30", "left"]  # three more like the first
+    live.end("b", "done")
+    assert [(bar.description, bar.completed) for bar in live.bars.tasks] == [("runs", 1), ("a", 0)]
+    assert "1/3 0:01:00 left" in " ".join(rendered(live).split())  # two more like the first
+    live.end("c", "never shown as under way, and yet ended")
 
 
 def test_how_runs_are_carried_out_is_said_once(clock):
