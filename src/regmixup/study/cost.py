@@ -109,7 +109,7 @@ def training_minutes(method: str, config: TrainConfig) -> float | None:
     speed, count = SPEEDS.get(config.network), images(config.train_set)
     if speed is None or count is None:
         return None
-    return config.epochs * count * speed.ms * speed.factors.get(method, 1.0) / 128 / 60_000
+    return config.total_epochs * count * speed.ms * speed.factors.get(method, 1.0) / 128 / 60_000
 
 
 def evaluation_minutes(planned: PlannedRun) -> float | None:
@@ -164,7 +164,7 @@ def _run(config: TrainConfig, runs: Path, device: torch.device | None) -> Run:
 
 
 def _share_left(run: Run) -> float:
-    return 0.0 if run.finished else 1 - min(1.0, len(run.history()) / run.config.epochs)
+    return 0.0 if run.finished else 1 - min(1.0, len(run.history()) / run.config.total_epochs)
 
 
 def cost_line(study: Study) -> str:

@@ -46,7 +46,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device) -> RunStat
     trained = [resolve(config, device) for config in models(planned)]
     folders = [Run(runs / config.name, config) for config in trained]
     histories = [run.history() for run in folders]
-    epoch, epochs = sum(map(len, histories)), sum(config.epochs for config in trained)
+    epoch, epochs = sum(map(len, histories)), sum(config.total_epochs for config in trained)
     own = runs / resolve(planned.config, device).name
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
