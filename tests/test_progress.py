@@ -26,15 +26,15 @@ def clock(monkeypatch):
     return clock
 
 
-def display(*, terminal, total=1):
+def display(*, terminal, total=1, width=160):
     text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=160, color_system=None, legacy_windows=False)
+    console = Console(file=text, force_terminal=terminal, width=width, color_system=None, legacy_windows=False)
     return LiveProgress(console, total=total), text
 
 
 def rendered(live):
     """The bars as they stand."""
-    console = Console(file=io.StringIO(), width=160, color_system=None)
+    console = Console(file=io.StringIO(), width=live.console.width, color_system=None)
     console.print(live.bars.get_renderable())
     return console.file.getvalue()
 
@@ -53,6 +53,14 @@ def test_the_live_line_has_epoch_step_losses_accuracy_speed_and_time_left():
     live.epoch("regmixup seed 0", EPOCH)
     assert "3/40 0:37:00 left" in (line := " ".join(rendered(live).split()))
     assert line.endswith("98.0 %, 5,123 images/s")  # the speed stays
+
+
+def test_a_narrow_terminal_shows_all_numbers_in_two_lines():
+    live, _ = display(terminal=True, width=80)
+    live.begin("regmixup seed 0", 40)
+    live.step("regmixup seed 0", STEP)
+    assert len(rendered(live).splitlines()) == 2
+    assert {"2/40", "0:37:45", "50/200,", "0.500,", "0.250,", "0.750,", "98.0", "5,123"} <= set(rendered(live).split())
 
 
 def test_without_steps_the_time_left_comes_from_the_last_epoch():

@@ -14,6 +14,8 @@ from rich.table import Column
 
 _EVERY = 60.0
 """Seconds between two lines where there is no terminal."""
+_WIDE = 120
+"""Columns of a terminal that has room for bars; on a narrower one the numbers alone take two lines."""
 _PACE = ("images_per_second", "seconds_per_epoch")
 _NO_LOSS = {"epoch", "step", "steps", "seconds", "train_accuracy", *_PACE}
 
@@ -36,12 +38,13 @@ class LiveProgress:
 
     def __init__(self, console: Console, *, total: int) -> None:
         self.console = console
+        bar = [BarColumn(bar_width=20)] if console.width >= _WIDE else []
         self.bars = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=20),
+            *bar,
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            TextColumn("{task.fields[note]}", table_column=Column(ratio=1)),
             console=console,
             expand=True,
             transient=True,
