@@ -103,6 +103,7 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
     words = ["study", name, "--scale", "smoke", "--runs", str(smoke_runs), "--root", str(smoke_runs)]
     started = time.process_time()
     assert main(words) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
     assert time.process_time() - started < 60
     assert main([*words, "--dry-run"]) == 0
     text = capsys.readouterr().out
@@ -120,6 +121,8 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
     for file in ("report.html", "report.md", "report.tex", "report.csv"):
         assert (folder / file).stat().st_size > 0
     assert "smoke scale" in (folder / "report.html").read_text()
+    assert ("Selected on validation sets" in shown) == any(p.evaluate.validation for p in plan)
+    assert ("relative to dnn" in shown) == (name == "cost")
     if any(p.evaluate.validation for p in plan):
         chosen = json.loads((folder / "selected.json").read_text())
         assert {entry["method"] for entry in chosen} == {p.method for p in plan}

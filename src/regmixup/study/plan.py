@@ -84,7 +84,7 @@ def studies() -> dict[str, Path]:
 
 
 def header(path: Path) -> dict[str, str]:
-    """What the comment at the top of a study file says: its command, cost and expected result, and the paper's place."""
+    """What the comment at the top of a study file says: its command, cost, expected result, and place in the paper."""
     lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]
     found: dict[str, str] = {}
     for line in (line.removeprefix("#") for line in lines):
