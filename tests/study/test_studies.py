@@ -35,6 +35,13 @@ def test_the_page_lists_every_study_with_its_cost():
     assert made["table"]().count("\n") == len(studies()) + 2
 
 
+def test_list_shows_every_study_with_its_cost(capsys):
+    assert main(["list", "studies"]) == 0
+    text = capsys.readouterr().out
+    for path in studies().values():
+        assert header(path)["cost"] in text
+
+
 @pytest.mark.parametrize("name", studies())
 def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     study = load_study(name)
