@@ -1,5 +1,7 @@
 """Class moments are kept where features are not, and say the same about the Fisher criterion."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -45,6 +47,12 @@ def test_samples_of_unknown_class_are_left_out():
     known = labels >= 0
     expected = predict(model(), IMAGES[known], labels[known], features=False, moments=True)
     torch.testing.assert_close(found.class_scatter, expected.class_scatter, rtol=1e-6, atol=1e-6)
+
+
+def test_moments_that_do_not_belong_together_are_refused():
+    found = predict(model(), IMAGES, LABELS, features=False, moments=True)
+    with pytest.raises(ValueError, match="class_scatter must hold"):
+        ClassMoments.stored(replace(found, class_scatter=found.class_scatter[:-1]))
 
 
 def test_a_model_without_features_has_none():

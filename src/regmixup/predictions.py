@@ -97,7 +97,7 @@ def predict_batches(
     kept: list[Tensor] = []
     variances: list[Tensor] = []
     reached: list[Tensor] = []
-    found_moments: list[ClassMoments] = []
+    total: ClassMoments | None = None
 
     def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         reached[:] = inputs[:1]
@@ -122,7 +122,8 @@ def predict_batches(
             if moments and reached:
                 known = labels[-1] >= 0
                 own = reached[0][known.to(device)].float(), labels[-1][known].to(device)
-                found_moments[:] = [reduce(add, found_moments, ClassMoments.of(*own, found.shape[1]))]
+                part = ClassMoments.of(*own, found.shape[1])
+                total = total + part if total is not None else part
     finally:
         if hook is not None:
             hook.remove()
@@ -142,7 +143,7 @@ def predict_batches(
         head_bias=linear.bias.detach().float().cpu().clone()
         if linear is not None and linear.bias is not None
         else None,
-        **(found_moments[0].packed() if found_moments else {}),
+        **(total.packed() if total is not None else {}),
         dataset=dataset,
         info=info or {},
     )

@@ -81,7 +81,8 @@ def test_what_was_selected_is_in_every_text(written, tmp_path):
     results, _ = written
     choice = {
         "recipe": "digits", "method": "regmixup", "values": {"alpha": 10.0, "eta": 2}, "by": "accuracy",
-        "score": 0.9512, "candidates": 9, "temperature": 1.25, "on": "digits/val", "calibration": "companion", "seeds": [0, 1],
+        "score": 0.9512, "candidates": 9, "temperature": 1.25, "on": "digits/val", "calibration": "companion",
+        "seeds": [0, 1],
     }  # fmt: skip
     report(replace(results, folder=tmp_path, selected=[choice]))
     for name in ("report.html", "report.md", "report.tex"):

@@ -76,6 +76,8 @@ class ClassMoments:
             features, labels = predictions.features, predictions.labels
             return cls.of(features, labels, predictions.logits.shape[1]) if features is not None else None
         width = mean.shape[1]
+        if len(triangle) != width * (width + 1) // 2:
+            raise ValueError(f"class_scatter must hold {width * (width + 1) // 2} numbers, got {len(triangle)}")
         lower = triangle.new_zeros(width, width)
         lower[tuple(torch.tril_indices(width, width))] = triangle
         return cls(count, mean, lower + lower.tril(-1).T)

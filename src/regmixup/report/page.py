@@ -36,10 +36,13 @@ def _lead(results: Results) -> str:
     labels = list(dict.fromkeys(run.label for run in results.runs))
     seeds = max(setting.seeds for setting in results.settings)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
-    scores = {label: paper_score(label.partition("(")[0]).replace("_", " ") for label in labels}
-    others = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
-    how_many = f"{len(labels)} method{'s' * (len(labels) != 1)}, {seeds} seed{'s' * (seeds != 1)} each: {titles}."
-    return (
-        f"{how_many} AUROC in the first table is by the score the paper uses: Dempster-Shafer"
-        f"{f', but {others}' if others else ''}. T is fitted on validation data by ECE; OOD scores use unscaled logits."
-    )
+    parts = [f"{len(labels)} method{'s' * (len(labels) != 1)}, {seeds} seed{'s' * (seeds != 1)} each: {titles}."]
+    measured = {row.metric for row in results.rows}
+    if "auroc" in measured:
+        scores = {label: paper_score(label.partition("(")[0]).replace("_", " ") for label in labels}
+        others = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
+        exception = f", but {others}" if others else ""
+        parts.append(f"AUROC in the first table is by the score the paper uses: Dempster-Shafer{exception}.")
+    if "temperature" in measured:
+        parts.append("T is fitted on validation data by ECE; OOD scores use unscaled logits.")
+    return " ".join(parts)

@@ -32,22 +32,23 @@ figure("fisher", ["family"], () => {
   return family ? overSeverities(family, (method, corruption, place) => family.values[method][corruption][place], { label: "Fisher criterion", format: short }) : [];
 });
 
+const VERSIONS = { none: { name: "as trained", style: style(0) }, temperature: { name: "with T", style: style(1) } };
+
 figure("reliability", [], () => shownMethods().flatMap((index) => {
   const versions = setting().reliability[index];
   if (!versions) return [];
-  const looks = { none: ["as trained", 0], temperature: ["with T", 1] };
   return [{
     title: setting().methods[index],
     x: { label: "confidence (%)", min: 0, max: 102, format: short },
     y: { label: "accuracy (%)", min: 0, max: 102, format: short },
     guide: [[0, 0], [100, 100]],
     series: Object.entries(versions).map(([version, bins]) => ({
-      name: looks[version][0], style: style(looks[version][1]),
+      ...VERSIONS[version],
       points: bins.map(([confidence, accuracy]) => [confidence, accuracy]),
       dots: bins.map(([, , part]) => (2 + 5 * Math.sqrt(part / 100)).toFixed(1)),
     })),
   }];
-}), { legend: () => [{ name: "as trained", style: style(0) }, { name: "with T", style: style(1) }] });
+}), { legend: () => Object.keys(setting().reliability.find(Boolean) ?? {}).map((version) => VERSIONS[version]) });
 
 const detectionSets = () => Object.keys(setting().scores.find(Boolean)?.[scoreOf(0)]?.histogram.counts ?? {});
 
@@ -86,7 +87,7 @@ figure("tradeoff", ["score"], () => setting().detection.sets.flatMap((name, posi
     (index) => ({ dots: 4, loose: true, bars: pairOf(index).map((cell) => cell?.[1]) }),
   );
   return {
-    title: `${worded(name)}, ${version === "none" ? "as trained" : "with T"}`,
+    title: `${worded(name)}, ${VERSIONS[version].name}`,
     x: axisOf(reach(series, 0), { label: "ECE (%)" }), y: axisOf(reach(series, 1), { label: "AUROC (%)" }), series,
   };
 })));
