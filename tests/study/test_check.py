@@ -89,7 +89,7 @@ class TestFolder:
     )
     def test_another_study_of_the_same_stem_is_refused(self, finished_study, tmp_path, old, new):
         other = load_study(str(write_mini(tmp_path, MINI.replace(old, new))))
-        with pytest.raises(ValueError, match="belongs to the study 'Mini' of .*mini.toml.* its own `name`"):
+        with pytest.raises(ValueError, match=r"belongs to the study 'Mini' of .*mini\.toml.* its own `name`"):
             run_study(other, finished_study.runs, device="cpu")
 
     def test_a_name_of_its_own_gives_a_study_a_folder_of_its_own(self, finished_study, tmp_path):

@@ -40,7 +40,7 @@ def test_every_factor_belongs_to_a_method_and_sizes_are_those_of_the_data():
 
 
 def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(tmp_path):
-    text = CIFAR.replace('["dnn", "regmixup"]', '["dnn", "deep-ensemble"]').replace("[only]\nregmixup", "[only]\nsngp")
+    text = CIFAR.replace('["dnn", "regmixup"]', '["dnn", "deep-ensemble"]').replace("regmixup = [", "dnn = [")
     text = text.replace("seeds = [3, 4]", "seeds = [0, 1]").replace(', "cifar10-resnet50"]', "]")
     text = text.replace("[train.cifar10-resnet50]\nepochs = 9\nmilestones = [4]\n", "")
     plan = list(load_study(str(write_mini(tmp_path, text))).runs())

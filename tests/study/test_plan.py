@@ -19,9 +19,9 @@ def test_a_study_file_becomes_runs_seed_by_seed(tmp_path):
 
 
 def test_a_family_stands_for_all_of_its_sets():
-    study = load_study("digits")
-    assert len(study.evaluate.shift_sets()) == 25
-    assert "digits-c/contrast/3" in study.evaluate.shift_sets()
+    names = next(load_study("digits").runs()).evaluate.shift_sets()
+    assert len(names) == 25
+    assert "digits-c/contrast/3" in names
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,14 @@ def test_a_family_stands_for_all_of_its_sets():
         ('recipe = "digits"', 'recipes = ["digits", "digits"]', "without repetition"),
         ("[evaluate]", "[evaluate.cifar10]", "unknown recipe or family of a section 'cifar10'"),
         ("[evaluate]", "[evaluate.digit]", "unknown field of Evaluation in study.evaluate 'digit'"),
-        ("[train]", "[only]\nmixpu = []\n[train]", "did you mean 'mixup'"),
+        (
+            "[train]",
+            "[only]\nregmixpu = []\n[train]",
+            "unknown method under .only. 'regmixpu': did you mean 'regmixup'",
+        ),
+        ("[train]", '[only]\ndnn = ["digit"]\n[train]', "unknown recipe of only.dnn 'digit': did you mean 'digits'"),
+        ("[train]", '[only]\ndnn = "digits"\n[train]', "only.dnn must be a list of recipes, got 'digits'"),
+        ("[train]", "[train.digits]\nseed = 5\n[train]", r"seed cannot stand under \[train\]"),
         ("[train]", "[grid.mixup]\nobjective.alpha = [1]\n[train]", "unknown method with a grid 'mixup'"),
         ("[train]", "[grid.dnn]\nobjective.alpha = [1]\n[train]", "unknown field of ERM in grid 'alpha'"),
         ("[train]", "[grid.dnn]\nconstraint.c = [1]\n[train]", "grid names constraint.c, but constraint is None here"),

@@ -10,7 +10,6 @@ from regmixup.storage import read_rows
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.select import select
-from regmixup.study.summaries import selected_table
 from regmixup.types import Row
 from tests.study.mini import write_mini
 
@@ -109,7 +108,7 @@ def test_of_equals_the_first_is_taken_and_an_incomplete_grid_selects_nothing(tmp
 
 @pytest.mark.parametrize("entry", ['test = "digits/test"', 'ood = ["photographs/test"]', 'shift = ["digits-c"]'])
 def test_a_study_that_selects_may_name_no_other_set(tmp_path, entry):
-    with pytest.raises(ValueError, match="test set|nothing else"):
+    with pytest.raises(ValueError, match=r"test set|nothing else"):
         load_study(str(write_mini(tmp_path, f"{STUDY}\n{entry}\n")))
 
 
@@ -132,7 +131,7 @@ def test_one_training_serves_every_point_of_a_posthoc_grid(selected):
     assert len(list(folder.parent.glob("*/checkpoint.safetensors"))) == 6  # kfac-llla trains like dnn
 
 
-def test_what_was_selected_is_recorded_and_printed(selected):
+def test_what_was_selected_is_recorded(selected):
     _, folder = selected
     record = {entry["method"]: entry for entry in json.loads((folder / "selected.json").read_text())}
     scores = {}
@@ -143,8 +142,6 @@ def test_what_was_selected_is_recorded_and_printed(selected):
     best = max(scores, key=scores.get)
     assert f"regmixup(alpha={record['regmixup']['values']['alpha']:g})" == best
     assert record["regmixup"]["score"] == pytest.approx(scores[best])
-    assert selected_table(folder).row_count == 3
-    assert selected_table(folder.parent) is None
 
 
 def test_the_validation_accuracy_is_that_of_the_stored_predictions(selected):

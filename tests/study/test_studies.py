@@ -35,6 +35,13 @@ def test_the_page_lists_every_study_with_its_cost():
     assert made["table"]().count("\n") == len(studies()) + 2
 
 
+def test_list_shows_every_study_with_its_cost(capsys):
+    assert main(["list", "studies"]) == 0
+    text = capsys.readouterr().out
+    for path in studies().values():
+        assert header(path)["cost"] in text
+
+
 @pytest.mark.parametrize("name", studies())
 def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     study = load_study(name)
@@ -103,6 +110,7 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
     words = ["study", name, "--scale", "smoke", "--runs", str(smoke_runs), "--root", str(smoke_runs)]
     started = time.process_time()
     assert main(words) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
     assert time.process_time() - started < 60
     assert main([*words, "--dry-run"]) == 0
     text = capsys.readouterr().out
@@ -120,6 +128,8 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
     for file in ("report.html", "report.md", "report.tex", "report.csv"):
         assert (folder / file).stat().st_size > 0
     assert "smoke scale" in (folder / "report.html").read_text()
+    assert ("Selected on validation sets" in shown) == any(p.evaluate.validation for p in plan)
+    assert ("relative to dnn" in shown) == (name == "cost")
     if any(p.evaluate.validation for p in plan):
         chosen = json.loads((folder / "selected.json").read_text())
         assert {entry["method"] for entry in chosen} == {p.method for p in plan}

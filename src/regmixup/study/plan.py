@@ -39,30 +39,37 @@ class StudyFile:
     timing: bool = False
     about: str = ""
 
-    def study(self, source: Path) -> Study:
-        """The study, with every section resolved."""
+    def study(self, source: str) -> Study:
+        """The study, with every section resolved. source: where the file is."""
         names = (self.recipe,) if self.recipe else self.recipes
         if not names or (self.recipe and self.recipes) or len(set(names)) != len(names):
             raise ValueError("study must have recipe (str), or recipes (a list of str without repetition)")
-        for name in ("seed", "objective"):
-            if name in self.train:
-                raise ValueError(f"{name} cannot stand under [train]: a study names its seeds and methods")
         if len(set(self.methods)) != len(self.methods):
             raise ValueError(f"methods of study {self.name!r} must be a list without repetition, got {self.methods}")
-        for method in (*self.methods, *self.only):
+        for method in self.methods:
             methods.get(method)
+        for method, chosen in self.only.items():
+            check_name("method under [only]", method, self.methods)
+            if not isinstance(chosen, list):
+                raise ValueError(f"only.{method} must be a list of recipes, got {chosen!r}")
+            for recipe in chosen:
+                check_name(f"recipe of only.{method}", recipe, names)
         families = {name: recipes.get(name).train_set.partition("/")[0] for name in names}
         for table in (self.train, self.evaluate):
             for section in _sections(table):
                 check_name("recipe or family of a section", section, {*families, *families.values()})
         parts = [self._part(name, families[name]) for name in names]
         own = {f.name for f in fields(Study)} & {f.name for f in fields(self)}
-        return Study(**{name: getattr(self, name) for name in own}, parts=tuple(parts), source=str(source))
+        return Study(**{name: getattr(self, name) for name in own}, parts=tuple(parts), source=source)
 
     def _part(self, recipe: str, family: str) -> Part:
-        evaluate = decode(Evaluation, _section(self.evaluate, recipe, family), "study.evaluate")
         own = [method for method in self.methods if recipe in self.only.get(method, [recipe])]
-        return Part(recipe=recipe, methods=tuple(own), evaluate=evaluate, train=_section(self.train, recipe, family))
+        train = _section(self.train, recipe, family)
+        for name in ("seed", "objective"):
+            if name in train:
+                raise ValueError(f"{name} cannot stand under [train]: a study names its seeds and methods")
+        evaluate = decode(Evaluation, _section(self.evaluate, recipe, family), "study.evaluate")
+        return Part(recipe=recipe, methods=tuple(own), evaluate=evaluate, train=train)
 
 
 def _sections(table: Mapping[str, Any]) -> list[str]:
@@ -84,7 +91,7 @@ def studies() -> dict[str, Path]:
 
 
 def header(path: Path) -> dict[str, str]:
-    """What the comment at the top of a study file says: its command, cost and expected result, and the paper's place."""
+    """What the comment at the top of a study file says: its command, cost, expected result, and place in the paper."""
     lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]
     found: dict[str, str] = {}
     for line in (line.removeprefix("#") for line in lines):
@@ -106,7 +113,9 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
         raise unknown("study", name_or_file, known)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-        study = decode(StudyFile, {"name": path.stem, **values}, "study").study(path)
+        study = decode(StudyFile, {"name": path.stem, **values}, "study").study(
+            name_or_file if name_or_file in known else str(path)
+        )
         if scale == "full":
             return study
         from regmixup.study.smoke import marked

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from regmixup import methods, recipes
+from regmixup import methods
 from regmixup.config import check_choices, encode, fingerprint
 from regmixup.data import FAMILIES, part_of
 from regmixup.names import check_name
@@ -78,10 +78,6 @@ class Part:
     evaluate: Evaluation
     train: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def train_set(self) -> str:
-        return str(self.train.get("train_set", recipes.get(self.recipe).train_set))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
@@ -132,16 +128,6 @@ class Study:
     def methods(self) -> tuple[str, ...]:
         """The methods of all recipes, in order of appearance."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.methods))
-
-    @property
-    def recipe(self) -> str:
-        """The first recipe."""
-        return self.parts[0].recipe
-
-    @property
-    def evaluate(self) -> Evaluation:
-        """What models of the first recipe are evaluated on."""
-        return self.parts[0].evaluate
 
     def grid_of(self, method: str) -> Grid:
         """A method's grid; without one, the single point that changes nothing."""

@@ -59,45 +59,47 @@ def write_selected(study: Study, folder: Path) -> None:
 
 
 def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Selected | None:
-    one = next(iter(candidates.values()))[0]
-    validation, axes = one.evaluate.validation, [axis for axis, _ in one.point.values]
-    by = "ece" if axes and all(axis.of_posthoc for axis in axes) else "accuracy"
-    scores: dict[str, float] = {}
-    if not one.evaluate.test:
-        own = [row for row in rows if row.dataset == validation and row.posthoc == "none" and row.metric == by]
-        values = {label: _values(own, runs) for label, runs in candidates.items()}
-        if any(len(found) != len(candidates[label]) for label, found in values.items()):
+    """The best of some labels, each with its runs; None while one of them lacks a seed."""
+    by, score, chosen = "", None, next(iter(candidates.values()))
+    if len(candidates) > 1:
+        by = "ece" if all(axis.of_posthoc for axis, _ in chosen[0].point.values) else "accuracy"
+        means = {label: _mean(rows, runs, by) for label, runs in candidates.items()}
+        known = {label: mean for label, mean in means.items() if mean is not None}
+        if len(known) < len(candidates):
             return None
-        scores = {label: fmean(found) for label, found in values.items()}
-        sign = -1 if by == "ece" else 1
-        chosen = candidates[max(scores, key=lambda label: sign * scores[label])]
-    else:
-        (chosen,) = candidates.values()
-    best = chosen[0]
-    temperatures = _values([row for row in rows if row.metric == "temperature"], chosen)
-    priors = _values([row for row in rows if row.metric == "prior_variance"], chosen)
-    fitted = {"prior_variance": fmean(priors)} if priors and "prior_variance" not in best.point.named() else {}
-    if best.posthoc is None or not best.posthoc.needs_validation:
-        fitted = {}
+        best = (min if by == "ece" else max)(known, key=known.__getitem__)
+        score, chosen = known[best], candidates[best]
+    one = chosen[0]
+    values = one.point.named()
+    if one.posthoc is not None and one.posthoc.needs_validation:
+        by = by or "ece"
+        values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}
     return Selected(
-        recipe=best.recipe,
-        network=best.config.network,
-        train_set=best.config.train_set,
-        method=best.method,
-        on=validation,
+        recipe=one.recipe,
+        network=one.config.network,
+        train_set=one.config.train_set,
+        method=one.method,
+        on=one.evaluate.validation,
         seeds=tuple(planned.config.seed for planned in chosen),
-        values=best.point.named() | fitted,
-        by=by if len(candidates) > 1 else "ece" if fitted else "",
-        score=scores.get(best.label) if len(candidates) > 1 else None,
+        values=values,
+        by=by,
+        score=score,
         candidates=len(candidates),
-        temperature=fmean(temperatures) if temperatures else None,
-        calibration=best.evaluate.calibration,
+        temperature=_mean(rows, chosen, "temperature"),
+        calibration=one.evaluate.calibration,
     )
 
 
-def _values(rows: Iterable[Row], runs: Sequence[PlannedRun]) -> list[float]:
-    """The values of a label's seeds, in no more rows than there are seeds."""
+def _mean(rows: Iterable[Row], runs: Sequence[PlannedRun], metric: str) -> float | None:
+    """The mean of a metric over a label's seeds, None if one is missing.
+
+    Accuracy and ECE are those on the validation set; T and a prior variance were fitted there, whatever set their row
+    names.
+    """
     one = runs[0]
-    seeds = {planned.config.seed for planned in runs}
     place = (one.label, one.config.network, one.config.train_set)
-    return [row.value for row in rows if (row.method, row.network, row.train_set) == place and row.seed in seeds]
+    own = [row for row in rows if row.metric == metric and (row.method, row.network, row.train_set) == place]
+    if metric in ("accuracy", "ece"):
+        own = [row for row in own if row.dataset == one.evaluate.validation and row.posthoc == "none"]
+    values = [row.value for planned in runs for row in own if row.seed == planned.config.seed]
+    return fmean(values) if len(values) == len(runs) else None

@@ -13,15 +13,17 @@ from tyro.conf import Positional
 from regmixup.cli.engine_flags import EngineFlags
 from regmixup.cli.launching import Launching
 from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.plain_table import plain_table
 from regmixup.progress import LiveProgress
 from regmixup.report.build import report, terminal_tables
 from regmixup.report.results import Results
+from regmixup.report.selected import Selected
 from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import estimate
 from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status, show_status
-from regmixup.study.summaries import selected_table, timing_table
+from regmixup.study.timing import HEADS, timing_lines
 from regmixup.training.config import resolve
 from regmixup.training.engine import Engine
 
@@ -73,12 +75,15 @@ def main(args: Sequence[str]) -> None:
                 launcher=launcher,
             )  # fmt: skip
         results = Results.open(folder)
-        tables = [*terminal_tables(results), selected_table(folder)]
+        for table in terminal_tables(results):
+            console.print(table)
+        if results.selected:
+            choices = Selected(results.selected)
+            grid = choices.grid()
+            console.print(plain_table(grid.caption, [head.text for head in grid.head[0]], choices.lines()))
         if study.timing:
-            tables.append(timing_table(plan, runs, launcher.device))
-        for table in tables:
-            if table is not None:
-                console.print(table)
+            lines = timing_lines(plan, runs, launcher.device)
+            console.print(plain_table("Training cost, median over epochs", HEADS, lines))
         print(f"rows    {folder / 'rows.csv'}\nreport  {report(results)[0]}")
 
 
