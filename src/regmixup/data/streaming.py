@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -102,6 +103,7 @@ class StreamingLoader:
             pin_memory=pin,
             prefetch_factor=4 if self.workers else None,
             generator=generator_for(self.seed, "workers", epoch),
+            worker_init_fn=_leave_signals_to_the_main_process,
         )
         for x, y in loader:
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
@@ -109,3 +111,12 @@ class StreamingLoader:
             side = self.samples.size
             x = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.device)
             yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))
+
+
+def _leave_signals_to_the_main_process(worker: int) -> None:
+    """Ctrl-C and a scheduler's SIGTERM reach every process of a job; the main one needs its workers to save its work.
+
+    They end when it does: they look for it every few seconds.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
