@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Sequence
+from multiprocessing import parent_process
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -116,7 +119,18 @@ class StreamingLoader:
 def _leave_signals_to_the_main_process(worker: int) -> None:
     """Ctrl-C and a scheduler's SIGTERM reach every process of a job; the main one needs its workers to save its work.
 
-    They end when it does: they look for it every few seconds.
+    So a worker ignores Ctrl-C, and heeds SIGTERM only from the main process, which ends it in that way.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main = parent_process()
+    if main is None or not hasattr(signal, "sigwaitinfo"):  # macOS, where a signal's sender cannot be told
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    Thread(target=_end_when_told_by, args=(main.pid,), daemon=True).start()
+
+
+def _end_when_told_by(pid: int | None) -> None:
+    """Wait for SIGTERM from a process, and end."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != pid:
+        pass
+    os._exit(0)
