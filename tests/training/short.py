@@ -18,12 +18,12 @@ STEPS = 4
 
 EVERY_STEP = rm.Engine(checkpoint_minutes=0)
 
-_load = data.load
+load_all = data.load
 
 
 def load_few(name, *, root=None):
     """The first digits of the train set, in place of `regmixup.data.load`; other sets are whole."""
-    found = _load(name, root=root)
+    found = load_all(name, root=root)
     return found.select(torch.arange(IMAGES)) if name == "digits/train" else found
 
 
