@@ -7,6 +7,7 @@ folder knows the CLI library.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -39,8 +40,8 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb. Exit status 0; 1 when runs of a study failed; 2 for a wrong command or input; 130 when interrupted;
-    141 when nobody reads on.
+    """Run a verb. Exit status 0; 1 when runs of a study failed; 2 for a wrong command or input; 141 when nobody reads
+    on; 128 + its number for a signal that asked to stop: 130 for Ctrl-C, 143 for SIGTERM during training.
     """
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
@@ -55,9 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return getattr(error, "exit_status", 2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+        return 128 + getattr(interruption, "signal", signal.SIGINT)
     return 0
 
 

@@ -24,7 +24,7 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.storage import write_json
 from regmixup.training import checkpoint
-from regmixup.training.checkpoint import Position
+from regmixup.training.checkpoint import Checkpoint, Position
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.curves import Curves
 from regmixup.training.distributed import Ranks, joined
@@ -89,7 +89,7 @@ def train(
                 told.add(events)
         owned = run.owned if ranks.first else nullcontext
         if ranks.from_first(run.finished):
-            _check_same_folder(run, root)
+            _check_folder(run, root)
         elif config.members > 1:
             one = partial(
                 train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
@@ -138,6 +138,7 @@ class Training:
         found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
         found = ranks.from_first(found)
         if found is not None:
+            _check_same(run, found.data, dataset.fingerprint)
             found.restore(model, self.optimizer)
         self.at = found.position if found is not None else Position()
 
@@ -146,7 +147,7 @@ class Training:
         )
         full = {len(range(shard, min(config.batch_size, self.images), self.shards)) for shard in self.mine}
         step = Step(self.model, config, self.loaders[0], compiled=full if self.execution.compile else ())
-        self.guard = Guard(self.optimizer, device, ranks)
+        self.guard = Guard(self.optimizer, device, ranks, buffers=model.buffers())
         self.tally = Tally(device)
         update = Update(step, self.optimizer, self.guard, self.tally)
         self.update: Updating = CapturedUpdate(update, full=max(full)) if self.execution.graphs else update
@@ -165,8 +166,10 @@ class Training:
         config, run = self.config, self.run
         if on_start is not None:
             on_start(self.execution)
+        if self.ranks.first:  # of an earlier training, whose checkpoint was deleted: it would call this one finished
+            (run.folder / "provenance.json").unlink(missing_ok=True)
         # The history is written before the checkpoint, so it may be ahead of it, never behind.
-        history = run.history()[: self.at.epoch]
+        history = [record for record in run.history() if record["epoch"] <= self.at.epoch]
         while self.at.epoch < config.total_epochs:
             self.epoch(stop, on_step)
             record = {"epoch": self.at.epoch + 1, **means(self.at.totals), "seconds": self.at.seconds}
@@ -176,10 +179,13 @@ class Training:
                 run.write_history(history)
             if self.curves is not None:
                 self.curves.epoch(record)
-            if self.at.epoch == config.total_epochs or self.schedule.after_epoch(self.at.epoch):
+            ended, asked = self.at.epoch == config.total_epochs, self.asked(stop)
+            if ended or asked or self.schedule.after_epoch(self.at.epoch) or self.due():
                 self.save()
             if on_epoch is not None:
                 on_epoch(record)
+            if asked and not ended:
+                raise Interrupted(stop.signal or signal.SIGTERM)
         parts = clean_parts(self.dataset, self.shape[1:])
         if self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000)):
             self.save()
@@ -188,10 +194,10 @@ class Training:
             record = provenance(
                 config, self.dataset, self.shape, self.engine, self.execution, self.ranks.world, seconds
             )
-            write_json(run.folder / "provenance.json", record)
             checkpoint.forget_previous(run.folder)
-        if stop.signal is not None:
-            raise Interrupted(stop.signal)
+            write_json(run.folder / "provenance.json", record)
+        if self.asked(stop):
+            raise Interrupted(stop.signal or signal.SIGTERM)
 
     def epoch(self, stop: Stop, on_step: Callable[[StepRecord], None] | None) -> None:
         """From where this epoch was left to its end; the position then has its totals."""
@@ -215,8 +221,8 @@ class Training:
             if look or (self.device.type == "cpu" and self.pace.due()):
                 self.tell(step + 1, on_step, self.curves if look else None)
             if not last and self.ranks.meets_at(step):
-                asked = self.ranks.any(stop.signal is not None)
-                if asked or self.ranks.from_first(self.schedule.after_step()):
+                asked = self.asked(stop)
+                if asked or self.due():
                     self.check()
                     self.at = Position(epoch, step + 1, self.totals(), time.perf_counter() - begun)
                     self.save()
@@ -237,6 +243,14 @@ class Training:
         # Alone, a shard that a small last batch leaves empty is left out; ranks must all take part.
         return [part for part in parts if part.count or self.ranks.world > 1]
 
+    def asked(self, stop: Stop) -> bool:
+        """Whether any process was asked to stop."""
+        return self.ranks.any(stop.signal is not None)
+
+    def due(self) -> bool:
+        """Whether it is time for a checkpoint, by the first process's clock."""
+        return self.ranks.from_first(self.schedule.after_step())
+
     def totals(self) -> Totals:
         """What this epoch's steps have reported so far, on all ranks."""
         return combine(self.ranks.gather(self.tally.totals()))
@@ -255,9 +269,12 @@ class Training:
     def save(self) -> None:
         """A checkpoint of this position."""
         if self.ranks.first:
-            tensors = checkpoint.state(self.model, self.optimizer)
-            checkpoint.save_checkpoint(self.run.folder, tensors, self.at, fingerprint=self.run.fingerprint)
+            checkpoint.save_checkpoint(self.run.folder, self.content(self.at), fingerprint=self.run.fingerprint)
         self.schedule.saved()
+
+    def content(self, at: Position) -> Checkpoint:
+        """All that training goes on from."""
+        return Checkpoint(checkpoint.state(self.model, self.optimizer), at, self.dataset.fingerprint)
 
     def check(self) -> None:
         """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
@@ -267,29 +284,36 @@ class Training:
         config, folder = self.config, self.run.folder
         index = epoch_batches(self.images, config.batch_size, config.seed, self.at.epoch)[step].tolist()
         lr = config.lr_at(self.at.epoch + step / self.steps)
+        snapshot, kept = folder / "diverged.safetensors", ""
         if self.ranks.first:
-            where = Position(self.at.epoch, step)
-            tensors = checkpoint.state(self.model, self.optimizer)
-            checkpoint.write_state(folder / "diverged.safetensors", tensors, where, fingerprint=self.run.fingerprint)
-            write_json(
-                folder / "diverged.json", {"epoch": where.epoch + 1, "step": step + 1, "lr": lr, "images": index}
-            )
+            self.guard.rewind()
+            content = self.content(Position(self.at.epoch, step))
+            record = {"epoch": self.at.epoch + 1, "step": step + 1, "lr": lr, "images": index}
+            try:
+                checkpoint.write_checkpoint(snapshot, content, fingerprint=self.run.fingerprint)
+                write_json(folder / "diverged.json", record)
+                kept = f"{snapshot} has them as they were before that step, and "
+            except OSError as error:
+                kept = f"they could not be saved ({error}), but "
         raise DivergedError(
             f"the loss or its gradient became infinite or NaN in epoch {self.at.epoch + 1}, step {step + 1} (images "
             f"{', '.join(map(str, index[:8]))}{', ...' if len(index) > 8 else ''} of {config.train_set}). It did not "
-            f"reach the weights: {folder / 'diverged.safetensors'} has them as they were before that step, and the "
-            f"last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up usually helps"
+            f"reach the weights: {kept}the last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up usually "
+            "helps"
         )
 
 
-def _check_same_folder(run: Run, root: str | Path | None) -> None:
+def _check_folder(run: Run, root: str | Path | None) -> None:
     """A folder is named by its path, so its files may have changed since a run was trained on them."""
     name = run.config.train_set
-    if not name.startswith("folder:"):
-        return
-    recorded, found = run.provenance()["data"][name], data.load(name, root=root).fingerprint
+    if name.startswith("folder:"):
+        _check_same(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
+
+
+def _check_same(run: Run, recorded: str, found: str) -> None:
+    """Refuse to go on with other data than a run began with."""
     if recorded != found:
         raise ValueError(
-            f"{name} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, now {found[:12]}): "
-            "delete the run folder to train again"
+            f"{run.config.train_set} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
+            f"now {found[:12]}): delete the run folder to train again"
         )

@@ -35,6 +35,7 @@ class Update:
 
     def __call__(self, parts: Sequence[Part], *, total: int) -> None:
         """parts: this rank's. total: images of the batch, over all ranks."""
+        self.guard.remember()
         self.optimizer.zero_grad(set_to_none=True)
         losses = []
         for index, part in enumerate(parts):
