@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -101,6 +102,7 @@ class StreamingLoader:
             num_workers=self.workers,
             pin_memory=pin,
             prefetch_factor=4 if self.workers else None,
+            worker_init_fn=_stand_apart,
             generator=generator_for(self.seed, "workers", epoch),
         )
         for x, y in loader:
@@ -109,3 +111,9 @@ class StreamingLoader:
             side = self.samples.size
             x = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.device)
             yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))
+
+
+def _stand_apart(worker: int) -> None:
+    """Ctrl-C and torchrun signal whole process groups, but a loop still needs its workers to end a step and save."""
+    if hasattr(os, "setpgrp"):
+        os.setpgrp()
