@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import socket
+import time
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +16,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 T = TypeVar("T")
 
@@ -123,8 +127,7 @@ class Ranks:
 def joined(device: torch.device) -> Iterator[Ranks]:
     """This process among those of torchrun: NCCL between GPUs, gloo between CPUs. Without torchrun it is alone.
 
-    A group that exists already is used. One that is made here stays until the program ends, as under torchrun it could
-    not be made again.
+    A group that exists already is used. One that is made here stays until the program ends.
     """
     if not (dist.is_available() and dist.is_initialized()):
         if world_size() == 1:
@@ -146,12 +149,35 @@ def _join(device: torch.device) -> None:
         raise ValueError(f"device must be cpu or cuda for several processes, got {device.type}")
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    store, rank, world = next(rendezvous("env://"))
     # With gloo beside NCCL, what is said between CPUs does not wait for the GPU.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=_fresh(store, rank, world), rank=rank, world_size=world)
     atexit.register(dist.destroy_process_group)
     if device.type == "cuda":
-        ranks = Ranks(dist.get_rank(), dist.get_world_size())
+        ranks = Ranks(rank, world)
         check_own_gpus(ranks.gather((socket.gethostname(), str(torch.cuda.get_device_properties(device).uuid))))
+
+
+def _fresh(store: Store, rank: int, world: int) -> Store:
+    """A part of the store that no earlier processes have used.
+
+    torchrun keeps its store when it restarts processes, with the addresses of those that have died. So the first rank
+    names a new part, and says so to everyone who asks under a new name of their own, until they have heard it.
+    """
+    name = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"asks/{rank}", name)
+        name = store.get(f"answer/{name}").decode()
+        store.set(f"{name}/heard/{rank}", "")
+        return PrefixStore(name, store)
+    missing = list(range(1, world))
+    while missing:
+        for other in missing:
+            store.set(f"answer/{store.get(f'asks/{other}').decode()}", name)
+        time.sleep(0.02)
+        missing = [other for other in missing if not store.check([f"{name}/heard/{other}"])]
+    return PrefixStore(name, store)
 
 
 def check_own_gpus(places: Sequence[tuple[str, str]]) -> None:

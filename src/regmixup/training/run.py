@@ -71,7 +71,7 @@ class Run:
 
     @contextmanager
     def owned(self, ranks: Ranks | None = None) -> Iterator[None]:
-        """Hold the folder against other processes and make sure that it says what it is. Ranks leave it to the first."""
+        """Hold the folder against other processes and make sure that it says what it is; of ranks, the first does."""
         if ranks is not None and not ranks.first:
             yield
             return
