@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,24 @@ def fail(folder, rank, where):
     if where == "step":
         at_step(0, epoch=1, rank=rank, do=lose)
     rm.train(digits(epochs=2), folder, device="cpu")
+
+
+def signal_the_group(folder):
+    """A run on image files whose process and decoding workers are signalled together, and which goes on later."""
+    os.setsid()
+    multiprocessing.set_start_method("fork", force=True)  # as on Linux by default: workers join their parent's group
+    note_positions(folder / "positions.jsonl")
+    rgb = {"mean": (0.5,) * 3, "std": (0.2,) * 3, "image_size": 8}
+    config = digits(train_set=f"folder:{folder / 'images'}", batch_size=2, **rgb)
+    kill = ["kill", "-TERM", "--", f"-{os.getpgrp()}"]  # from outside: workers are used to signals from their parent
+    undo = at_step(1, epoch=1, rank=0, do=partial(subprocess.run, kill, start_new_session=True))
+    try:
+        rm.train(config, folder / "runs", device="cpu", workers=1)
+    except Interrupted:
+        undo()
+    assert rm.train(config, folder / "runs", device="cpu", workers=1).finished
+    positions = [json.loads(line) for line in (folder / "positions.jsonl").read_text().splitlines()]
+    assert positions == [[0, 0], [1, 2]]
 
 
 def predict_folder(folder, runs, images):

@@ -1,25 +1,32 @@
 """Several processes compute what one does, and survive what processes suffer. Gloo on the CPU."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from itertools import pairwise
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 import regmixup as rm
+from regmixup.cli import main
 from regmixup.data.loader import epoch_batches
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.training import loop
 from regmixup.training.batch_norm import Statistics, check_every_process_has_images, synchronised
-from regmixup.training.config import resolve
-from regmixup.training.distributed import Ranks, check_own_gpus, joined
+from regmixup.training.config import choose_device, resolve
+from regmixup.training.distributed import Ranks, _fresh, check_own_gpus, joined
 from regmixup.training.loading import make_loaders
 from regmixup.training.run import Run
+from regmixup.training.stopping import stopping
 from tests.training import elastic, ranks
 
 CPU = torch.device("cpu")
@@ -98,15 +105,18 @@ def test_a_rank_that_fails_ends_the_others(tmp_path, rank, where):
     assert ranks.run_ranks(2, ranks.fail, tmp_path, rank, where, timeout=60) == [1, 1]
 
 
-def test_every_rank_decodes_its_own_files_and_the_first_writes_them_in_order(tmp_path):
-    from PIL import Image
-
+def write_images(folder):
+    """Ten images of one class; returns their names."""
     pixels = torch.randint(256, (10, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     names = [f"{index}.png" for index in range(10)]
-    for index, name in enumerate(names):
-        path = tmp_path / "images" / "some" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels[index].numpy()).save(path)
+    (folder / "some").mkdir(parents=True)
+    for image, name in zip(pixels, names, strict=True):
+        Image.fromarray(image.numpy()).save(folder / "some" / name)
+    return names
+
+
+def test_every_rank_decodes_its_own_files_and_the_first_writes_them_in_order(tmp_path):
+    names = write_images(tmp_path / "images")
     run = rm.train(ranks.digits(epochs=1), tmp_path / "runs", device="cpu")
     args = (tmp_path, tmp_path / "runs", tmp_path / "images")
     assert ranks.run_ranks(3, ranks.predict_folder, *args) == [0, 0, 0]
@@ -116,6 +126,12 @@ def test_every_rank_decodes_its_own_files_and_the_first_writes_them_in_order(tmp
     stored = rm.predictions.load(run.predictions_path(name))
     run.predictions_path(name).unlink()
     torch.testing.assert_close(stored.logits, run.predict(name, device="cpu").logits)
+
+
+def test_a_signal_to_a_process_and_its_decoding_workers_still_ends_in_a_checkpoint(tmp_path):
+    """torchrun signals each process together with its children."""
+    write_images(tmp_path / "images")
+    assert ranks.run_processes([(ranks.signal_the_group, tmp_path)]) == [0]
 
 
 def test_killed_processes_and_a_stopped_torchrun_change_nothing(tmp_path):
@@ -137,6 +153,28 @@ def test_killed_processes_and_a_stopped_torchrun_change_nothing(tmp_path):
     for config in (killed, stopped):
         found, expected = (Run(tmp_path / runs / config.name, config) for runs in ("runs", "undisturbed"))
         assert_same_bits(weights(found), weights(expected))
+
+
+def test_restarted_processes_share_a_part_of_the_store_that_is_new():
+    """Whoever comes first must not be content with what an earlier generation has left there."""
+    store = torch.distributed.HashStore()
+    for order in ((0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2)):
+        with ThreadPoolExecutor(3) as pool:
+            calls = []
+            for rank in order:
+                calls.append(pool.submit(_fresh, store, rank, 3))
+                time.sleep(0.05)
+            generation = [call.result(timeout=20) for call in calls]
+        assert not any(part.check(["address"]) for part in generation)
+        generation[0].set("address", "here")
+        assert all(part.check(["address"]) for part in generation)
+
+
+def test_a_second_signal_is_caught_too_under_torchrun():
+    with stopping(patient=True) as stop:
+        ranks.signal_oneself(signal.SIGTERM)
+        ranks.signal_oneself(signal.SIGTERM)
+    assert stop.signal == signal.SIGTERM
 
 
 def train_all(configs, runs):
@@ -284,3 +322,18 @@ def test_processes_need_a_device_that_can_talk():
         joined(torch.device("mps")),
     ):
         pass
+
+
+def test_every_process_has_its_gpu_even_where_it_sees_no_other(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    for visible, expected in ((8, "cuda:3"), (1, "cuda:0")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda visible=visible: visible)
+        assert str(choose_device("cuda")) == expected
+
+
+def test_an_error_says_which_process_it_is_from(monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+    for rank, begins in (("0", "error: "), ("1", "error in process 1: ")):
+        monkeypatch.setenv("RANK", rank)
+        assert main(["train", "--epochs", "0"]) == 2
+        assert capsys.readouterr().err.startswith(begins + "epochs must be")
