@@ -27,8 +27,8 @@ class Recipe:
     """Parts that a batch is dealt into, each with its own partners and batch-norm statistics; the gradient is that of
     the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""
     batch_norm: Literal["local", "synchronised"] = "local"
-    """local: statistics of each shard; the running ones are those of the first process. synchronised: statistics of
-    the whole batch (SyncBatchNorm), for several GPUs with one shard each."""
+    """local: statistics of each shard; the running ones are means over the shards. synchronised: statistics of the
+    whole batch (SyncBatchNorm), for several GPUs with one shard each."""
     lr: float = 0.1
     """Largest learning rate."""
     schedule: Literal["cosine", "step"] = "cosine"

@@ -10,8 +10,10 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
+from pathlib import Path
 
 from regmixup import __version__
 from regmixup.names import check_name
@@ -42,11 +44,15 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a verb. Exit status 0; 1 when runs of a study failed; 2 for a wrong command or input; 141 when nobody reads
     on; 128 + its number for a signal that asked to stop: 130 for Ctrl-C, 143 for SIGTERM during training.
+
+    Of the processes that torchrun starts, the first alone speaks; all report errors.
     """
+    rank = os.environ.get("RANK", "0")
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
         try:
-            _run(list(sys.argv[1:] if argv is None else argv))
+            with _silence(rank != "0"):
+                _run(list(sys.argv[1:] if argv is None else argv))
         finally:
             sys.stdout.flush()  # now, and not when Python ends, where a missing reader could not be caught
     except BrokenPipeError:
@@ -54,12 +60,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error{'' if rank == '0' else f' in process {rank}'}: {error}", file=sys.stderr)
         return getattr(error, "exit_status", 2)
     except KeyboardInterrupt as interruption:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        if rank == "0":
+            print("interrupted; the same command goes on from here", file=sys.stderr)
         return 128 + getattr(interruption, "signal", signal.SIGINT)
     return 0
+
+
+@contextmanager
+def _silence(wanted: bool) -> Iterator[None]:
+    """Print nothing, if that is wanted."""
+    if not wanted:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        yield
 
 
 def _run(args: list[str]) -> None:

@@ -23,6 +23,7 @@ from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.training.config import resolve
+from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.training.run import Run
 
@@ -60,6 +61,11 @@ def run_study(
     A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that carry out the same
     study at the same time share its runs: one that another holds is left to it, and waited for.
     """
+    if world_size() > 1:
+        raise ValueError(
+            f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
+            "other, so give them a GPU each with --devices"
+        )
     if launcher is None:
         launcher = InTurn(device)
     elif device is not None:

@@ -76,8 +76,12 @@ class Schedule:
 
 def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """All tensors that training goes on from, on the CPU."""
-    tensors = _model_tensors(model) | _optimizer_tensors(optimizer)
-    return {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    return {name: value.detach().cpu().contiguous() for name, value in live_state(model, optimizer).items()}
+
+
+def live_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The same tensors, where they are."""
+    return _model_tensors(model) | _optimizer_tensors(optimizer)
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:

@@ -109,7 +109,8 @@ def choose_device(device: str | torch.device | None = None) -> torch.device:
     else:
         found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if str(found) == "cuda" and "LOCAL_RANK" in os.environ:
-        return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        # A process that sees no GPU but its own calls it 0, whatever its rank.
+        return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
     return found
 
 

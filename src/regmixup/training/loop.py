@@ -6,11 +6,11 @@ mixing, dropout. A checkpoint is therefore the weights, the momentum and a posit
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,8 +22,10 @@ from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
+from regmixup.mixing import Draw
 from regmixup.storage import write_json
 from regmixup.training import checkpoint
+from regmixup.training.batch_norm import check_every_process_has_images, synchronised
 from regmixup.training.checkpoint import Checkpoint, Position
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.curves import Curves
@@ -87,19 +89,19 @@ def train(
             events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
             if ranks.first and config.members == 1:
                 told.add(events)
-        owned = run.owned if ranks.first else nullcontext
         if ranks.from_first(run.finished):
-            _check_folder(run, root)
+            if ranks.first:
+                _check_folder(run, root)
         elif config.members > 1:
             one = partial(
                 train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
                 on_start=on_start,
             )  # fmt: skip
-            with owned():
+            with run.owned(ranks):
                 train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
         else:
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
-            with owned(), settings(device, engine), stopping() as stop:
+            with run.owned(ranks), settings(device, engine), stopping(patient=ranks.world > 1) as stop:
                 training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers, told)
                 hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
                 training.to_the_end(stop, *hooks)
@@ -127,20 +129,22 @@ class Training:
         torch.manual_seed(seed_for(config.seed, "init"))
         model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)
         if config.batch_norm == "synchronised":
-            model = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+            model = synchronised(model)
         self.model = model.to(memory_format=torch.channels_last) if device.type == "cuda" else model
         self.optimizer = make_optimizer(model, config)
         self.mine = range(ranks.rank, self.shards, ranks.world)
         self.loaders = make_loaders(dataset, config, device, workers=workers, mine=self.mine)
         self.steps = len(self.loaders[0])
         self.images = self.loaders[0].num_images
+        if config.batch_norm == "synchronised":
+            check_every_process_has_images(self.images, config)
 
         found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
-        found = ranks.from_first(found)
         if found is not None:
             _check_same(run, found.data, dataset.fingerprint)
             found.restore(model, self.optimizer)
-        self.at = found.position if found is not None else Position()
+        self.at = ranks.from_first(found.position if found is not None else Position())
+        ranks.copy_from_first(checkpoint.live_state(model, self.optimizer).values())
 
         self.execution = choose_execution(
             engine, config, device, steps=(config.total_epochs - self.at.epoch) * self.steps, passes=self.shards
@@ -179,13 +183,14 @@ class Training:
                 run.write_history(history)
             if self.curves is not None:
                 self.curves.epoch(record)
-            ended, asked = self.at.epoch == config.total_epochs, self.asked(stop)
-            if ended or asked or self.schedule.after_epoch(self.at.epoch) or self.due():
+            asked, due = self.wishes(stop)
+            end = self.at.epoch == config.total_epochs
+            if asked or due or end or self.schedule.after_epoch(self.at.epoch):
                 self.save()
             if on_epoch is not None:
                 on_epoch(record)
-            if asked and not ended:
-                raise Interrupted(stop.signal or signal.SIGTERM)
+            if asked and not end:
+                raise Interrupted(asked)
         parts = clean_parts(self.dataset, self.shape[1:])
         if self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000)):
             self.save()
@@ -196,8 +201,9 @@ class Training:
             )
             checkpoint.forget_previous(run.folder)
             write_json(run.folder / "provenance.json", record)
-        if self.asked(stop):
-            raise Interrupted(stop.signal or signal.SIGTERM)
+        asked, _ = self.wishes(stop)
+        if asked:
+            raise Interrupted(asked)
 
     def epoch(self, stop: Stop, on_step: Callable[[StepRecord], None] | None) -> None:
         """From where this epoch was left to its end; the position then has its totals."""
@@ -220,36 +226,39 @@ class Training:
             # Reading is free on a CPU, where fifty steps of a large network can take minutes.
             if look or (self.device.type == "cpu" and self.pace.due()):
                 self.tell(step + 1, on_step, self.curves if look else None)
-            if not last and self.ranks.meets_at(step):
-                asked = self.asked(stop)
-                if asked or self.due():
+            if not last and self.ranks.meets_at(epoch * self.steps + step):
+                asked, due = self.wishes(stop)
+                if asked or due:
                     self.check()
                     self.at = Position(epoch, step + 1, self.totals(), time.perf_counter() - begun)
                     self.save()
                 if asked:
-                    raise Interrupted(stop.signal or signal.SIGTERM)
+                    raise Interrupted(asked)
         self.at = Position(epoch, self.steps, self.totals(), time.perf_counter() - begun)
+
+    def wishes(self, stop: Stop) -> tuple[int, bool]:
+        """The signal that asked any rank to stop, 0 for none, and whether a checkpoint is due. All ranks agree."""
+        asked, due = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_step()))
+        return asked, bool(due)
 
     def parts(self, step: int, picked: Sequence[Any], total: int) -> list[Part]:
         """The parts of a batch that are this process's, each with its randomness."""
         config, parts = self.config, []
         for shard, images in zip(self.mine, picked, strict=True):
             count = len(range(shard, total, self.shards))
-            where = (self.at.epoch, step)
-            own = where if config.objective.per_batch else (*where, shard)
-            draw = config.objective.draw(max(count, 1), self.shape, generator_for(config.seed, "draw", *own))
-            seed = seed_for(config.seed, "dropout", *where, shard)
+            draw = self.draw(step, shard, max(count, 1))
+            if config.objective.per_batch and count < -(-total // self.shards):
+                draw = _agreeing(draw, self.draw(step, shard, -(-total // self.shards)))
+            seed = seed_for(config.seed, "dropout", self.at.epoch, step, shard)
             parts.append(Part(images, draw.to(self.device), count, seed))
         # Alone, a shard that a small last batch leaves empty is left out; ranks must all take part.
         return [part for part in parts if part.count or self.ranks.world > 1]
 
-    def asked(self, stop: Stop) -> bool:
-        """Whether any process was asked to stop."""
-        return self.ranks.any(stop.signal is not None)
-
-    def due(self) -> bool:
-        """Whether it is time for a checkpoint, by the first process's clock."""
-        return self.ranks.from_first(self.schedule.after_step())
+    def draw(self, step: int, shard: int, count: int) -> Draw:
+        """The objective's randomness for so many images of a shard; the same stream for all shards of a `per_batch`."""
+        config = self.config
+        where = (step,) if config.objective.per_batch else (step, shard)
+        return config.objective.draw(count, self.shape, generator_for(config.seed, "draw", self.at.epoch, *where))
 
     def totals(self) -> Totals:
         """What this epoch's steps have reported so far, on all ranks."""
@@ -271,6 +280,7 @@ class Training:
         if self.ranks.first:
             checkpoint.save_checkpoint(self.run.folder, self.content(self.at), fingerprint=self.run.fingerprint)
         self.schedule.saved()
+        self.ranks.wait()  # nobody ends the program while the first rank writes
 
     def content(self, at: Position) -> Checkpoint:
         """All that training goes on from."""
@@ -295,12 +305,23 @@ class Training:
                 kept = f"{snapshot} has them as they were before that step, and "
             except OSError as error:
                 kept = f"they could not be saved ({error}), but "
+        self.ranks.wait()
         raise DivergedError(
             f"the loss or its gradient became infinite or NaN in epoch {self.at.epoch + 1}, step {step + 1} (images "
             f"{', '.join(map(str, index[:8]))}{', ...' if len(index) > 8 else ''} of {config.train_set}). It did not "
             f"reach the weights: {kept}the last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up usually "
             "helps"
         )
+
+
+def _agreeing(draw: Draw, largest: Draw) -> Draw:
+    """A draw with the lambda and box of the largest part's, where they are the batch's and not the images' own.
+
+    A stream that has also drawn partners for fewer images has other numbers after them.
+    """
+    pairs = {name: (getattr(draw, name), getattr(largest, name)) for name in ("lam", "box")}
+    shared = {name: theirs for name, (own, theirs) in pairs.items() if own is not None and own.shape == theirs.shape}
+    return dataclasses.replace(draw, **shared)
 
 
 def _check_folder(run: Run, root: str | Path | None) -> None:

@@ -20,8 +20,12 @@ from regmixup.posthoc import ensemble
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.checkpoint import NAME, read_checkpoint
 from regmixup.training.config import TrainConfig, choose_device
+from regmixup.training.distributed import Ranks, joined
 from regmixup.training.loading import clean_parts, match_channels
 from regmixup.types import Predictions
+
+_BATCH = 250
+"""Images per forward pass of a prediction: a divisor of what is decoded at a time."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,11 @@ class Run:
         return [Run(self.folder.parent / config.name, config) for config in configs]
 
     @contextmanager
-    def owned(self) -> Iterator[None]:
-        """Hold the folder against other processes and make sure that it says what it is."""
+    def owned(self, ranks: Ranks | None = None) -> Iterator[None]:
+        """Hold the folder against other processes and make sure that it says what it is; of ranks, the first does."""
+        if ranks is not None and not ranks.first:
+            yield
+            return
         with owning(self.folder):
             if not (self.folder / "config.json").exists():
                 write_json(self.folder / "config.json", encode(self.config))
@@ -139,7 +146,7 @@ class Run:
         device: str | torch.device | None = None,
         features: bool | None = None,
     ) -> Predictions:
-        """What the model says about a dataset; made once and stored, then read back. `features` as in `store`."""
+        """What the model says about a dataset; made once and stored, then read back. The rest as in `store`."""
         return self.predict_all([dataset], root=root, device=device, features=features)[0]
 
     def predict_all(
@@ -165,15 +172,21 @@ class Run:
         """Make and store the predictions that are not stored yet, without reading those that are.
 
         features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
-        take gigabytes: of these only the class moments are kept. An ensemble has none.
+        take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
+        must call this, and share the images.
         """
         single = self.config.members == 1
-        missing = [name for name in datasets if not self._is_stored(name, root, features=bool(features) and single)]
-        if missing:
-            with self.owned():
-                found = self._predict_each if single else self._predict_members
-                for name, prediction in found(missing, root, device, features):
-                    predictions.save(prediction, self.predictions_path(name))
+        with joined(choose_device(device)) as ranks:
+            wanted = bool(features) and single
+            missing = [name for name in datasets if ranks.first and not self._is_stored(name, root, features=wanted)]
+            missing = ranks.from_first(missing)
+            if missing:
+                with self.owned(ranks):
+                    found = self._predict_each if single else self._predict_members
+                    for name, prediction in found(missing, root, device, features, ranks):
+                        if prediction is not None:
+                            predictions.save(prediction, self.predictions_path(name))
+                ranks.wait()  # until the files can be read
 
     def _is_stored(self, name: str, root: str | Path | None, *, features: bool) -> bool:
         """Whether predictions are stored; those of a folder only as long as its files are the same."""
@@ -186,39 +199,66 @@ class Run:
         return not name.startswith("folder:") or stored.info.get("data") == data.load(name, root=root).fingerprint
 
     def _predict_each(
-        self, names: list[str], root: str | Path | None, device: str | torch.device | None, features: bool | None
-    ) -> Iterator[tuple[str, Predictions]]:
+        self,
+        names: list[str],
+        root: str | Path | None,
+        device: str | torch.device | None,
+        features: bool | None,
+        ranks: Ranks,
+    ) -> Iterator[tuple[str, Predictions | None]]:
         model = self.model(device=device)
         for name in names:
             shifted = name.partition("/")[0].endswith("-c")
-            keep = {"features": not shifted if features is None else features, "moments": shifted}
-            yield name, self._predict(model, name, root, **keep)
+            kept = not shifted if features is None else features
+            yield name, self._predict(model, name, root, ranks, features=kept, moments=shifted)
 
     def _predict_members(
-        self, names: list[str], root: str | Path | None, device: str | torch.device | None, features: bool | None
-    ) -> Iterator[tuple[str, Predictions]]:
+        self,
+        names: list[str],
+        root: str | Path | None,
+        device: str | torch.device | None,
+        features: bool | None,
+        ranks: Ranks,
+    ) -> Iterator[tuple[str, Predictions | None]]:
         """The mean of the members' logits, with the members' own beside it."""
         for member in self.members():
             member.store(names, root=root, device=device, features=features)
-        for name in names:
-            joined = ensemble([member.predict(name, root=root, device=device) for member in self.members()])
-            yield name, replace(joined, info={**joined.info, "run": self.fingerprint})
+        for name in names if ranks.first else ():
+            mean = ensemble([predictions.load(member.predictions_path(name)) for member in self.members()])
+            yield name, replace(mean, info={**mean.info, "run": self.fingerprint})
 
-    def _predict(self, model: Classifier, name: str, root: str | Path | None, **keep: bool) -> Predictions:
-        """Images in memory must have the size the network was trained on."""
+    def _predict(
+        self, model: Classifier, name: str, root: str | Path | None, ranks: Ranks, *, features: bool, moments: bool
+    ) -> Predictions | None:
+        """On the first rank. Images in memory must have the size the network was trained on.
+
+        Ranks share whole batches, so every batch is what it would be in one process.
+        """
         source = data.load(name, root=root)
         record = self.provenance()
         channels, *size = record["input"]
-        info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
-        own = _labels_among(source.classes, record["classes"])
+        known = _labels_among(source.classes, record["classes"])
+        mine = ranks.share(len(source), unit=_BATCH)
+        own = (
+            source if len(mine) == len(source) else source.select(torch.arange(mine.start, mine.stop)) if mine else None
+        )
         found = []
-        for part in clean_parts(source, size):
+        for part in clean_parts(own, size) if own is not None else ():
             images = match_channels(part.images, channels)
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
                 raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
-            found.append(predictions.predict(model, images, own[part.labels], dataset=name, info=info, **keep))
-        return predictions.join(found)
+            labels = known[part.labels]
+            found.append(
+                predictions.predict(
+                    model, images, labels, dataset=name, batch_size=_BATCH, features=features, moments=moments
+                )
+            )
+        every = [part for parts in ranks.to_first(found) for part in parts]
+        if not ranks.first:
+            return None
+        info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
+        return replace(predictions.join(every), info=info)
 
 
 def _labels_among(classes: tuple[str, ...], known: list[str]) -> Tensor:

@@ -72,17 +72,14 @@ class Step(nn.Module):
         dtype = precise(batch.x.device)
         return Outcome(out.loss, tuple(sums), torch.stack([value.to(dtype) for value in sums.values()]))
 
-    def after(self, parts: Sequence[Part], ranks: Ranks) -> None:
-        """Show the clean images of all parts to a head that learns from them beside the gradient."""
+    def after(self, parts: Sequence[Part], ranks: Ranks, *, total: int) -> None:
+        """Show the clean images of all ranks' parts, `total`, to a head that learns from them beside the gradient."""
         if not self.model.wants_step():
             return
         batches = [self.loader.load(part.picked) for part in parts]
         x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
-        if ranks.world > 1:
-            device = x.device
-            x, y = (torch.cat([t.to(device) for t in ranks.gather(mine.cpu())]) for mine in (x, y))
         with self._autocast():
-            self.model.after_step(x, y)
+            self.model.after_step(ranks.rows(x, total=total), ranks.rows(y, total=total))
 
     def _autocast(self) -> torch.autocast:
         """The run's precision."""

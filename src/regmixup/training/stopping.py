@@ -24,9 +24,10 @@ class Stop:
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
-    """Catch SIGINT and SIGTERM meanwhile. A second one is not caught: it ends the program at once.
+def stopping(*, patient: bool = False) -> Iterator[Stop]:
+    """Catch SIGINT and SIGTERM meanwhile. A second one is not caught: it ends the program at once, unless `patient`.
 
+    torchrun passes on a signal that its processes may have received already, and kills them if they take too long.
     Signals belong to the main thread; elsewhere nothing is caught. One that is ignored, as SIGINT is in the background
     of a shell, or that another library handles outside Python stays as it is.
     """
@@ -39,7 +40,8 @@ def stopping() -> Iterator[Stop]:
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.signal = number
-        restore()
+        if not patient:
+            restore()
 
     def restore() -> None:
         for number, handler in before.items():

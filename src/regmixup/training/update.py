@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from regmixup.mixing import Draw
+from regmixup.training.batch_norm import Statistics
 from regmixup.training.guard import Guard
 from regmixup.training.step import Part, Step
 from regmixup.training.tally import Tally
@@ -31,24 +33,41 @@ class Update:
     def __init__(self, step: Step, optimizer: torch.optim.Optimizer, guard: Guard, tally: Tally) -> None:
         self.step, self.optimizer, self.guard, self.tally = step, optimizer, guard, tally
         self.ranks = guard.ranks
-        self.through: nn.Module = DistributedDataParallel(step) if self.ranks.world > 1 else step
+        several = (step.config.shards or 1) > 1
+        self.statistics = Statistics(step.model.backbone.buffers() if several else (), self.ranks)
+        self.through: nn.Module = step
+        if self.ranks.world > 1:
+            self.through = DistributedDataParallel(step)
+            self._rehearse()
 
     def __call__(self, parts: Sequence[Part], *, total: int) -> None:
         """parts: this rank's. total: images of the batch, over all ranks."""
         self.guard.remember()
         self.optimizer.zero_grad(set_to_none=True)
+        self.statistics.begin()
         losses = []
         for index, part in enumerate(parts):
             if part.seed is not None:
                 torch.manual_seed(part.seed)
-            with self._exchange(last=index == len(parts) - 1):
+            share = part.count / total
+            with self._exchange(last=index == len(parts) - 1), self.statistics.part(share):
                 loss, names, sums = self.through(part)
-                (loss * (part.count * self.ranks.world / total)).backward()
+                (loss * (share * self.ranks.world)).backward()
             self.tally.add(names, sums, part.count)
             losses.append(loss)
+        self.statistics.end()
         self.guard.watch(losses, self.step.model.parameters())
         self.optimizer.step()
-        self.step.after(parts, self.ranks)
+        self.step.after(parts, self.ranks, total=total)
+
+    def _rehearse(self) -> None:
+        """Let DDP see one backward pass, of nothing.
+
+        It puts gradients into buckets in the order in which they came the first time, and three or more numbers have a
+        sum that depends on their place there. So the first step of a resumed run must not be DDP's first.
+        """
+        loss, _, _ = self.through(Part(None, Draw(), count=0, seed=None))
+        loss.backward()
 
     def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
         """Ranks exchange gradients once per update, after the last part."""

@@ -21,6 +21,7 @@ from regmixup.networks import name_of
 from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
 from regmixup.training.config import TrainConfig, choose_device, configure, resolve
+from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.training.loop import train
 
@@ -96,7 +97,7 @@ def main(args: Sequence[str]) -> None:
         members=verb.members,
         seed=verb.seed,
     )
-    config = resolve(config, choose_device(verb.device))
+    config = resolve(config, choose_device(verb.device), world=world_size())
     if verb.dry_run:
         print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
         return

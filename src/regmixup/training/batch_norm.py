@@ -1,0 +1,65 @@
+"""Batch norm and the like over the parts of a batch: what forward passes change beside the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from regmixup.networks.contract import Classifier
+from regmixup.training.config import TrainConfig
+from regmixup.training.distributed import Ranks
+
+
+class Statistics:
+    """Buffers that forward passes update: the running statistics of batch norm, the vectors of power iterations.
+
+    Every part of a batch starts from the same b, and a step leaves b + sum over parts of (their share of the images)
+    x (what they add to b): so it does not matter whether one process or several computed them.
+    """
+
+    def __init__(self, buffers: Iterable[Tensor], ranks: Ranks) -> None:
+        self.buffers, self.ranks = [buffer for buffer in buffers if buffer.is_floating_point()], ranks
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.before = [buffer.clone() for buffer in self.buffers]
+        self.change = [torch.zeros_like(buffer) for buffer in self.buffers]
+
+    @contextmanager
+    def part(self, share: float) -> Iterator[None]:
+        """The forward pass of a part with so large a share of the images."""
+        for buffer, before in zip(self.buffers, self.before, strict=True):
+            buffer.copy_(before)
+        yield
+        for buffer, before, change in zip(self.buffers, self.before, self.change, strict=True):
+            change.add_(buffer - before, alpha=share)
+
+    def end(self) -> None:
+        """The step has ended, on all ranks."""
+        if not self.buffers:
+            return
+        every = torch.cat([change.flatten() for change in self.change])
+        self.ranks.sum(every)
+        changes = every.split([buffer.numel() for buffer in self.buffers])
+        for buffer, before, change in zip(self.buffers, self.before, changes, strict=True):
+            torch.add(before, change.view_as(before), out=buffer)
+
+
+def synchronised(model: Classifier) -> Classifier:
+    """The model with the batch-norm statistics of the whole batch, which its layers exchange between processes."""
+    from timm.layers.norm_act import convert_sync_batchnorm
+
+    return convert_sync_batchnorm(model)  # unlike torch's, it keeps the activation inside timm's own layers
+
+
+def check_every_process_has_images(images: int, config: TrainConfig) -> None:
+    """Synchronised layers wait for all processes, so none may be left without a part of the last batch."""
+    shards, last = config.shards or 1, images % config.batch_size
+    if 0 < last < shards:
+        raise ValueError(
+            f"batch_size must leave a last batch of at least {shards} images, one per process, for synchronised "
+            f"batch norm, got {config.batch_size}, which leaves {last} of {images}"
+        )

@@ -1,0 +1,195 @@
+"""Processes that train together, started cheaply: forked from a server that has imported everything."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import regmixup as rm
+from regmixup.cli import main
+from regmixup.data import folders
+from regmixup.networks.contract import Classifier
+from regmixup.networks.gp_head import GPHead
+from regmixup.training import loop
+from regmixup.training import run as run_module
+from regmixup.training.run import Run
+from regmixup.training.stopping import Interrupted
+
+BATCH = 449
+"""The digits' 450 train images leave a last batch of one, and all ranks but one without an image."""
+
+
+def run_ranks(world, function, *args, timeout=120):
+    """Call `function(*args)` in processes as torchrun would start them; returns their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return run_processes([(_one_rank, rank, world, port, function, args) for rank in range(world)], timeout=timeout)
+
+
+def run_processes(calls, *, timeout=120):
+    """Make each call, a function and its arguments, in a process of its own; returns their exit codes."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.training.elastic", "torch._dynamo", "sklearn.datasets", "scipy.special"])
+    processes = [context.Process(target=function, args=args) for function, *args in calls]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout)
+    hung = [process for process in processes if process.is_alive()]
+    for process in hung:
+        process.kill()
+    assert not hung, f"{len(hung)} of {len(processes)} processes hang"
+    return [process.exitcode for process in processes]
+
+
+def _one_rank(rank, world, port, function, args):
+    torch.set_num_threads(1)
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    function(*args)
+
+
+def digits(**changes):
+    values = {"epochs": 3, "batch_size": BATCH, "precision": "float32", "dropout": 0.0, **changes}
+    return rm.configure("digits", "regmixup", **values)
+
+
+CASES = {
+    "erm": digits(objective=rm.ERM()),
+    "regmixup": digits(),
+    "regmixup of samples": digits(objective=rm.RegMixup(lam="sample", samples=2)),
+    "regcutmix": digits(objective=rm.RegCutMix(samples=2), batch_size=64),
+    "alternate": digits(objective=rm.Alternate(rm.RegMixup(), rm.CutMix()), batch_size=90),
+    "duq": digits(objective=rm.DUQ(), head="rbf"),
+    "gaussian process": digits(head=GPHead(num_features=32, covariance="epoch")),
+    "with batch norm": digits(dropout=0.3, constraint="spectral_norm"),
+}
+
+
+def build_plain(run, *, num_classes, input_shape):
+    """A network without batch norm."""
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.Tanh())
+    head = run.config.head.build(24, num_classes)
+    return Classifier(backbone, head, feature_dim=24, normalize=(run.config.mean, run.config.std))
+
+
+@contextmanager
+def in_float64(case):
+    """Runs of a case get a network in double precision, so that the order of sums hardly matters."""
+    before = Run.build
+    chosen = before if case == "with batch norm" else build_plain
+    Run.build = lambda run, **shape: chosen(run, **shape).double()
+    try:
+        yield
+    finally:
+        Run.build = before
+
+
+def train_cases(runs, shards=None):
+    """Every case to its end, with predictions."""
+    for case, config in CASES.items():
+        with in_float64(case):
+            run = rm.train(rm.configure("digits", **{**vars(config), "shards": shards}), runs / case, device="cpu")
+            run.predict("digits/test", device="cpu")
+
+
+def at_step(step, *, epoch, rank, do):
+    """Do something before a step of an epoch, on one rank; returns what undoes this."""
+    original = loop.Training.parts
+
+    def parts(self, at, *args):
+        if (self.at.epoch, at, self.ranks.rank) == (epoch, step, rank):
+            do()
+        return original(self, at, *args)
+
+    loop.Training.parts = parts
+    return partial(setattr, loop.Training, "parts", original)
+
+
+def signal_oneself(number):
+    os.kill(os.getpid(), number)
+
+
+def stop_and_go_on(folder, config):
+    """A run that a signal to one process interrupts, its continuation, the same undisturbed, and an ensemble."""
+    note_positions(folder / "positions.jsonl")
+    undo = at_step(2, epoch=1, rank=1, do=partial(signal_oneself, signal.SIGTERM))
+    try:
+        rm.train(config, folder / "interrupted", device="cpu")
+        raise AssertionError("nobody was interrupted")
+    except Interrupted as stop:
+        if stop.signal != signal.SIGTERM:
+            raise
+    undo()
+    rm.train(config, folder / "interrupted", device="cpu")
+    run = rm.train(config, folder / "whole", device="cpu")
+    with (folder / f"{os.environ['RANK']}.txt").open("w") as file, redirect_stdout(file):
+        main(["predict", str(run.folder), "digits/val", "--device", "cpu"])
+    rm.train(digits(members=2, epochs=1), folder / "ensemble", device="cpu").predict("digits/val", device="cpu")
+
+
+def fail(folder, rank, where):
+    """A run in which one rank fails; every process that ends by an exception has exit code 1."""
+
+    def lose(*args, **kwargs):
+        raise OSError("no space left on device")
+
+    if where == "save" and os.environ["RANK"] == str(rank):
+        loop.checkpoint.save_checkpoint = lose
+    if where == "step":
+        at_step(0, epoch=1, rank=rank, do=lose)
+    rm.train(digits(epochs=2), folder, device="cpu")
+
+
+def signal_the_group(folder):
+    """A run on image files whose process and decoding workers are signalled together, and which goes on later."""
+    os.setsid()
+    multiprocessing.set_start_method("fork", force=True)  # as on Linux by default: workers join their parent's group
+    note_positions(folder / "positions.jsonl")
+    rgb = {"mean": (0.5,) * 3, "std": (0.2,) * 3, "image_size": 8}
+    config = digits(train_set=f"folder:{folder / 'images'}", batch_size=2, **rgb)
+    kill = ["kill", "-TERM", "--", f"-{os.getpgrp()}"]  # from outside: workers are used to signals from their parent
+    undo = at_step(1, epoch=1, rank=0, do=partial(subprocess.run, kill, start_new_session=True))
+    try:
+        rm.train(config, folder / "runs", device="cpu", workers=1)
+    except Interrupted:
+        undo()
+    assert rm.train(config, folder / "runs", device="cpu", workers=1).finished
+    positions = [json.loads(line) for line in (folder / "positions.jsonl").read_text().splitlines()]
+    assert positions == [[0, 0], [1, 2]]
+
+
+def predict_folder(folder, runs, images):
+    """Predictions for image files in batches of 4; every rank writes down what it decoded."""
+    opened = []
+
+    def open_and_note(path):
+        opened.append(Path(path).name)
+        return original(path)
+
+    original, folders.open_rgb, run_module._BATCH = folders.open_rgb, open_and_note, 4
+    (run,) = map(Run.open, runs.iterdir())
+    run.predict(f"folder:{images}", device="cpu")
+    (folder / f"decoded-{os.environ['RANK']}.json").write_text(json.dumps(sorted(opened)))
+
+
+def note_positions(path):
+    """Append where a training begins to a file, on the first rank."""
+    original = loop.Training.to_the_end
+
+    def to_the_end(self, *args):
+        if self.ranks.first:
+            with Path(path).open("a") as file:
+                file.write(json.dumps([self.at.epoch, self.at.step]) + "\n")
+        original(self, *args)
+
+    loop.Training.to_the_end = to_the_end

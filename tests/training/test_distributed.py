@@ -1,0 +1,339 @@
+"""Several processes compute what one does, and survive what processes suffer. Gloo on the CPU."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
+from itertools import pairwise
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import regmixup as rm
+from regmixup.cli import main
+from regmixup.data.loader import epoch_batches
+from regmixup.study.plan import load_study
+from regmixup.study.runner import run_study
+from regmixup.training import loop
+from regmixup.training.batch_norm import Statistics, check_every_process_has_images, synchronised
+from regmixup.training.config import choose_device, resolve
+from regmixup.training.distributed import Ranks, _fresh, check_own_gpus, joined
+from regmixup.training.loading import make_loaders
+from regmixup.training.run import Run
+from regmixup.training.stopping import stopping
+from tests.training import elastic, ranks
+
+CPU = torch.device("cpu")
+
+
+def only_run(folder):
+    (found,) = folder.iterdir()
+    return Run.open(found)
+
+
+def weights(run):
+    return load_file(run.checkpoint)
+
+
+def assert_same_bits(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_compute_what_one_process_does_part_after_part(tmp_path, world):
+    """In float64, over epochs whose last batch is one image and leaves the other ranks nothing."""
+    assert ranks.run_ranks(world, ranks.train_cases, tmp_path / "ranks") == [0] * world
+    ranks.train_cases(tmp_path / "one", shards=world)
+    for case in ranks.CASES:
+        ours, one = only_run(tmp_path / "ranks" / case), only_run(tmp_path / "one" / case)
+        assert ours.fingerprint == one.fingerprint
+        assert ours.provenance()["processes"] == world
+        found, expected = weights(ours), weights(one)
+        assert {tensor.dtype for tensor in found.values()} == {torch.float64}
+        # DUQ's penalty is on gradients of the images, which are float32.
+        close = {"rtol": 0, "atol": 1e-6 if case == "duq" else 1e-10}
+        for name in expected:
+            torch.testing.assert_close(found[name], expected[name], **close)
+        for mine, theirs in zip(ours.history(), one.history(), strict=True):
+            assert mine.keys() == theirs.keys()
+            same = mine.keys() - {"seconds"}
+            assert [mine[name] for name in same] == pytest.approx([theirs[name] for name in same], abs=1e-6)
+        assert_one_process_predicts_the_same_bits(ours, case)
+
+
+def assert_one_process_predicts_the_same_bits(run, case):
+    path = run.predictions_path("digits/test")
+    stored = rm.predictions.load(path)
+    path.unlink()
+    with ranks.in_float64(case):
+        again = run.predict("digits/test", device="cpu")
+    assert len(again) == len(rm.data.load("digits/test"))
+    for field in fields(again):
+        mine, theirs = getattr(stored, field.name), getattr(again, field.name)
+        same = torch.equal(mine, theirs) if isinstance(mine, torch.Tensor) else mine == theirs
+        assert same, f"{case} {field.name}"
+
+
+def test_a_signal_to_one_rank_stops_all_at_one_step_and_going_on_gives_the_same_bits(tmp_path):
+    """With three ranks, whose gradients have a sum that depends on the order; and the first rank alone prints."""
+    config = ranks.digits(batch_size=64, dropout=0.2)
+    assert ranks.run_ranks(3, ranks.stop_and_go_on, tmp_path, config) == [0, 0, 0]
+    positions = [json.loads(line) for line in (tmp_path / "positions.jsonl").read_text().splitlines()]
+    assert positions[:3] == [[0, 0], [1, 3], [0, 0]]
+    whole, interrupted = only_run(tmp_path / "whole"), only_run(tmp_path / "interrupted")
+    assert_same_bits(weights(interrupted), weights(whole))
+    assert [{**r, "seconds": 0} for r in interrupted.history()] == [{**r, "seconds": 0} for r in whole.history()]
+    printed = [(tmp_path / f"{rank}.txt").read_text() for rank in range(3)]
+    assert printed == [f"{whole.predictions_path('digits/val')}  448 x 10\n", "", ""]
+    ensemble = next(run for run in map(Run.open, (tmp_path / "ensemble").iterdir()) if run.config.members == 2)
+    members = [member.model(device="cpu") for member in ensemble.members()]
+    images = rm.data.load("digits/val").images
+    expected = torch.stack([torch.cat([model(x) for x in images.split(250)]) for model in members])
+    assert torch.equal(ensemble.predict("digits/val", device="cpu").member_logits, expected)
+
+
+@pytest.mark.parametrize(("rank", "where"), [(0, "save"), (1, "step")])
+def test_a_rank_that_fails_ends_the_others(tmp_path, rank, where):
+    assert ranks.run_ranks(2, ranks.fail, tmp_path, rank, where, timeout=60) == [1, 1]
+
+
+def write_images(folder):
+    """Ten images of one class; returns their names."""
+    pixels = torch.randint(256, (10, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    names = [f"{index}.png" for index in range(10)]
+    (folder / "some").mkdir(parents=True)
+    for image, name in zip(pixels, names, strict=True):
+        Image.fromarray(image.numpy()).save(folder / "some" / name)
+    return names
+
+
+def test_every_rank_decodes_its_own_files_and_the_first_writes_them_in_order(tmp_path):
+    names = write_images(tmp_path / "images")
+    run = rm.train(ranks.digits(epochs=1), tmp_path / "runs", device="cpu")
+    args = (tmp_path, tmp_path / "runs", tmp_path / "images")
+    assert ranks.run_ranks(3, ranks.predict_folder, *args) == [0, 0, 0]
+    decoded = [json.loads((tmp_path / f"decoded-{rank}.json").read_text()) for rank in range(3)]
+    assert decoded == [names[:4], names[4:8], names[8:]]
+    name = f"folder:{tmp_path / 'images'}"
+    stored = rm.predictions.load(run.predictions_path(name))
+    run.predictions_path(name).unlink()
+    torch.testing.assert_close(stored.logits, run.predict(name, device="cpu").logits)
+
+
+def test_a_signal_to_a_process_and_its_decoding_workers_still_ends_in_a_checkpoint(tmp_path):
+    """torchrun signals each process together with its children."""
+    write_images(tmp_path / "images")
+    assert ranks.run_processes([(ranks.signal_the_group, tmp_path)]) == [0]
+
+
+def test_killed_processes_and_a_stopped_torchrun_change_nothing(tmp_path):
+    """Rank 1 of the first run is killed and restarted; torchrun is stopped during the second, and started again."""
+    assert ranks.run_processes([(elastic.launch, tmp_path)]) != [0]
+    positions = [json.loads(line) for line in (tmp_path / "positions.jsonl").read_text().splitlines()]
+    assert positions == [[0, 0], [2, 0], [0, 0]]
+    killed, stopped = (resolve(config, CPU, world=2) for config in (elastic.KILLED, elastic.STOPPED))
+    again = Run(tmp_path / "runs" / stopped.name, stopped)
+    assert not again.finished
+    words = ["--epochs", 4, "--batch-size", 64, "--dropout", 0.2, "--precision", "float32", "--seed", 1]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "regmixup"]
+    command = [*torchrun, "train", *words, "--runs", tmp_path / "runs", "--device", "cpu"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(" ")[0] for line in done.stdout.splitlines()] == ["epoch", "run"]
+    assert again.finished
+    assert ranks.run_ranks(2, train_all, [killed, stopped], tmp_path / "undisturbed") == [0, 0]
+    for config in (killed, stopped):
+        found, expected = (Run(tmp_path / runs / config.name, config) for runs in ("runs", "undisturbed"))
+        assert_same_bits(weights(found), weights(expected))
+
+
+def test_restarted_processes_share_a_part_of_the_store_that_is_new():
+    """Whoever comes first must not be content with what an earlier generation has left there."""
+    store = torch.distributed.HashStore()
+    for order in ((0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2)):
+        with ThreadPoolExecutor(3) as pool:
+            calls = []
+            for rank in order:
+                calls.append(pool.submit(_fresh, store, rank, 3))
+                time.sleep(0.05)
+            generation = [call.result(timeout=20) for call in calls]
+        assert not any(part.check(["address"]) for part in generation)
+        generation[0].set("address", "here")
+        assert all(part.check(["address"]) for part in generation)
+
+
+def test_a_second_signal_is_caught_too_under_torchrun():
+    with stopping(patient=True) as stop:
+        ranks.signal_oneself(signal.SIGTERM)
+        ranks.signal_oneself(signal.SIGTERM)
+    assert stop.signal == signal.SIGTERM
+
+
+def train_all(configs, runs):
+    for config in configs:
+        rm.train(config, runs, device="cpu")
+
+
+@pytest.mark.parametrize(("world", "shards"), [(1, 1), (2, 2), (3, 3), (2, 4), (3, 12)])
+def test_the_shards_of_all_ranks_are_the_batch_without_overlap(world, shards):
+    config = ranks.digits(batch_size=64, shards=shards)
+    dataset = rm.data.load("digits/train")
+    dealt = [make_loaders(dataset, config, CPU, workers=0, mine=range(rank, shards, world)) for rank in range(world)]
+    assert sum(map(len, dealt)) == shards
+    loaders = [loader for own in dealt for loader in own]
+    expected = epoch_batches(len(dataset), 64, config.seed, 1)
+    for batch, *parts in zip(expected, *(loader.picks(1) for loader in loaders), strict=True):
+        sizes = [len(part.index) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+        assert sorted(torch.cat([part.index for part in parts]).tolist()) == sorted(batch.tolist())
+
+
+def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path):
+    """ERM without batch norm does not depend on the number of shards."""
+    with ranks.in_float64("erm"):
+        whole, dealt = (
+            rm.train(replace(ranks.CASES["erm"], shards=shards), tmp_path, device="cpu") for shards in (1, 4)
+        )
+    assert whole.fingerprint != dealt.fingerprint
+    found, expected = weights(dealt), weights(whole)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        rm.RegMixup(samples=2),
+        rm.RegCutMix(),
+        rm.CutMix(samples=3),
+        rm.HalfRegMixup(samples=2),
+        rm.Alternate(rm.CutMix(), rm.RegCutMix(samples=2)),
+    ],
+    ids=str,
+)
+def test_parts_of_unequal_size_have_one_lambda_and_one_box(tmp_path, objective):
+    config = resolve(ranks.digits(objective=objective, batch_size=8, shards=3), CPU)
+    dataset = rm.data.load("digits/train")
+    training = loop.Training(Run(tmp_path / config.name, config), dataset, CPU, Ranks(), rm.Engine(), 0)
+    for step in range(6):
+        parts = training.parts(step, [None] * 3, 8)
+        assert [part.count for part in parts] == [part.draw.partner.shape[-1] for part in parts] == [3, 3, 2]
+        for a, b in pairwise(part.draw for part in parts):
+            assert torch.equal(a.lam, b.lam)
+            assert a.box is b.box is None or torch.equal(a.box, b.box)
+
+
+def test_running_statistics_are_means_over_the_parts():
+    """Batch norm moves m_r to m_r + 0.1 (m - m_r) for the mean m of its batch; with parts, for their weighted mean."""
+    norm = torch.nn.BatchNorm1d(2).double()
+    x = torch.randn(7, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    statistics = Statistics(norm.buffers(), Ranks())
+    for _ in range(2):
+        statistics.begin()
+        for part in (x[:5], x[5:]):
+            with statistics.part(len(part) / 7):
+                norm(part)
+        statistics.end()
+    mean, var = x.mean(dim=0), 5 / 7 * x[:5].var(dim=0) + 2 / 7 * x[5:].var(dim=0)
+    torch.testing.assert_close(norm.running_mean, (1 - 0.9**2) * mean, rtol=0, atol=1e-15)
+    torch.testing.assert_close(norm.running_var, 0.9**2 + (1 - 0.9**2) * var, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("network", ["small", "timm/test_efficientnet"])
+def test_synchronised_batch_norm_leaves_the_rest_of_a_network_alone(network):
+    """The layers of EfficientNet hold their activation, which torch's own conversion would lose."""
+    model = rm.networks.build(network, num_classes=3, image_size=32).eval()
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    before, names = model(x), model.state_dict().keys()
+    norms = sum(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())
+    converted = synchronised(model)
+    assert torch.equal(converted(x), before)
+    assert converted.state_dict().keys() == names
+    assert sum(isinstance(module, torch.nn.SyncBatchNorm) for module in converted.modules()) == norms > 0
+    assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in converted.modules())
+
+
+def test_ranks_talk_after_every_step_on_cpus_and_every_tenth_on_gpus():
+    assert [step for step in range(30) if Ranks(0, 2, stride=10).meets_at(step)] == [9, 19, 29]
+    assert all(Ranks(0, 2).meets_at(step) for step in range(30))
+
+
+@pytest.mark.parametrize("count", [0, 1, 249, 250, 251, 899, 5000])
+@pytest.mark.parametrize("world", [1, 2, 3, 7])
+def test_shares_are_whole_batches_in_order(count, world):
+    shares = [Ranks(rank, world).share(count, unit=250) for rank in range(world)]
+    assert [index for share in shares for index in share] == list(range(count))
+    assert all(share.start % 250 == 0 for share in shares if share)
+    batches = [-(-len(share) // 250) for share in shares]
+    assert max(batches) - min(batches) <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "world", "message"),
+    [
+        ({"shards": 3}, 2, "shards must be a multiple of the number of processes, 2, got 3"),
+        ({"batch_size": 2}, 3, "shards must be at most batch_size, 2, got 3"),
+        ({"batch_norm": "synchronised"}, 2, "got 'synchronised' with 2 shards, 2 processes on cpu"),
+    ],
+)
+def test_what_processes_cannot_share_is_refused(changes, world, message):
+    with pytest.raises(ValueError, match=message):
+        resolve(ranks.digits(**changes), CPU, world=world)
+
+
+def test_synchronised_batch_norm_needs_an_image_for_every_process():
+    config = replace(ranks.digits(batch_size=64), shards=4)
+    check_every_process_has_images(640, config)
+    check_every_process_has_images(644, config)
+    with pytest.raises(ValueError, match=r"at least 4 images.* got 64, which leaves 3 of 643"):
+        check_every_process_has_images(643, config)
+
+
+def test_processes_that_share_a_gpu_are_refused():
+    check_own_gpus([("a", "GPU-0"), ("a", "GPU-1"), ("b", "GPU-0")])
+    with pytest.raises(ValueError, match=r"a GPU of its own, got 2 on GPU-1 of a"):
+        check_own_gpus([("a", "GPU-0"), ("a", "GPU-1"), ("a", "GPU-1")])
+
+
+@pytest.fixture
+def started_by_torchrun(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+
+
+@pytest.mark.usefixtures("started_by_torchrun")
+def test_a_study_under_torchrun_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"without torchrun, got 2 processes.*--devices"):
+        run_study(load_study("digits"), tmp_path)
+
+
+@pytest.mark.usefixtures("started_by_torchrun")
+def test_processes_need_a_device_that_can_talk():
+    with (
+        pytest.raises(ValueError, match="device must be cpu or cuda for several processes, got mps"),
+        joined(torch.device("mps")),
+    ):
+        pass
+
+
+def test_every_process_has_its_gpu_even_where_it_sees_no_other(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    for visible, expected in ((8, "cuda:3"), (1, "cuda:0")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda visible=visible: visible)
+        assert str(choose_device("cuda")) == expected
+
+
+def test_an_error_says_which_process_it_is_from(monkeypatch, capsys):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main() replaces it
+    for rank, begins in (("0", "error: "), ("1", "error in process 1: ")):
+        monkeypatch.setenv("RANK", rank)
+        assert main(["train", "--epochs", "0"]) == 2
+        assert capsys.readouterr().err.startswith(begins + "epochs must be")
