@@ -14,6 +14,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import settings
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
+from regmixup.training.tally import means
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICE = torch.device("cuda")
@@ -41,8 +42,7 @@ def losses(config, dataset, engine, steps):
                 break
             count = len(picked.index)
             training.update(training.parts(step, [picked], count), total=count)
-            ((total, number),) = [value for name, value in training.tally.totals().items() if name == "loss"]
-            found.append(total / number)
+            found.append(means(training.tally.totals())["loss"])
             training.tally.restore({})
     return torch.tensor(found)
 
@@ -84,6 +84,7 @@ def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, 
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("engine", [PLAIN, GRAPHED])
 @pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix", "augmix", "duq"])
 def test_no_step_waits_for_the_device(engine, method):

@@ -10,9 +10,6 @@ from torch import Tensor, nn
 
 from regmixup.training.distributed import Ranks
 
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integer types by their number of bytes."""
-
 
 class DivergedError(RuntimeError):
     """Training produced a loss or a gradient that is not finite."""
@@ -36,13 +33,10 @@ class Guard:
         buffers: Iterable[Tensor] = (),
     ) -> None:
         self.ranks = ranks
-        self.buffers = list(buffers)
-        self.kept = [buffer.clone() for buffer in self.buffers]
-        self._bits: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], []))
-        for buffer, kept in zip(self.buffers, self.kept, strict=True):
-            dtype = _INTEGERS[buffer.element_size()]
-            self._bits[dtype][0].append(buffer.view(dtype))
-            self._bits[dtype][1].append(kept.view(dtype))
+        self._buffers: dict[torch.dtype, list[Tensor]] = defaultdict(list)
+        for buffer in buffers:
+            self._buffers[buffer.dtype].append(buffer)
+        self._kept = {dtype: _joined(group) for dtype, group in self._buffers.items()}
         self.closed = torch.zeros((), device=device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
@@ -50,20 +44,17 @@ class Guard:
         optimizer.grad_scale = None  # type: ignore[attr-defined]
 
     def remember(self) -> None:
-        """Before a step: keep the buffers as they are, unless the gate is closed.
-
-        kept <- kept + gate (buffer - kept), with the bits read as integers: exact whatever they stand for, NaN
-        included, and a few kernels for all buffers together.
-        """
-        for dtype, (now, before) in self._bits.items():
-            change = torch._foreach_sub(now, before)
-            torch._foreach_mul_(change, (1 - self.closed).to(dtype))
-            torch._foreach_add_(before, change)
+        """Before a step: keep the buffers as they are, unless the gate is closed. Two kernels for each type of them."""
+        for dtype, group in self._buffers.items():
+            kept = self._kept[dtype]
+            torch.where(self.closed > 0, kept, _joined(group), out=kept)
 
     def rewind(self) -> None:
         """Give the buffers the values they had before the bad step."""
-        for buffer, kept in zip(self.buffers, self.kept, strict=True):
-            buffer.copy_(kept)
+        for dtype, group in self._buffers.items():
+            values = self._kept[dtype].split([buffer.numel() for buffer in group])
+            for buffer, value in zip(group, values, strict=True):
+                buffer.copy_(value.view_as(buffer))
 
     def watch(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> None:
         """Look at a step's losses and gradients, and close the gate if they are bad."""
@@ -77,9 +68,14 @@ class Guard:
 
     def tensors(self) -> list[Tensor]:
         """Its state."""
-        return [self.closed, self.step, self.bad_step, *self.kept]
+        return [self.closed, self.step, self.bad_step, *self._kept.values()]
 
     def found(self) -> int | None:
         """The first bad step, if there was one; waits for the device."""
         step = int(self.bad_step)
         return step if step >= 0 else None
+
+
+def _joined(buffers: list[Tensor]) -> Tensor:
+    """All values in one row."""
+    return torch.cat([buffer.flatten() for buffer in buffers])
