@@ -25,7 +25,16 @@ from regmixup.training.checkpoint import (
     write_checkpoint,
 )
 from regmixup.training.stopping import Interrupted
-from tests.training.short import EVERY_STEP, STEPS, assert_same_ending, config, ending, load_few, same_bits, signal_after
+from tests.training.short import (
+    EVERY_STEP,
+    STEPS,
+    assert_same_ending,
+    config,
+    ending,
+    load_few,
+    same_bits,
+    signal_after,
+)
 
 NEW, PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
 
@@ -58,9 +67,10 @@ def expected(tmp_path_factory):
 def cut(tmp_path_factory):
     """The folder of that run, interrupted in its second epoch, with two checkpoints in it."""
     runs = tmp_path_factory.mktemp("cut")
-    with pytest.MonkeyPatch.context() as patched, signal_after(STEPS + 2), pytest.raises(Interrupted):
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(data, "load", load_few)
-        rm.train(config(), runs, device="cpu", engine=EVERY_STEP)
+        with signal_after(STEPS + 2), pytest.raises(Interrupted):
+            rm.train(config(), runs, device="cpu", engine=EVERY_STEP)
     return next(runs.iterdir())
 
 
@@ -167,7 +177,9 @@ class TestDamage:
         step = read_checkpoint(folder / PREVIOUS, fingerprint=rm.Run.open(folder).fingerprint).position.step
         with pytest.warns(UserWarning, match="goes on from"), signal_after(1), pytest.raises(Interrupted):
             rm.train(config(), tmp_path, device="cpu")
-        found = [read_checkpoint(folder / name, fingerprint=rm.Run.open(folder).fingerprint) for name in (PREVIOUS, NAME)]
+        found = [
+            read_checkpoint(folder / name, fingerprint=rm.Run.open(folder).fingerprint) for name in (PREVIOUS, NAME)
+        ]
         assert [checkpoint.position.step for checkpoint in found] == [step, step + 1]
 
     def test_a_whole_newest_is_used_without_a_warning_even_if_the_previous_is_damaged(self, cut, tmp_path, expected):
@@ -212,7 +224,9 @@ class TestDamage:
 
 
 class TestFullDisk:
-    @pytest.mark.parametrize("operation", ["safetensors", "fsync", "to its name", "newest to previous", "new to newest"])
+    @pytest.mark.parametrize(
+        "operation", ["safetensors", "fsync", "to its name", "newest to previous", "new to newest"]
+    )
     def test_a_save_that_fails_loses_nothing(self, cut, tmp_path, expected, monkeypatch, operation):
         """The first save of a resumed run fails; all that was saved before is there, and training goes on from it."""
         folder = copied(cut, tmp_path)

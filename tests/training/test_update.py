@@ -85,9 +85,7 @@ def test_a_part_without_images_changes_nothing_and_gives_every_weight_a_gradient
     totals = update.tally.totals()
     update.tally.restore({})
     update([*parts, Part(parts[0].picked, parts[0].draw, 0, seed=None)], total=IMAGES)
-    assert all(
-        torch.equal(a.grad, b) for a, b in zip(update.step.model.parameters(), expected, strict=True)
-    )
+    assert all(torch.equal(a.grad, b) for a, b in zip(update.step.model.parameters(), expected, strict=True))
     assert update.tally.totals() == totals
     update([Part(parts[0].picked, parts[0].draw, 0, seed=None)], total=IMAGES)
     assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in update.step.model.parameters())

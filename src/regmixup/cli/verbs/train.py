@@ -32,7 +32,7 @@ class TrainVerb(Surroundings):
     """Train one model. --recipe and --method choose the defaults below; any field can then be changed.
 
     --head and --constraint replace the method's own, so that any combination is one line.
-    A finished run is never repeated, an interrupted one goes on from its last epoch.
+    A finished run is never repeated, an interrupted one goes on from where it was saved.
     Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
     Example: regmixup train --method regmixup --head gp --constraint spectral_norm --constraint.c 6
     """
