@@ -294,6 +294,24 @@ class TestOwning:
             assert (folder / "whole.txt").read_text() == "whole"
 
 
+def _save_much(folder):
+    save_tensors(folder / "a.safetensors", {"a": torch.zeros(20_000_000)}, {})
+
+
+def test_what_a_kill_within_safetensors_leaves_is_removed(tmp_path, processes):
+    """It writes under a name of its own choice; gigabytes would gather in a folder whose owner is killed often."""
+    child = processes.Process(target=_save_much, args=(tmp_path,))
+    child.start()
+    while not (leftovers := [name for name in names(tmp_path) if not name.startswith(".partial-")]):
+        assert child.is_alive()
+    child.kill()
+    child.join()
+    assert leftovers != ["a.safetensors"]
+    assert set(leftovers) <= set(names(tmp_path))
+    with owning(tmp_path):
+        assert names(tmp_path) == [".lock", ".owner"]
+
+
 def test_a_process_may_own_a_folder_twice_and_keeps_it_until_the_outer_end(tmp_path):
     with owning(tmp_path):
         with owning(tmp_path):

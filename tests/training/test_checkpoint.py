@@ -67,9 +67,10 @@ def expected(tmp_path_factory):
 def cut(tmp_path_factory):
     """The folder of that run, interrupted in its second epoch, with two checkpoints in it."""
     runs = tmp_path_factory.mktemp("cut")
-    with pytest.MonkeyPatch.context() as patched, signal_after(STEPS + 2), pytest.raises(Interrupted):
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(data, "load", load_few)
-        rm.train(config(), runs, device="cpu", engine=EVERY_STEP)
+        with signal_after(STEPS + 2), pytest.raises(Interrupted):
+            rm.train(config(), runs, device="cpu", engine=EVERY_STEP)
     return next(runs.iterdir())
 
 

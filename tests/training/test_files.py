@@ -14,7 +14,7 @@ from PIL import Image
 import regmixup as rm
 from regmixup.training.loop import train
 from regmixup.training.stopping import Interrupted
-from tests.training.short import assert_same_ending, ending, signal_after
+from tests.training.short import after_step, assert_same_ending, ending, signal_after
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 
@@ -62,35 +62,38 @@ def test_a_run_on_files_interrupted_within_an_epoch_ends_bit_equal(run, tree, tm
     assert_same_ending(ending(train(config(tree), tmp_path, workers=workers, device="cpu")), ending(run))
 
 
-def decode_with_workers(settings, runs):
-    """In a process group of its own, as under a shell or a scheduler."""
+def train_until_signalled(settings, runs, number):
+    """In a process group of its own, as under a shell or a scheduler: a signal to all of it during the second step."""
     os.setsid()
     multiprocessing.set_start_method("fork", force=True)
     torch.set_num_threads(1)
-    try:
-        train(settings, runs, workers=2, device="cpu", engine=rm.Engine(checkpoint_epochs=1))
-    except Interrupted as interruption:
-        sys.exit(128 + interruption.signal)
+
+    def signal_all():
+        os.kill(os.getpid(), number) if number == signal.SIGKILL else os.killpg(0, number)
+        time.sleep(0.5)  # a worker that died would be noticed now
+
+    with after_step(2, signal_all):
+        try:
+            train(settings, runs, workers=2, device="cpu")
+        except Interrupted as interruption:
+            sys.exit(128 + interruption.signal)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
-def test_a_signal_to_the_whole_job_leaves_the_workers_to_their_process(run, tree, tmp_path, processes, number):
-    """Ctrl-C and schedulers signal every process; without its workers the loop could not end its step and save.
+def test_a_signal_to_the_whole_job_leaves_the_workers_to_their_process(tree, tmp_path, processes, number):
+    """Ctrl-C and schedulers signal every process; torch raises an error at any point of the loop if a worker dies.
 
     After kill -9 of the main process alone, the workers that are left do not keep the folder from the next one.
     """
-    child = processes.Process(target=decode_with_workers, args=(config(tree), tmp_path))
+    settings = config(tree, epochs=1, batch_size=1)
+    child = processes.Process(target=train_until_signalled, args=(settings, tmp_path / "cut", number))
     child.start()
-    while not list(tmp_path.glob("*/checkpoint.safetensors")):
-        assert child.is_alive()
-        time.sleep(0.01)
-    if number == signal.SIGKILL:
-        child.kill()
-    else:
-        os.killpg(child.pid, number)
     child.join()
-    assert child.exitcode == (-number if number == signal.SIGKILL else 128 + number)
-    assert_same_ending(ending(train(config(tree), tmp_path, workers=0, device="cpu")), ending(run))
+    killed = number == signal.SIGKILL
+    assert child.exitcode == (-number if killed else 128 + number)
+    assert len(list((tmp_path / "cut").glob("*/checkpoint.safetensors"))) == (not killed)
+    found, expected = (train(settings, tmp_path / name, workers=0, device="cpu") for name in ("cut", "whole"))
+    assert_same_ending(ending(found), ending(expected))
 
 
 def test_files_are_an_ood_set_for_a_model_of_grey_digits(tree, tmp_path):

@@ -19,10 +19,8 @@ def _few_digits(monkeypatch):
 def listen():
     """All that is told, in order."""
     told = []
-    hooks = {
-        name: (lambda value, name=name: told.append((name, value))) for name in ("on_start", "on_step", "on_epoch")
-    }
-    return told, hooks
+    names = ("on_start", "on_step", "on_epoch")
+    return told, {name: (lambda value, name=name: told.append((name, value))) for name in names}
 
 
 def test_the_start_once_then_steps_and_the_epoch_they_belong_to(tmp_path, monkeypatch, listen):

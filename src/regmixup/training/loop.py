@@ -170,7 +170,7 @@ class Training:
         config, run = self.config, self.run
         if on_start is not None:
             on_start(self.execution)
-        if self.ranks.first:  # of an earlier training, whose checkpoint was deleted: it would call this one finished
+        if self.ranks.first:  # that of an earlier training, whose checkpoint was deleted, would call this one finished
             (run.folder / "provenance.json").unlink(missing_ok=True)
         # The history is written before the checkpoint, so it may be ahead of it, never behind.
         history = [record for record in run.history() if record["epoch"] <= self.at.epoch]

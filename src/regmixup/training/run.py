@@ -33,8 +33,9 @@ class Run:
     """A training run and its folder:
 
     config.json         the configuration          provenance.json  versions, device, seconds, data; written when done
-    history.jsonl       one line per epoch         checkpoint.safetensors  weights and optimizer after the last epoch
+    history.jsonl       one line per epoch         checkpoint.safetensors  weights, optimizer and position
     predictions/*.safetensors                      rows-METHOD.csv  what a study measured
+    checkpoint-previous.safetensors until it is finished, diverged.* if it diverged: see docs/training.md
     """
 
     folder: Path

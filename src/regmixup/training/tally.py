@@ -79,7 +79,7 @@ def means(totals: Totals) -> dict[str, float]:
     """The mean over images for each name."""
     sums: dict[str, float] = {}
     counts: dict[str, float] = {}
-    for names, (*values, count) in totals.items():
+    for names, (*values, count) in sorted(totals.items()):  # whatever came first in this process
         for name, value in zip(names, values, strict=True):
             sums[name] = sums.get(name, 0.0) + value
             counts[name] = counts.get(name, 0.0) + count
