@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -119,17 +119,23 @@ def signal_oneself(number):
     os.kill(os.getpid(), number)
 
 
-def stop_and_go_on(folder, config):
-    """A run that a signal to one process interrupts, its continuation, the same undisturbed, and an ensemble."""
-    note_positions(folder / "positions.jsonl")
+def stop(runs, case, config):
+    """A run that a signal to one process interrupts."""
     undo = at_step(2, epoch=1, rank=1, do=partial(signal_oneself, signal.SIGTERM))
     try:
-        rm.train(config, folder / "interrupted", device="cpu")
+        with in_float64(case) if case else nullcontext():
+            rm.train(config, runs, device="cpu")
         raise AssertionError("nobody was interrupted")
-    except Interrupted as stop:
-        if stop.signal != signal.SIGTERM:
+    except Interrupted as interrupted:
+        if interrupted.signal != signal.SIGTERM:
             raise
     undo()
+
+
+def stop_and_go_on(folder, config):
+    """An interrupted run, its continuation, the same undisturbed, and an ensemble."""
+    note_positions(folder / "positions.jsonl")
+    stop(folder / "interrupted", None, config)
     rm.train(config, folder / "interrupted", device="cpu")
     run = rm.train(config, folder / "whole", device="cpu")
     with (folder / f"{os.environ['RANK']}.txt").open("w") as file, redirect_stdout(file):

@@ -100,6 +100,20 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_and_going_on_gives_the_same_
     assert torch.equal(ensemble.predict("digits/val", device="cpu").member_logits, expected)
 
 
+def test_a_run_may_go_on_with_another_number_of_processes(tmp_path):
+    """In float64; its shards are those of its configuration."""
+    case = "with batch norm"
+    config = replace(ranks.CASES[case], batch_size=64, shards=2)
+    assert ranks.run_ranks(2, ranks.stop, tmp_path / "ranks", case, config) == [0, 0]
+    assert not only_run(tmp_path / "ranks").finished
+    with ranks.in_float64(case):
+        resumed, whole = (rm.train(config, tmp_path / runs, device="cpu") for runs in ("ranks", "one"))
+    assert resumed.provenance()["processes"] == 1
+    found, expected = weights(resumed), weights(whole)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize(("rank", "where"), [(0, "save"), (1, "step")])
 def test_a_rank_that_fails_ends_the_others(tmp_path, rank, where):
     assert ranks.run_ranks(2, ranks.fail, tmp_path, rank, where, timeout=60) == [1, 1]
