@@ -15,6 +15,7 @@ test: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	tests/browser/install.sh
 	$(BIN)/pytest -n 2 --cov
 
 .venv/bin/python:

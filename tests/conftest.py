@@ -1,5 +1,6 @@
 """Settings and fixtures of the whole test suite."""
 
+import multiprocessing
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -29,6 +30,23 @@ def finished_study(tmp_path_factory) -> FinishedStudy:
     base = tmp_path_factory.mktemp("study")
     study = load_study(str(write_mini(base)))
     return FinishedStudy(study, base / "runs", run_study(study, base / "runs", device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def processes() -> multiprocessing.context.BaseContext:
+    """Children forked from a server that has imported everything, so that a kill hits work and not imports."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        [
+            "regmixup.study.runner",
+            "regmixup.cli.verbs.train",
+            "regmixup.data.photographs",
+            "torch._dynamo",
+            "sklearn.datasets",
+            "scipy.special",
+        ]
+    )
+    return context
 
 
 # Tests marked `real_data` read official files from the folder that REGMIXUP_DATA names; without it they are left out.

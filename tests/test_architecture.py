@@ -19,7 +19,7 @@ ALLOWED = {
     "config": {"names"},
     "storage": {"types"},
     "mixing": {"config", "names"},
-    "predictions": {"mixing", "names", "storage", "types"},
+    "predictions": {"evaluation", "mixing", "names", "storage", "types"},
     "networks": {"config", "mixing", "names"},
     "objectives": {"config", "mixing", "names", "types"},
     "data": {"", "config", "mixing", "names", "storage", "types"},
@@ -41,7 +41,7 @@ ALLOWED = {
         "config", "data", "evaluation", "methods", "names", "networks", "objectives", "posthoc", "predictions",
         "storage", "training", "types",
     },
-    "report": {"evaluation", "methods", "predictions", "recipes", "storage", "types"},
+    "report": {"evaluation", "methods", "recipes", "storage", "types"},
 }  # fmt: skip
 
 

@@ -104,6 +104,24 @@ def test_train_dry_run_prints_the_resolved_configuration_and_writes_nothing(caps
     assert not list(tmp_path.iterdir())
 
 
+def test_the_engines_flags_reach_training_and_its_provenance(capsys, tmp_path):
+    flags = ("--deterministic", "--compile", "off", "--checkpoint-minutes", 1.5, "--checkpoint-epochs", 2)
+    assert run("train", "--epochs", 1, "--device", "cpu", "--runs", tmp_path / "runs", *flags) == 0
+    assert capsys.readouterr().out.startswith("cpu: float32, not compiled\n")
+    study = write_mini(tmp_path, MINI.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("= 5", "= 1"))
+    assert run("study", study, "--runs", tmp_path / "study", "--device", "cpu", *flags) == 0
+    assert capsys.readouterr().out.count("cpu: float32, not compiled\n") == 1
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("*/*/provenance.json")]
+    asked = {"compile": "off", "graphs": "auto", "deterministic": True, "checkpoint_minutes": 1.5}
+    assert [record["engine"] for record in found] == [{"kind": "Engine", **asked, "checkpoint_epochs": 2}] * 2
+    assert [record["execution"] for record in found] == ["cpu: float32, not compiled"] * 2
+
+
+def test_what_a_device_cannot_do_is_said(capsys, tmp_path):
+    assert run("train", "--graphs", "on", "--device", "cpu", "--runs", tmp_path) == 2
+    assert "graphs must be auto or off here, got 'on': there are no CUDA graphs on cpu" in capsys.readouterr().err
+
+
 def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
     (tmp_path / "ood.csv").write_text("a,b,c,d\n" + "0,0,0,0\n" * 9)
     assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "ood.csv") == 0
@@ -226,6 +244,22 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     (tmp_path / "runs" / "study-mini" / "report.html").unlink()
     assert run("report", tmp_path / "runs" / "study-mini") == 0
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
+    assert run("report", study, "--runs", tmp_path / "runs", "--out", tmp_path / "elsewhere") == 0
+    written = {path.name: path.read_text() for path in (tmp_path / "elsewhere").iterdir()}
+    assert sorted(written) == ["report.csv", "report.html", "report.md", "report.tex"]
+    same = (tmp_path / "runs" / "study-mini" / "report.html").read_text()
+    assert written["report.html"] == same
+
+
+def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
+    folders = [path.parent for path in finished_study.runs.glob("*/rows-*.csv")]
+    assert run("report", *folders, "--out", tmp_path) == 0
+    assert "AUROC photographs" in capsys.readouterr().out
+    assert (tmp_path / "report.md").read_text().count("| dnn |") == 1
+    assert run("report", folders[0], finished_study.folder) == 2
+    assert "neither" in capsys.readouterr().err
+    assert run("report", finished_study.folder, folders[0]) == 2
+    assert "one study" in capsys.readouterr().err
 
 
 def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
@@ -278,11 +312,16 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
         (["train", "--members", "-1"], "members must be an integer >= 1, got -1"),
         (["train", "--epochs", "many"], "epochs"),
+        (["train", "--precision", "on"], "'bfloat16')."),
+        (["train", "--compile", "maybe"], "invalid choice 'maybe' for argument '--compile'"),
+        (["train", "--compile", "on", "--deterministic"], "compile must be auto or off with deterministic=True"),
+        (["study", "digits", "--checkpoint-minutes", "-1"], "checkpoint_minutes must be a finite number >= 0, got -1"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
-        (["report", "nowhere"], "nowhere is not the folder of a finished study"),
+        (["report", "digtis"], "did you mean 'digits'"),
+        (["report", "."], ". is not the folder of a finished study"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),
         (["data", "list", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),

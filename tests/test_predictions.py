@@ -31,6 +31,9 @@ def full():
         member_logits=torch.randn(4, 6, 3, generator=generator),
         head_weight=torch.randn(3, 5, generator=generator),
         head_bias=torch.randn(3, generator=generator),
+        class_count=torch.tensor([2, 2, 2]),
+        class_mean=torch.randn(3, 5, generator=generator),
+        class_scatter=torch.randn(15, generator=generator),
         dataset="toy/test",
         info={"run": "abc", "text": 'größer, "quoted"\nand more'},
     )

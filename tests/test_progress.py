@@ -1,32 +1,120 @@
-"""What is shown while runs are under way."""
+"""What people see while something trains."""
 
-from io import StringIO
+import io
 
+import pytest
 from rich.console import Console
 
-from regmixup.progress import LiveProgress
+from regmixup import progress
+from regmixup.progress import LiveProgress, describe
 
-RECORD = {"epoch": 2, "loss": 0.5, "train_accuracy": 0.75, "seconds": 1.0}
-
-
-def test_every_run_under_way_has_a_bar_until_it_ends():
-    with LiveProgress(Console(file=StringIO(), force_terminal=True, width=100), total=3) as progress:
-        progress.begin("dnn seed 0", 5)
-        progress.begin("dnn seed 1", 5)
-        progress.epoch("dnn seed 1", RECORD)
-        progress.begin("dnn seed 1", 5)  # as when its worker was lost: nothing is shown twice
-        shown = [(bar.description, bar.completed, bar.total) for bar in progress.bars.tasks]
-        assert shown == [("runs", 0, 3), ("dnn seed 0", 0, 5), ("dnn seed 1", 2, 5)]
-        progress.end("dnn seed 1", "done")
-        shown = [(bar.description, bar.completed) for bar in progress.bars.tasks]
-        assert shown == [("runs", 1), ("dnn seed 0", 0)]
+LOSSES = {"loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98}
+STEP = {"epoch": 3, "step": 50, "steps": 200, **LOSSES, "images_per_second": 5123.4, "seconds_per_epoch": 60.0}
+EPOCH = {"epoch": 3, **LOSSES, "seconds": 61.0}
 
 
-def test_a_file_gets_a_line_per_finished_run():
-    text = StringIO()
-    with LiveProgress(Console(file=text, width=100), total=2) as progress:
-        progress.begin("dnn seed 0", 5)
-        progress.epoch("dnn seed 0", RECORD)
-        progress.end("dnn seed 0", "loss 0.5")
-        progress.end("dnn seed 1", "never shown as under way, and yet ended")
-    assert text.getvalue() == "[1/2] dnn seed 0: loss 0.5\n[2/2] dnn seed 1: never shown as under way, and yet ended\n"
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 0.0
+
+        def monotonic(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
+
+
+def display(*, terminal, total=1, width=160):
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=width, color_system=None, legacy_windows=False)
+    return LiveProgress(console, total=total), text
+
+
+def rendered(live):
+    """The bars as they stand."""
+    console = Console(file=io.StringIO(), width=live.console.width, color_system=None)
+    console.print(live.bars.get_renderable())
+    return console.file.getvalue()
+
+
+def test_the_live_line_has_epoch_step_losses_accuracy_speed_and_time_left():
+    live, _ = display(terminal=True)
+    live.begin("regmixup seed 0", 40)
+    live.step("regmixup seed 0", STEP)
+    line = " ".join(rendered(live).split())
+    assert line.startswith("regmixup seed 0 ")
+    # Two epochs and a quarter are done; 37.75 of a minute are left.
+    expected = (
+        "2/40 0:37:45 left step 50/200, loss 0.500, clean 0.250, mixed 0.750, train accuracy 98.0 %, 5,123 images/s"
+    )
+    assert line.endswith(expected)
+    live.epoch("regmixup seed 0", EPOCH)
+    assert "3/40 0:37:00 left" in (line := " ".join(rendered(live).split()))
+    assert line.endswith("98.0 %, 5,123 images/s")  # the speed stays
+
+
+def test_a_narrow_terminal_shows_all_numbers_in_two_lines():
+    live, _ = display(terminal=True, width=80)
+    live.begin("regmixup seed 0", 40)
+    live.step("regmixup seed 0", STEP)
+    assert len(rendered(live).splitlines()) == 2
+    assert {"2/40", "0:37:45", "50/200,", "0.500,", "0.250,", "0.750,", "98.0", "5,123"} <= set(rendered(live).split())
+
+
+def test_without_steps_the_time_left_comes_from_the_last_epoch():
+    live, _ = display(terminal=True)
+    live.begin("a", 40)
+    live.epoch("a", EPOCH)
+    assert "0:37:37 left" in rendered(live)  # 37 epochs of 61 s
+
+
+def test_in_a_pipe_there_is_a_line_a_minute_and_one_for_every_run(clock):
+    live, text = display(terminal=False, total=2)
+    with live:
+        live.begin("a", 40)
+        for second in range(0, 150, 10):
+            clock.now = float(second)
+            live.step("a", {**STEP, "step": second})
+        live.end("a", "done")
+        clock.now += 59
+        live.begin("b", 40)
+        live.epoch("b", EPOCH)
+        live.end("b", "done, too")
+    lines = text.getvalue().splitlines()
+    assert [line.split(",")[:2] for line in lines[:2]] == [
+        ["a: epoch 3/40", " step 60/200"],
+        ["a: epoch 3/40", " step 120/200"],
+    ]
+    assert lines[0].endswith("5,123 images/s, 0:37:42 left")
+    assert lines[2:] == ["[1/2] a: done", "[2/2] b: done, too"]
+
+
+def test_every_run_under_way_has_a_bar_until_it_ends(clock):
+    live, _ = display(terminal=True, total=3)
+    live.begin("a", 5)
+    live.begin("b", 40)
+    live.epoch("b", EPOCH)
+    live.begin("b", 40)  # as when its worker was lost: nothing is shown twice
+    shown = [(bar.description, bar.completed, bar.total) for bar in live.bars.tasks]
+    assert shown == [("runs", 0, 3), ("a", 0, 5), ("b", 3, 40)]
+    clock.now = 30.0
+    live.end("b", "done")
+    assert [(bar.description, bar.completed) for bar in live.bars.tasks] == [("runs", 1), ("a", 0)]
+    assert "1/3 0:01:00 left" in " ".join(rendered(live).split())  # two more like the first
+    live.end("c", "never shown as under way, and yet ended")
+
+
+def test_how_runs_are_carried_out_is_said_once(clock):
+    live, text = display(terminal=False, total=3)
+    for execution in ("cpu: float32", "cpu: float32", "cuda: bfloat16 (graphs off: why)"):
+        live.start(execution)
+    assert text.getvalue().splitlines() == ["cpu: float32", "cuda: bfloat16 (graphs off: why)"]
+
+
+@pytest.mark.parametrize(
+    ("speed", "shown"), [(1.234, "1.2 images/s"), (12.34, "12 images/s"), (12345.6, "12,346 images/s")]
+)
+def test_speeds_are_short(speed, shown):
+    assert describe([{"epoch": 1, "loss": 1.0, "images_per_second": speed}]) == f"loss 1.000, {shown}"

@@ -54,9 +54,59 @@ class TestWarmUp:
     def test_it_may_last_to_the_end(self):
         assert recipe(schedule="step", milestones=(20,), warmup_epochs=10).lr_at(10) == 0.4
 
-    def test_it_multiplies_the_cosine(self):
-        warm, cold = recipe(warmup_epochs=4).lr_at, recipe().lr_at
-        assert [warm(t) for t in (1, 3, 4, 7)] == pytest.approx([cold(1) / 4, cold(3) * 3 / 4, cold(4), cold(7)])
+    def test_the_cosine_takes_over_where_it_is_by_then(self):
+        warm, cold = recipe(warmup_epochs=4, warmup_lr=0.2).lr_at, recipe().lr_at
+        assert [warm(t) for t in (0, 1, 3)] == pytest.approx([0.2, 0.25, 0.35])
+        assert [warm(t) for t in (4, 7)] == [cold(4), cold(7)]
+
+
+class TestCoolDown:
+    def test_epochs_after_the_schedule_keep_the_rate_it_ends_with(self):
+        long = recipe(min_lr=0.1, cooldown_epochs=3)
+        assert long.total_epochs == 13
+        assert [long.lr_at(t) for t in (10, 11.5, 13)] == [0.1] * 3
+        assert [long.lr_at(t) for t in (0, 5)] == pytest.approx([0.4, 0.25])
+        steps = recipe(schedule="step", milestones=(3,), cooldown_epochs=3)
+        assert steps.lr_at(12) == steps.lr_at(9) == pytest.approx(0.04)
+
+
+@pytest.mark.filterwarnings("ignore:Cosine annealing")
+@pytest.mark.parametrize("changes", [{}, {"epochs": 7}, {"lr": 0.3, "min_lr": 0.02, "warmup_epochs": 10}], ids=str)
+def test_at_the_beginning_of_every_epoch_the_rate_is_that_of_timms_scheduler(changes):
+    """timm's own keeps it for the whole epoch; ours goes on to the next epoch's value, step by step."""
+    import torch
+    from timm.scheduler import CosineLRScheduler
+
+    ours = dataclasses.replace(recipes.get("imagenet-resnet50"), **changes)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=ours.lr)
+    theirs = CosineLRScheduler(
+        optimizer, t_initial=ours.epochs, lr_min=ours.min_lr, warmup_t=int(ours.warmup_epochs),
+        warmup_lr_init=ours.warmup_lr,
+    )  # fmt: skip
+    expected = [optimizer.param_groups[0]["lr"]]
+    for epoch in range(1, ours.total_epochs):
+        theirs.step(epoch)
+        expected.append(optimizer.param_groups[0]["lr"])
+    assert [ours.lr_at(epoch) for epoch in range(ours.total_epochs)] == pytest.approx(expected, rel=1e-12)
+    assert len(expected) == ours.epochs + 10
+    within = [ours.lr_at(epoch + 0.5) for epoch in range(ours.total_epochs)]
+    assert max(abs(a - b) / ours.lr for a, b in zip(within, expected, strict=True)) > 0.01
+
+
+def _former_lr_at(recipe, progress):
+    """The formula before there were a smallest rate, a start of the warm-up and a cool-down."""
+    warm = min(1.0, progress / recipe.warmup_epochs) if recipe.warmup_epochs else 1.0
+    if recipe.schedule == "step":
+        return warm * recipe.lr * recipe.lr_decay ** sum(progress >= m for m in recipe.milestones)
+    return warm * recipe.lr * (1 + math.cos(math.pi * min(1.0, progress / recipe.epochs))) / 2
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name != "imagenet-resnet50"])
+@pytest.mark.parametrize("changes", [{}, {"schedule": "step", "milestones": (2,), "warmup_epochs": 1.3}], ids=str)
+def test_the_other_recipes_rates_keep_their_bits(name, changes):
+    found = dataclasses.replace(recipes.get(name), **changes)
+    times = [j * found.epochs / 997 for j in range(1100)]
+    assert [found.lr_at(t) for t in times] == [_former_lr_at(found, t) for t in times]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +120,11 @@ class TestWarmUp:
         ({"lr": math.nan}, "lr must be a finite number > 0, got nan"),
         ({"lr_decay": -1}, "lr_decay must be a finite number >= 0, got -1"),
         ({"warmup_epochs": -1}, "warmup_epochs must be a finite number >= 0, got -1"),
+        ({"warmup_lr": -0.1}, "warmup_lr must be a finite number >= 0 and <= 0.4, got -0.1"),
+        ({"min_lr": 0.5}, "min_lr must be a finite number >= 0 and <= 0.4, got 0.5"),
+        ({"cooldown_epochs": -1}, "cooldown_epochs must be an integer >= 0, got -1"),
+        ({"cooldown_epochs": 0.5}, "cooldown_epochs must be an integer >= 0, got 0.5"),
+        ({"interpolation": "bicubic"}, "unknown interpolation 'bicubic': .*Available: bilinear, random"),
         ({"warmup_epochs": 11}, "warmup_epochs must be at most epochs, got 11 and 10"),
         ({"momentum": -0.1}, "momentum must be a finite number >= 0 and < 1, got -0.1"),
         ({"momentum": 1.0}, "momentum must be a finite number >= 0 and < 1, got 1.0"),

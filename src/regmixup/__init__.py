@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from regmixup.objectives.regmixup import RegMixup
     from regmixup.training.config import TrainConfig, configure
     from regmixup.training.engine import Engine
+    from regmixup.training.loggers import FunctionLogger, TensorBoardLogger
     from regmixup.training.loop import train
     from regmixup.training.run import Run
     from regmixup.types import Batch, LossOutput, Predictions, Row
@@ -49,6 +50,7 @@ _HOMES = {
     "Draw": "mixing",
     "ERM": "objectives.erm",
     "Engine": "training.engine",
+    "FunctionLogger": "training.loggers",
     "GaussianNoise": "objectives.gaussian_noise",
     "HalfRegMixup": "objectives.half_regmixup",
     "LabelSmoothing": "objectives.label_smoothing",
@@ -62,6 +64,7 @@ _HOMES = {
     "RegMixup": "objectives.regmixup",
     "Row": "types",
     "Run": "training.run",
+    "TensorBoardLogger": "training.loggers",
     "TrainConfig": "training.config",
     "configure": "training.config",
     "evaluate": "any_model",
@@ -78,10 +81,10 @@ _MODULES = {
 }
 
 __all__ = [
-    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "GaussianNoise",
-    "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor", "RegCutMix",
-    "RegGaussianNoise", "RegMixup", "Row", "Run", "TrainConfig", "configure", "data", "evaluate", "methods", "metrics",
-    "networks", "posthoc", "recipes", "scores", "train",
+    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "FunctionLogger",
+    "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor",
+    "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure",
+    "data", "evaluate", "methods", "metrics", "networks", "posthoc", "recipes", "scores", "train",
 ]  # fmt: skip
 
 

@@ -22,6 +22,8 @@ NUMERICS_VERSION = 2
 
 T = TypeVar("T")
 
+_HINTS: dict[type, dict[str, Any]] = {}
+
 
 def check_number(
     name: str,
@@ -62,9 +64,16 @@ def check_count(name: str, value: object, *, least: int = 1) -> None:
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
+def _hints(cls: type) -> dict[str, Any]:
+    """The types of a class's fields, kept: finding them takes longer than everything else here."""
+    if cls not in _HINTS:
+        _HINTS[cls] = get_type_hints(cls)
+    return _HINTS[cls]
+
+
 def check_choices(config: object) -> None:
     """Raise for a `Literal` field of a dataclass that holds something else."""
-    for name, hint in get_type_hints(type(config)).items():
+    for name, hint in _hints(type(config)).items():
         if get_origin(hint) is Literal:
             value = getattr(config, name)
             if value not in get_args(hint):
@@ -73,7 +82,7 @@ def check_choices(config: object) -> None:
 
 def encode(config: Any) -> dict[str, Any]:
     """A dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
-    hints = get_type_hints(type(config))
+    hints = _hints(type(config))
     values = {f.name: _encode(getattr(config, f.name), hints[f.name]) for f in dataclasses.fields(config)}
     return {"kind": type(config).__name__, **values}
 
@@ -100,7 +109,7 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     values = dict(values)
     classes = {cls.__name__: cls for cls in _family(base) if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = [f.name for f in fields]
     for key in values:

@@ -13,6 +13,8 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -21,6 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from regmixup.evaluation.fisher import ClassMoments
 from regmixup.mixing import to_float
 from regmixup.names import unknown
 from regmixup.storage import save_tensors
@@ -55,6 +58,7 @@ def predict(
     dataset: str = "",
     batch_size: int = 1000,
     features: bool = True,
+    moments: bool = False,
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
     """What `model` says about images (N, C, H, W) with labels (N,); the rest as in `predict_batches`."""
@@ -63,7 +67,7 @@ def predict(
             f"images and labels must be (N, C, H, W) and (N,), N >= 1, got {tuple(images.shape)}, {tuple(labels.shape)}"
         )
     batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
-    return predict_batches(model, batches, dataset=dataset, features=features, info=info)
+    return predict_batches(model, batches, dataset=dataset, features=features, moments=moments, info=info)
 
 
 @torch.no_grad()
@@ -73,6 +77,7 @@ def predict_batches(
     *,
     dataset: str = "",
     features: bool = True,
+    moments: bool = False,
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
     """What `model` says about batches (x, y), in evaluation mode, without augmentation, in float32.
@@ -81,6 +86,8 @@ def predict_batches(
     A tensor alone is no pair and is refused.
     features: whether to keep what reaches the head, where the model has `features` and `head`; the head's weight and
     bias are kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
+    moments: whether to keep the class moments of that, which the Fisher criterion needs and which are much smaller;
+    samples of unknown class, label -1, are left out.
     """
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     modes = {module: module.training for module in model.modules()}
@@ -89,8 +96,11 @@ def predict_batches(
     labels: list[Tensor] = []
     kept: list[Tensor] = []
     variances: list[Tensor] = []
+    reached: list[Tensor] = []
+    total: ClassMoments | None = None
 
     def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        reached[:] = inputs[:1]
         if features:
             kept.append(inputs[0].float().cpu())
         if isinstance(head, HasVariance):
@@ -109,6 +119,11 @@ def predict_batches(
                 raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(found).__name__}")
             logits.append(found.float())
             labels.append(torch.as_tensor(y).cpu())
+            if moments and reached:
+                known = labels[-1] >= 0
+                own = reached[0][known.to(device)].float(), labels[-1][known].to(device)
+                part = ClassMoments.of(*own, found.shape[1])
+                total = total + part if total is not None else part
     finally:
         if hook is not None:
             hook.remove()
@@ -128,6 +143,7 @@ def predict_batches(
         head_bias=linear.bias.detach().float().cpu().clone()
         if linear is not None and linear.bias is not None
         else None,
+        **(total.packed() if total is not None else {}),
         dataset=dataset,
         info=info or {},
     )
@@ -141,6 +157,9 @@ def join(parts: list[Predictions]) -> Predictions:
     for name in ("logits", "labels", "features", "probs", "logit_variance"):
         if getattr(parts[0], name) is not None:
             joined[name] = torch.cat([getattr(part, name) for part in parts])
+    if parts[0].class_count is not None:
+        moments = [own for part in parts if (own := ClassMoments.stored(part)) is not None]
+        joined |= reduce(add, moments).packed()
     return replace(parts[0], **joined)
 
 

@@ -2,37 +2,60 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Column
+
+_EVERY = 60.0
+"""Seconds between two lines where there is no terminal."""
+_WIDE = 120
+"""Columns of a terminal that has room for bars; on a narrower one the numbers alone take two lines."""
+_PACE = ("images_per_second", "seconds_per_epoch")
+_NO_LOSS = {"epoch", "step", "steps", "seconds", "train_accuracy", *_PACE}
+
+
+@dataclass
+class _UnderWay:
+    """A run: its bar, how many epochs it has, and how fast it went when that was last known."""
+
+    task: TaskID
+    epochs: int
+    pace: dict[str, float] = field(default_factory=dict)
 
 
 class LiveProgress:
-    """A bar for the runs done, and one per run under way: its epochs, loss parts and clean train accuracy.
+    """A bar for the runs done, and one per run under way: epochs, time left, step, loss parts, clean train accuracy,
+    images per second.
 
-    Where the output is not a terminal, one line per finished run is printed instead.
+    Where the output is not a terminal, a line is printed every minute and for every finished run instead.
     """
 
     def __init__(self, console: Console, *, total: int) -> None:
         self.console = console
+        bar = [BarColumn(bar_width=20)] if console.width >= _WIDE else []
         self.bars = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=20),
+            *bar,
             MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[note]}", table_column=Column(ratio=1)),
             console=console,
             expand=True,
             transient=True,
             disable=not console.is_terminal,
         )
         self.total = total
-        self.runs: TaskID | None = self.bars.add_task("runs", total=total, note="") if total > 1 else None
-        self.under_way: dict[str, TaskID] = {}
+        self.runs: TaskID | None = self.bars.add_task("runs", total=total, left="", note="") if total > 1 else None
+        self.under_way: dict[str, _UnderWay] = {}
         self.done = 0
+        self._execution = ""
+        self._begun = self._printed = time.monotonic()
 
     def __enter__(self) -> LiveProgress:
         self.bars.start()
@@ -46,24 +69,62 @@ class LiveProgress:
     def begin(self, label: str, epochs: int) -> None:
         """A run starts, perhaps once more."""
         if label not in self.under_way:
-            self.under_way[label] = self.bars.add_task(label, total=epochs, note="")
+            task = self.bars.add_task(label, total=epochs, left="", note="")
+            self.under_way[label] = _UnderWay(task, epochs)
+
+    def start(self, execution: object) -> None:
+        """How a run is carried out; printed where it differs from the last one."""
+        if str(execution) != self._execution:
+            self._execution = str(execution)
+            self._print(self._execution)
+
+    def step(self, label: str, record: dict[str, Any]) -> None:
+        """A run is at some step of an epoch."""
+        run = self.under_way[label]
+        run.pace = {name: record[name] for name in _PACE if name in record}
+        done = record["epoch"] - 1 + record["step"] / record["steps"]
+        note = f"step {record['step']}/{record['steps']}, {describe([record])}"
+        self._show(label, done, record["epoch"], note, run.pace.get("seconds_per_epoch"))
 
     def epoch(self, label: str, record: dict[str, Any]) -> None:
         """An epoch of a run has ended."""
-        self.bars.update(self.under_way[label], completed=record["epoch"], note=describe([record]))
+        record = {**record, **self.under_way[label].pace}
+        seconds = record.get("seconds_per_epoch", record["seconds"])
+        self._show(label, record["epoch"], record["epoch"], describe([record]), seconds)
 
     def end(self, label: str, note: str) -> None:
         """A run has ended."""
         if label in self.under_way:
-            self.bars.remove_task(self.under_way.pop(label))
+            self.bars.remove_task(self.under_way.pop(label).task)
         self.done += 1
         if self.runs is not None:
-            self.bars.update(self.runs, completed=self.done)
-        self.console.print(f"[{self.done}/{self.total}] {label}: {note}", markup=False, highlight=False, soft_wrap=True)
+            left = (time.monotonic() - self._begun) / self.done * (self.total - self.done)
+            self.bars.update(self.runs, completed=self.done, left=_left(left))
+        self._print(f"[{self.done}/{self.total}] {label}: {note}")
+
+    def _show(self, label: str, done: float, epoch: int, note: str, seconds_per_epoch: float | None) -> None:
+        """done: epochs, with a fraction. epoch: the one that the note is about."""
+        run = self.under_way[label]
+        left = "" if seconds_per_epoch is None else _left((run.epochs - done) * seconds_per_epoch)
+        self.bars.update(run.task, completed=done, left=left, note=note)
+        if not self.console.is_terminal and time.monotonic() - self._printed >= _EVERY:
+            self._print(", ".join(filter(None, [f"{label}: epoch {epoch}/{run.epochs}", note, left])))
+
+    def _print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _left(seconds: float) -> str:
+    """
+    >>> _left(3725.4)
+    '1:02:05 left'
+    """
+    return f"{timedelta(seconds=round(seconds))} left"
 
 
 def describe(history: list[dict[str, Any]]) -> str:
-    """The numbers of the last epoch, in a line.
+    """The numbers of the last record, in a line.
 
     >>> describe([{"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0}])
     'loss 0.500, clean 0.250, mixed 0.750, train accuracy 98.0 %'
@@ -71,7 +132,9 @@ def describe(history: list[dict[str, Any]]) -> str:
     if not history:
         return "finished, without a history"
     record = history[-1]
-    parts = [f"{name} {record[name]:.3f}" for name in record if name not in ("epoch", "seconds", "train_accuracy")]
+    parts = [f"{name} {value:.3f}" for name, value in record.items() if name not in _NO_LOSS]
     if "train_accuracy" in record:
         parts.append(f"train accuracy {100 * record['train_accuracy']:.1f} %")
+    if speed := record.get("images_per_second"):
+        parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} images/s")
     return ", ".join(parts)

@@ -20,7 +20,7 @@ class Recipe:
     network: str
     """Network, see `regmixup list networks`."""
     epochs: int
-    """Passes over the train set. The last epoch is the model."""
+    """Passes over the train set, without the cool-down. The last epoch is the model."""
     batch_size: int = 128
     """Clean images per step, over all processes; the last, partial batch is kept."""
     shards: int | None = None
@@ -32,13 +32,19 @@ class Recipe:
     lr: float = 0.1
     """Largest learning rate."""
     schedule: Literal["cosine", "step"] = "cosine"
-    """cosine: to zero, per step. step: times `lr_decay` at each of the `milestones`."""
+    """cosine: to `min_lr`, per step. step: times `lr_decay` at each of the `milestones`."""
+    min_lr: float = 0.0
+    """Where the cosine ends."""
     milestones: tuple[int, ...] = ()
     """Epochs at which the step schedule lowers the learning rate; one beyond the last epoch has no effect."""
     lr_decay: float = 0.1
     """Factor of the step schedule."""
     warmup_epochs: float = 0.0
-    """Linear warm-up from zero, in epochs."""
+    """Linear warm-up from `warmup_lr` to `lr`, in epochs; they are the first ones of the schedule, not before it."""
+    warmup_lr: float = 0.0
+    """Learning rate at the first step of a warm-up."""
+    cooldown_epochs: int = 0
+    """Epochs after the schedule's own, at the learning rate that it ends with."""
     momentum: float = 0.9
     """Momentum of SGD."""
     nesterov: bool = True
@@ -53,6 +59,8 @@ class Recipe:
     """Random left-right flips."""
     image_size: int = 224
     """Side of the random resized crops when training on image files; images in memory keep their own size."""
+    interpolation: Literal["bilinear", "random"] = "bilinear"
+    """How crops of image files come to their size; random: bilinear or bicubic, anew for every image (timm)."""
     color_jitter: float = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
@@ -70,10 +78,13 @@ class Recipe:
             check_count(name, getattr(self, name))
         if self.shards is not None:
             check_count("shards", self.shards)
-        check_count("crop_padding", self.crop_padding, least=0)
+        for name in ("crop_padding", "cooldown_epochs"):
+            check_count(name, getattr(self, name), least=0)
         check_number("lr", self.lr, above=0)
         for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):
             check_number(name, getattr(self, name), least=0)
+        for name in ("min_lr", "warmup_lr"):
+            check_number(name, getattr(self, name), least=0, most=self.lr)
         check_number("momentum", self.momentum, least=0, below=1)
         for name in ("nesterov", "flip"):
             if not isinstance(getattr(self, name), bool):
@@ -93,12 +104,24 @@ class Recipe:
         if self.schedule == "step" and not self.milestones:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
 
+    @property
+    def total_epochs(self) -> int:
+        """All passes over the train set: the schedule's and those of the cool-down."""
+        return self.epochs + self.cooldown_epochs
+
     def lr_at(self, progress: float) -> float:
-        """The learning rate after `progress` epochs (a fraction within an epoch)."""
-        warm = min(1.0, progress / self.warmup_epochs) if self.warmup_epochs else 1.0
+        """The learning rate after `progress` epochs (a fraction within an epoch).
+
+        >>> recipe = get("imagenet-resnet50")
+        >>> [round(recipe.lr_at(epoch), 5) for epoch in (0, 1.5, 3, 50, 100, 109)]
+        [0.0001, 0.05005, 0.09978, 0.05001, 1e-05, 1e-05]
+        """
+        if progress < self.warmup_epochs:
+            return self.warmup_lr + (self.lr - self.warmup_lr) * (progress / self.warmup_epochs)
         if self.schedule == "step":
-            return warm * self.lr * self.lr_decay ** sum(progress >= milestone for milestone in self.milestones)
-        return warm * self.lr * (1 + math.cos(math.pi * min(1.0, progress / self.epochs))) / 2
+            return self.lr * self.lr_decay ** sum(progress >= milestone for milestone in self.milestones)
+        cosine = math.cos(math.pi * min(1.0, progress / self.epochs))
+        return self.min_lr + (self.lr - self.min_lr) * (1 + cosine) / 2
 
 
 @dataclass(frozen=True)
@@ -144,13 +167,24 @@ RECIPES = {
     "cifar10-resnet50": NamedRecipe(_cifar("cifar10", "resnet50"), "the paper's ResNet-50 on CIFAR-10"),
     "cifar100-wrn28-10": NamedRecipe(_cifar("cifar100", "wrn28-10"), "the paper's WideResNet-28-10 on CIFAR-100"),
     "cifar100-resnet50": NamedRecipe(_cifar("cifar100", "resnet50"), "the paper's ResNet-50 on CIFAR-100"),
+    "cifar10-densenet121": NamedRecipe(
+        _cifar("cifar10", "densenet121"), "DenseNet-121 on CIFAR-10, as the paper trains"
+    ),
+    "cifar100-densenet121": NamedRecipe(_cifar("cifar100", "densenet121"), "likewise on CIFAR-100"),
+    "cifar10-pyramidnet200": NamedRecipe(_cifar("cifar10", "pyramidnet200"), "PyramidNet-200 on CIFAR-10, likewise"),
+    "cifar100-pyramidnet200": NamedRecipe(_cifar("cifar100", "pyramidnet200"), "likewise on CIFAR-100"),
     "imagenet-resnet50": NamedRecipe(
         Recipe(
             train_set="imagenet/train",
             network="timm/resnet50",
             epochs=100,
+            min_lr=1e-5,
+            warmup_epochs=3,
+            warmup_lr=1e-4,
+            cooldown_epochs=10,
             weight_decay=1e-4,
             decay_on="weights",
+            interpolation="random",
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
         ),

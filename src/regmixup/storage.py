@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TEMPORARY = ".partial-"
+_LEFTOVERS = (f"{_TEMPORARY}*", ".tmp*")
+"""What a kill can leave behind: our unfinished files, and those under which safetensors writes."""
 
 
 class InUseError(RuntimeError):
@@ -147,10 +149,10 @@ def owning(folder: Path) -> Iterator[None]:
             f"{folder} is in use by another process (pid {pid}); wait for it to end, or choose another --runs folder"
         ) from None
     try:
-        for pattern in (f"{_TEMPORARY}*", f"*/{_TEMPORARY}*"):
-            for leftover in folder.glob(pattern):
+        for pattern in _LEFTOVERS:
+            for leftover in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
                 leftover.unlink(missing_ok=True)
-        owner.write_text(str(os.getpid()))
+        write_text(owner, str(os.getpid()))
         yield
     finally:
         owner.unlink(missing_ok=True)

@@ -47,6 +47,8 @@ class Predictions:
     features: (N, D) penultimate activations, where stored; head_weight (K, D) and head_bias (K,) the linear head.
     probs: (N, K) where they are not the softmax of the logits (Monte-Carlo, mean of probabilities).
     logit_variance: (N, K); member_logits: (M, N, K) of an ensemble.
+    class_count (K,), class_mean (K, D), class_scatter (D (D + 1) / 2,): the class moments of features that are not
+    stored, in the form of `ClassMoments.packed`.
     dataset: the dataset's name; info: free text that travels with the file (fingerprints, layout of derived sets).
     """
 
@@ -58,6 +60,9 @@ class Predictions:
     member_logits: Tensor | None = None
     head_weight: Tensor | None = None
     head_bias: Tensor | None = None
+    class_count: Tensor | None = None
+    class_mean: Tensor | None = None
+    class_scatter: Tensor | None = None
     dataset: str = ""
     info: Mapping[str, str] = field(default_factory=dict)
 

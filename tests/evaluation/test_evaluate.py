@@ -10,7 +10,7 @@ from regmixup.evaluation.calibration import accuracy, adaptive_ece, brier, ece, 
 from regmixup.evaluation.calibration_variants import classwise_ece, debiased_ece, mce
 from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
 from regmixup.evaluation.evaluate import evaluate
-from regmixup.evaluation.fisher import fisher_criterion
+from regmixup.evaluation.fisher import ClassMoments, fisher_criterion
 from regmixup.evaluation.scores import SCORES
 from regmixup.evaluation.selective import aurc
 from regmixup.types import Predictions, Row
@@ -302,6 +302,15 @@ def test_features_bring_the_fisher_criterion():
     features = torch.randn(len(TEST), 3, generator=torch.Generator().manual_seed(0))
     rows = evaluate(replace(TEST, features=features), bootstrap=None)
     assert value(rows, metric="fisher_criterion") == fisher_criterion(features, TEST.labels)
+
+
+def test_stored_moments_bring_the_fisher_criterion_of_shifted_sets():
+    features = torch.randn(len(TEST), 3, generator=torch.Generator().manual_seed(0))
+    moments = ClassMoments.of(features, TEST.labels, TEST.logits.shape[1]).packed()
+    shifted = replace(TEST, dataset="toy-c/fog/3", **moments)
+    found = [r for r in evaluate(TEST, shift=[shifted], bootstrap=None) if r.metric == "fisher_criterion"]
+    assert [(r.dataset, r.corruption, r.severity, r.n) for r in found] == [("toy-c", "fog", 3, len(TEST))]
+    assert found[0].value == pytest.approx(fisher_criterion(features, TEST.labels), rel=1e-9)
 
 
 def test_selective_prediction_is_measured_for_every_score(rows):

@@ -1,7 +1,9 @@
 """The page: complete, self-contained, and made of what was measured."""
 
 import io
+import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -9,9 +11,9 @@ from rich.console import Console
 
 from regmixup.config import encode
 from regmixup.methods import METHODS
-from regmixup.report.build import main_table, report
+from regmixup.report.build import main_tables, terminal_tables
 from regmixup.report.page import render
-from regmixup.report.results import Results
+from regmixup.report.results import Results, RunRecord
 from regmixup.training.config import configure
 
 
@@ -20,14 +22,19 @@ def results(finished_study):
     return Results.open(finished_study.folder)
 
 
+def page(results):
+    return render(results, main_tables(results))
+
+
 class Tags(HTMLParser):
     """Collects tags with their attributes, and checks that they nest."""
 
-    VOID = ("meta", "link", "img", "br")
+    VOID = ("meta", "link", "img", "br", "wbr", "input", "select")
 
-    def __init__(self):
+    def __init__(self, text):
         super().__init__()
         self.found, self.stack = [], []
+        self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.found.append((tag, dict(attrs)))
@@ -35,31 +42,55 @@ class Tags(HTMLParser):
             self.stack.append(tag)
 
     def handle_endtag(self, tag):
-        assert self.stack.pop() == tag
+        if tag not in self.VOID:
+            assert self.stack.pop() == tag
+
+    def attributes(self, name):
+        return [attributes[name] for _, attributes in self.found if name in attributes]
 
 
-def test_the_page_is_well_formed_and_fetches_nothing(results):
-    page = render(results)
-    tags = Tags()
-    tags.feed(page)
+def data_of(text):
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_the_page_is_well_formed_and_can_fetch_nothing(results):
+    text = page(results)
+    tags = Tags(text)
     assert tags.stack == []
-    assert not [tag for tag, _ in tags.found if tag == "script"]
-    for _, attributes in tags.found:
-        for name in ("src", "href"):
-            if name in attributes:
-                assert attributes[name].startswith("data:")
-    assert "http" not in re.sub(r"base64,[^\"]+", "", page)
+    assert all(link.startswith(("data:", "#")) for name in ("src", "href") for link in tags.attributes(name))
+    assert "http:" not in text
+    assert "https:" not in text
+    policy = next(a["content"] for tag, a in tags.found if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; ")
+    assert "url(" not in text
 
 
-def test_every_figure_is_there_with_a_description(results):
-    tags = Tags()
-    tags.feed(render(results))
-    images = [attributes for tag, attributes in tags.found if tag == "img"]
-    assert len(images) == 5
-    assert all(image["alt"] for image in images)
-    headings = re.findall(r"<h3>(.*?)</h3>", render(results))
-    for wanted in ("Entropy between classes", "Reliability", "Out-of-distribution scores", "Accuracy under corruption"):
-        assert wanted in headings
+def test_every_section_is_in_the_contents_and_every_link_leads_somewhere(results):
+    tags = Tags(page(results))
+    identifiers = tags.attributes("id")
+    assert len(set(identifiers)) == len(identifiers)
+    assert {link.removeprefix("#") for link in tags.attributes("href") if link.startswith("#")} <= set(identifiers)
+    listed = [link for link in tags.attributes("href") if link.startswith("#") and not link.startswith("#main")]
+    assert listed == [
+        "#results", "#selected", "#explorer", "#profiles", "#mixing", "#shift", "#detection", "#calibration",
+        "#selective", "#fisher", "#training", "#sources",
+    ]  # fmt: skip
+
+
+def test_every_figure_has_a_place_and_a_caption(results):
+    text = page(results)
+    figures = set(re.findall(r'data-figure="(\w+)"><figcaption>\w', text))
+    drawn = set(re.findall(r'^figure\("(\w+)"', text, re.MULTILINE))
+    assert figures == drawn
+    assert len(figures) == 10
+
+
+def test_controls_have_labels_and_headings_sort(results):
+    text = page(results)
+    assert text.count('<th scope="col"><button type="button" class="sort">') >= 14
+    for control in re.findall(r"<select[^>]*>", text.partition("<script")[0]):
+        before = text[: text.index(control)]
+        assert before.rindex("<label>") > before.rfind("</label>")
 
 
 def test_the_numbers_in_the_page_are_the_means_of_the_rows(results):
@@ -69,11 +100,27 @@ def test_the_numbers_in_the_page_are_the_means_of_the_rows(results):
         if (row.method, row.dataset, row.metric, row.posthoc) == ("regmixup", "digits/test", "accuracy", "none")
     ]
     assert len(values) == 2
-    assert f"{100 * sum(values) / 2:.2f}" in render(results)
+    assert f">{100 * sum(values) / 2:.2f}</span>" in page(results)
+
+
+def test_a_changed_recipe_is_marked_in_every_cell_and_explained_below(results):
+    text = page(results)
+    table = text[text.index("<tbody>") : text.index("</tbody>")]
+    assert table.count('<a href="#main-0-a">a</a>') == table.count("<td data-value")
+    assert re.search(r'<li id="main-0-a">[^<]*epochs 5 instead of 40', text)
+
+
+def test_one_seed_is_marked(results):
+    runs = [run for run in results.runs if run.seed == 0]
+    one = replace(results, runs=runs, rows=[row for row in results.rows if row.seed == 0])
+    text = page(one)
+    table = text[text.index("<tbody>") : text.index("</tbody>")]
+    assert table.count('<span class="single">n 1</span>') == table.count("<td data-value")
+    assert "One seed: no spread is known." in text
 
 
 def test_the_page_says_what_the_methods_share_and_what_each_has_of_its_own(results):
-    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render(results)))
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page(results)))
     assert "epochs 5, batch_size 64" in facts["recipe"]
     assert "head LinearHead, members 1" in facts["recipe"]
     assert "objective" not in facts["recipe"]
@@ -83,16 +130,11 @@ def test_the_page_says_what_the_methods_share_and_what_each_has_of_its_own(resul
 
 def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study, monkeypatch):
     """The second method's runs stand in for those of SNGP, with SNGP's configuration."""
-    results = Results.open(finished_study.folder)
-    read = Results.run_json
-
-    def run_json(self, method, name):
-        found = read(self, method, name)
-        return [encode(configure("digits", "sngp"))] if (method, name) == ("regmixup", "config.json") else found
-
-    monkeypatch.setattr(Results, "run_json", run_json)
+    own = RunRecord.config.func
+    sngp = encode(configure("digits", "sngp"))
+    monkeypatch.setattr(RunRecord, "config", property(lambda run: sngp if run.label == "regmixup" else own(run)))
     monkeypatch.setitem(METHODS, "regmixup", METHODS["sngp"])
-    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", render(results)))
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page(Results.open(finished_study.folder))))
     assert not re.search(r"\blr |head |constraint ", facts["recipe"])
     assert "lr 0.1, " in facts["dnn"]
     assert "constraint none, head LinearHead" in facts["dnn"]
@@ -101,51 +143,40 @@ def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study
     assert facts["regmixup"].endswith("posthoc monte_carlo (samples 10)")
 
 
-def test_only_methods_that_mix_images_have_a_density_of_lambda(results, monkeypatch):
-    assert results.alphas() == {"regmixup": 20.0}
-    monkeypatch.setattr(Results, "run_json", lambda *_: [encode(configure("digits", "augmix"))])
-    assert results.alphas() == {}
-
-
 def test_rendering_twice_gives_the_same_page(results):
-    assert render(results) == render(results)
+    assert page(results) == page(results)
 
 
 def test_text_from_a_study_cannot_inject_markup(results):
-    hostile = {**results.study, "title": "<script>alert(1)</script>", "about": "<b>x</b>"}
-    page = render(Results(results.folder, hostile, results.rows))
-    assert "<script>" not in page
-    assert "&lt;b&gt;x&lt;/b&gt;" in page
+    hostile = "</script><script>alert(1)</script>"
+    runs = [replace(run, label=hostile) if run.label == "regmixup" else run for run in results.runs]
+    rows = [replace(row, method=hostile) if row.method == "regmixup" else row for row in results.rows]
+    text = page(replace(results, title=hostile, about="<b>x</b>", runs=runs, rows=rows))
+    assert "<script>alert" not in text
+    assert "&lt;b&gt;x&lt;/b&gt;" in text
+    assert Tags(text).stack == []
+    assert hostile in data_of(text)["settings"][0]["methods"]
 
 
-def test_report_writes_the_page_beside_the_rows(results):
-    _, path = report(results.folder)
-    assert path == results.folder / "report.html"
-    assert path.read_text() == render(results)
+def test_without_figure_data_the_tables_remain(results, monkeypatch):
+    monkeypatch.setattr(RunRecord, "figures", property(lambda run: {}))
+    text = page(Results.open(results.folder))
+    for absent in ('id="explorer"', 'id="profiles"', 'id="calibration"', 'id="selective"'):
+        assert absent not in text
+    for present in ('id="results"', 'id="shift"', 'id="detection"'):
+        assert present in text
 
 
-def test_pooled_reliability_counts_every_seed(results):
-    diagram = results.reliability()["dnn"]["none"]
-    assert diagram.total == 2 * 899
-    assert int(diagram.count.sum()) == diagram.total
-
-
-def test_a_damaged_rows_file_is_named(results, tmp_path):
-    (tmp_path / "study.json").write_text((results.folder / "study.json").read_text())
-    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"rows\.csv"):
-        Results.open(tmp_path)
-
-
-@pytest.mark.parametrize("content", ["[]", '{"title": "x"}', "{"])
-def test_a_damaged_study_file_is_named(results, tmp_path, content):
-    (tmp_path / "rows.csv").write_bytes((results.folder / "rows.csv").read_bytes())
-    (tmp_path / "study.json").write_text(content)
-    with pytest.raises(ValueError, match=r"study\.json"):
-        Results.open(tmp_path)
+def test_two_recipes_are_two_tables_and_can_be_chosen(results):
+    """The second seed stands in for another recipe."""
+    runs = [replace(run, recipe="cifar10-resnet50") if run.seed else run for run in results.runs]
+    text = page(replace(results, runs=runs))
+    assert [setting["name"] for setting in data_of(text)["settings"]] == ["digits", "cifar10-resnet50"]
+    assert 'id="setting"' in text
+    assert text.count('<span class="single">n 1</span>') > 20
 
 
 def test_square_brackets_in_a_title_are_not_markup(results):
     console = Console(file=io.StringIO(), width=100)
-    console.print(main_table(Results(results.folder, {**results.study, "title": "a [/nope] b"}, results.rows)))
+    console.print(*terminal_tables(replace(results, title="a [/nope] b")))
     assert "a [/nope] b" in console.file.getvalue()

@@ -5,8 +5,6 @@ import random
 import time
 from pathlib import Path
 
-import pytest
-
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from tests.study.mini import MINI, write_mini
@@ -19,16 +17,6 @@ def carry_out(study_file: str, runs: str) -> None:
 
     torch.set_num_threads(1)
     run_study(load_study(study_file), runs, device="cpu")
-
-
-@pytest.fixture(scope="module")
-def processes():
-    """Children forked from a server that has imported everything, so that a kill hits work and not imports."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["regmixup.study.runner", "regmixup.data.photographs", "torch._dynamo", "sklearn.datasets", "scipy.special"]
-    )
-    return context
 
 
 def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes):

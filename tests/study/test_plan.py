@@ -1,23 +1,13 @@
 """Study files: read, checked, expanded."""
 
+import json
 import re
+from dataclasses import replace
 
 import pytest
 
-from regmixup.study.plan import load_study, studies
+from regmixup.study.plan import Evaluation, load_study
 from tests.study.mini import MINI, write_mini
-
-
-def test_every_packaged_study_parses_and_expands_and_is_headed_by_command_cost_and_expectation():
-    assert "digits" in studies()
-    for name, path in studies().items():
-        study = load_study(name)
-        runs = list(study.runs())
-        assert len(runs) == len(study.methods) * len(study.seeds)
-        assert len({planned.config.name for planned in runs}) == len(runs)
-        head = path.read_text().split("\n\n")[0]
-        for word in (f"regmixup study {name}", "cost", "expected"):
-            assert word in head, f"{name} does not state its {word}"
 
 
 def test_a_study_file_becomes_runs_seed_by_seed(tmp_path):
@@ -29,9 +19,9 @@ def test_a_study_file_becomes_runs_seed_by_seed(tmp_path):
 
 
 def test_a_family_stands_for_all_of_its_sets():
-    study = load_study("digits")
-    assert len(study.evaluate.shift_sets()) == 25
-    assert "digits-c/contrast/3" in study.evaluate.shift_sets()
+    names = next(load_study("digits").runs()).evaluate.shift_sets()
+    assert len(names) == 25
+    assert "digits-c/contrast/3" in names
 
 
 @pytest.mark.parametrize(
@@ -42,12 +32,46 @@ def test_a_family_stands_for_all_of_its_sets():
         ("seeds = [0, 1]", "seeds = []", "seeds .* without repetition"),
         ("seeds = [0, 1]", "sedes = [0, 1]", "did you mean 'seeds'"),
         ('recipe = "digits"', 'recipe = "digit"', "did you mean 'digits'"),
+        ('recipe = "digits"', "", r"study must have recipe \(str\), or recipes"),
+        ('recipe = "digits"', 'recipe = "digits"\nrecipes = ["digits"]', r"study must have recipe \(str\), or recipes"),
+        ('recipe = "digits"', 'recipes = ["digits", "digits"]', "without repetition"),
+        ("[evaluate]", "[evaluate.cifar10]", "unknown recipe or family of a section 'cifar10'"),
+        ("[evaluate]", "[evaluate.digit]", "unknown field of Evaluation in study.evaluate 'digit'"),
+        (
+            "[train]",
+            "[only]\nregmixpu = []\n[train]",
+            "unknown method under .only. 'regmixpu': did you mean 'regmixup'",
+        ),
+        ("[train]", '[only]\ndnn = ["digit"]\n[train]', "unknown recipe of only.dnn 'digit': did you mean 'digits'"),
+        ("[train]", '[only]\ndnn = "digits"\n[train]', "only.dnn must be a list of recipes, got 'digits'"),
+        ("[train]", "[train.digits]\nseed = 5\n[train]", r"seed cannot stand under \[train\]"),
+        ("[train]", "[grid.mixup]\nobjective.alpha = [1]\n[train]", "unknown method with a grid 'mixup'"),
+        ("[train]", "[grid.dnn]\nobjective.alpha = [1]\n[train]", "unknown field of ERM in grid 'alpha'"),
+        ("[train]", "[grid.dnn]\nconstraint.c = [1]\n[train]", "grid names constraint.c, but constraint is None here"),
+        ("[train]", "[grid.dnn]\nposthoc.factor = [1]\n[train]", "grid names posthoc.factor, but posthoc is None here"),
+        ("[train]", "[grid.regmixup]\nobjective.alpha = [-1]\n[train]", "alpha must be a finite number > 0, got -1"),
+        ("[train]", "[grid.regmixup]\nobjective.alpha = [1, 1]\n[train]", "alpha must be a list without repetition"),
+        ("[train]", "[grid.dnn]\nepohcs = [1]\n[train]", "did you mean 'epochs'"),
         ('"photographs/test"', '"photograph/test"', "unknown dataset"),
         ("epochs = 5", "epohcs = 5", "did you mean 'epochs'"),
         ("epochs = 5", "seed = 5", r"seed cannot stand under \[train\]"),
         ("epochs = 5", 'flip = "no"', "flip must be true or false, got 'no'"),
         ('"path:digits/test"', '"digits/test"', "profile must be a `path:` set"),
         ('"photographs/test"', '"photographs/test", "photographs/test"', "ood must name each dataset once"),
+        ('test = "digits/test"\n', "\n", "evaluate must name a test set where it names shifted"),
+        (
+            'validation = "digits/val"',
+            'validation = "digits/test"',
+            "validation must not be a test, shifted or OOD set",
+        ),
+        (
+            'validation = "digits/val"',
+            'validation = "digits/train"',
+            "validation must be images that were not trained on",
+        ),
+        ("[evaluate]", '[evaluate]\ncalibration = "companions"', "did you mean 'companion'"),
+        ("[evaluate]", '[evaluate]\ncalibration = "companion"', "validation must be part of a split"),
+        ("[train]", "select = true\n[train]", "selects must evaluate on a validation set and on nothing else"),
         ('title = "Mini"', "title = ", "cannot read study"),
         ('title = "Mini"', "title = 3", "study.title must be str, got 3"),
         ("seeds = [0, 1]", 'seeds = ["0"]', "study.seeds must be int, got '0'"),
@@ -74,22 +98,17 @@ def test_a_wrong_study_file_is_explained(tmp_path, old, new, message):
     ("key", "kind"),
     [
         ("title", "str"),
-        ("recipe", "str"),
         ("methods", "a list of str"),
         ("seeds", "a list of int"),
-        ("evaluate", "a table of Evaluation fields"),
-        ("evaluate.validation", "str"),
-        ("evaluate.test", "str"),
+        ("evaluate", "a table"),
     ],
 )
 def test_a_missing_key_is_named_with_the_file_and_what_it_must_be(tmp_path, key, kind):
-    table, _, entry = key.rpartition(".")
-    text = MINI[: MINI.index("[evaluate]")] if key == "evaluate" else re.sub(rf"(?m)^{entry} = .*$", "", MINI)
+    text = MINI[: MINI.index("[evaluate]")] if key == "evaluate" else re.sub(rf"(?m)^{key} = .*$", "", MINI)
     path = write_mini(tmp_path, text)
-    place = f"study.{table}" if table else "study"
-    with pytest.raises(ValueError, match=rf"{path}: {place} must have {entry} \({kind}\); found ") as error:
+    with pytest.raises(ValueError, match=rf"{path}: study must have {key} \({kind}\); found ") as error:
         load_study(str(path))
-    assert f"found {entry}" not in str(error.value)
+    assert f"found {key}" not in str(error.value)
 
 
 def test_a_value_that_is_refused_is_told_with_the_file(tmp_path):
@@ -99,7 +118,94 @@ def test_a_value_that_is_refused_is_told_with_the_file(tmp_path):
 
 
 def test_an_unknown_study_is_answered_with_the_list():
-    with pytest.raises(ValueError, match=r"did you mean 'digits'\? Available: digits"):
+    with pytest.raises(ValueError, match=r"did you mean 'digits'\? Available: accuracy, .*digits"):
         load_study("digit")
     with pytest.raises(ValueError, match=r"no\.toml does not exist"):
         load_study("no.toml")
+
+
+CIFAR = """
+title = "Several"
+recipes = ["cifar10-wrn28-10", "cifar100-wrn28-10", "cifar10-resnet50"]
+methods = ["dnn", "regmixup"]
+seeds = [3, 4]
+
+[only]
+regmixup = ["cifar10-wrn28-10", "cifar100-wrn28-10"]
+
+[train]
+batch_size = 64
+
+[train.cifar100]
+epochs = 7
+
+[train.cifar10-resnet50]
+epochs = 9
+milestones = [4]
+
+[evaluate]
+ood = ["svhn/test"]
+calibration = "companion"
+
+[evaluate.cifar10]
+validation = "cifar10/val-10"
+test = "cifar10/test"
+shift = ["cifar10-c"]
+
+[evaluate.cifar100]
+validation = "cifar100/val-10"
+test = "cifar100/test"
+ood = ["cifar10/test"]
+"""
+
+
+def test_sections_hold_for_a_recipe_or_for_a_family_and_the_nearer_one_wins(tmp_path):
+    runs = list(load_study(str(write_mini(tmp_path, CIFAR))).runs())
+    assert [(p.recipe, p.method, p.config.epochs, p.config.batch_size) for p in runs if p.config.seed == 3] == [
+        ("cifar10-wrn28-10", "dnn", 350, 64),
+        ("cifar10-wrn28-10", "regmixup", 350, 64),
+        ("cifar100-wrn28-10", "dnn", 7, 64),
+        ("cifar100-wrn28-10", "regmixup", 7, 64),
+        ("cifar10-resnet50", "dnn", 9, 64),
+    ]
+    assert [p.config.seed for p in runs] == [3] * 5 + [4] * 5
+    assert [p.config.objective.alpha for p in runs if p.method == "regmixup"] == [20, 10, 20, 10]
+    assert runs[4].config.milestones == (4,)
+    assert [(p.evaluate.test, p.evaluate.ood) for p in runs[:3:2]] == [
+        ("cifar10/test", ("svhn/test",)),
+        ("cifar100/test", ("cifar10/test",)),
+    ]
+
+
+def test_a_companion_is_trained_on_all_but_the_validation_set_with_the_first_seed(tmp_path):
+    for planned in load_study(str(write_mini(tmp_path, CIFAR))).runs():
+        family = planned.config.train_set.partition("/")[0]
+        assert planned.config.train_set == f"{family}/train"
+        expected = replace(planned.config, train_set=f"{family}/train-90", seed=3)
+        assert planned.companion == expected
+
+
+def test_cifar_c_stands_for_the_15_corruptions_of_the_benchmark():
+    names = Evaluation(test="cifar10/test", shift=("cifar10-c",)).shift_sets()
+    assert len(names) == 75
+    assert not any("speckle" in name for name in names)
+    assert Evaluation(test="cifar10/test", shift=("cifar10-c/saturate/1",)).shift_sets() == ["cifar10-c/saturate/1"]
+
+
+def test_what_a_study_records_is_what_its_runs_use(tmp_path):
+    record = load_study(str(write_mini(tmp_path, CIFAR)), "smoke").record()
+    assert record["scale"] == "smoke"
+    assert record["name"] == "mini-smoke"
+    assert record["recipes"]["cifar10-wrn28-10"]["train_set"] == "digits/train"
+    assert record["evaluate"]["test"] == "digits/test"
+    assert record["methods"] == ["dnn", "regmixup"]
+    json.dumps(record)
+
+
+def test_an_edited_file_has_other_content_and_a_moved_one_has_not(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    first = load_study(str(write_mini(tmp_path, CIFAR)))
+    assert load_study(str(write_mini(tmp_path / "elsewhere", CIFAR))).content == first.content
+    assert (
+        load_study(str(write_mini(tmp_path, CIFAR.replace("seeds = [3, 4]", "seeds = [3]")))).content != first.content
+    )

@@ -7,6 +7,7 @@ import pytest
 from regmixup.evaluation import metrics
 from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
 from regmixup.posthoc import MonteCarlo
+from regmixup.report.build import main_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
@@ -36,7 +37,7 @@ def test_each_run_folder_holds_its_own_rows_and_predictions(finished_study):
     _, runs, folder = finished_study
     for entry in Results.open(folder).study["runs"]:
         own = runs / entry["folder"]
-        assert {row.method for row in read_rows(own / f"rows-{entry['method']}.csv")} == {entry["method"]}
+        assert {row.method for row in read_rows(own / f"rows-{entry['stem']}.csv")} == {entry["method"]}
         assert (own / "predictions" / "digits-c__contrast__5.safetensors").is_file()
 
 
@@ -78,6 +79,8 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
             if label == "regmixup seed 0":
                 raise KeyboardInterrupt
 
+        def start(self, execution): ...
+        def step(self, label, record): ...
         def epoch(self, label, record): ...
         def end(self, label, note): ...
 
@@ -86,7 +89,7 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
     results = Results.open(tmp_path / "study-mini")
     assert {row.method for row in results.rows} == {"dnn"}
     assert len(results.study["runs"]) == 1
-    assert "dnn" in render(results)
+    assert "<dt>dnn</dt>" in render(results, main_tables(results))
 
 
 @pytest.mark.filterwarnings("ignore:the best")

@@ -1,5 +1,11 @@
 """Training on image files and predicting them: `folder:PATH` as train, shifted or OOD set."""
 
+import multiprocessing
+import os
+import signal
+import sys
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +13,8 @@ from PIL import Image
 
 import regmixup as rm
 from regmixup.training.loop import train
+from regmixup.training.stopping import Interrupted
+from tests.training.short import assert_same_ending, ending, signal_after
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
 
@@ -46,15 +54,43 @@ def test_workers_do_not_change_the_weights(run, tree, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(run.model().parameters(), helped.model().parameters(), strict=True))
 
 
-def test_an_interrupted_run_on_files_ends_bit_equal(run, tree, tmp_path):
-    def stop(record):
-        if record["epoch"] == 2:
-            raise KeyboardInterrupt
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_on_files_interrupted_within_an_epoch_ends_bit_equal(run, tree, tmp_path, workers):
+    for steps in (4, 7):
+        with signal_after(steps), pytest.raises(Interrupted):
+            train(config(tree), tmp_path, workers=workers, device="cpu")
+    assert_same_ending(ending(train(config(tree), tmp_path, workers=workers, device="cpu")), ending(run))
 
-    with pytest.raises(KeyboardInterrupt):
-        train(config(tree), tmp_path, workers=0, device="cpu", on_epoch=stop)
-    resumed = train(config(tree), tmp_path, workers=0, device="cpu")
-    assert all(torch.equal(a, b) for a, b in zip(run.model().parameters(), resumed.model().parameters(), strict=True))
+
+def decode_with_workers(settings, runs):
+    """In a process group of its own, as under a shell or a scheduler."""
+    os.setsid()
+    multiprocessing.set_start_method("fork", force=True)
+    torch.set_num_threads(1)
+    try:
+        train(settings, runs, workers=2, device="cpu", engine=rm.Engine(checkpoint_epochs=1))
+    except Interrupted as interruption:
+        sys.exit(128 + interruption.signal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_signal_to_the_whole_job_leaves_the_workers_to_their_process(run, tree, tmp_path, processes, number):
+    """Ctrl-C and schedulers signal every process; without its workers the loop could not end its step and save.
+
+    After kill -9 of the main process alone, the workers that are left do not keep the folder from the next one.
+    """
+    child = processes.Process(target=decode_with_workers, args=(config(tree), tmp_path))
+    child.start()
+    while not list(tmp_path.glob("*/checkpoint.safetensors")):
+        assert child.is_alive()
+        time.sleep(0.01)
+    if number == signal.SIGKILL:
+        child.kill()
+    else:
+        os.killpg(child.pid, number)
+    child.join()
+    assert child.exitcode == (-number if number == signal.SIGKILL else 128 + number)
+    assert_same_ending(ending(train(config(tree), tmp_path, workers=0, device="cpu")), ending(run))
 
 
 def test_files_are_an_ood_set_for_a_model_of_grey_digits(tree, tmp_path):

@@ -1,15 +1,16 @@
 """Every method, as a user would run it: trained on real images, resumed, predicted, evaluated."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 import regmixup as rm
-from regmixup import posthoc
+from regmixup import data, posthoc
 from regmixup.cli import main
 from regmixup.methods import METHODS
+from regmixup.networks.gp_head import GPHead
 from regmixup.training.run import Run
+from regmixup.training.stopping import Interrupted
+from tests.training import short
 
 EPOCHS = 20
 
@@ -55,24 +56,29 @@ def test_it_learns_predicts_and_evaluates(method, trained, capsys):
     assert all(torch.isfinite(torch.tensor(row.value)) for row in rows)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_it_resumes_exactly(method, trained, tmp_path, capsys):
-    """Interrupted after an epoch of the first model, and taken up again."""
-    config = replace(trained(method, capsys).config, epochs=3)
-    whole = rm.train(config, tmp_path / "whole")
+def settings(method):
+    """A configuration of a few steps; two models where there would be five."""
+    return short.config(method, epochs=2, **({"members": 2} if method == "deep-ensemble" else {}))
 
-    def stop(record):
-        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        rm.train(config, tmp_path / "cut", on_epoch=stop)
-    resumed = rm.train(config, tmp_path / "cut")
-    assert resumed.finished
-    for a, b in zip(whole.members(), resumed.members(), strict=True):
-        expected, found = a.model().state_dict(), b.model().state_dict()
-        assert expected.keys() == found.keys()
-        for name in expected:
-            assert torch.equal(expected[name], found[name]), name
+CASES = {method: settings(method) for method in METHODS} | {
+    f"sngp, covariance {covariance}": short.config(
+        "sngp", epochs=2, head=GPHead(num_features=64, covariance=covariance)
+    )
+    for covariance in ("epoch", "momentum")
+}
+
+
+@pytest.mark.parametrize("config", CASES.values(), ids=CASES)
+def test_it_resumes_exactly_from_within_an_epoch(config, tmp_path, monkeypatch):
+    """Interrupted in the middle of the first epoch, again in the middle of the second, and, of an ensemble, once more
+    in the second model."""
+    monkeypatch.setattr(data, "load", short.load_few)
+    whole = short.ending(rm.train(config, tmp_path / "whole", device="cpu"))
+    for steps in [short.STEPS // 2, short.STEPS, short.STEPS][: config.members + 1]:
+        with short.signal_after(steps), pytest.raises(Interrupted):
+            rm.train(config, tmp_path / "cut", device="cpu")
+    short.assert_same_ending(short.ending(rm.train(config, tmp_path / "cut", device="cpu")), whole)
 
 
 def test_an_ensemble_is_the_mean_of_its_members_and_keeps_them(trained, capsys):

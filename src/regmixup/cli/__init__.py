@@ -7,6 +7,7 @@ folder knows the CLI library.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -41,8 +42,8 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb. Exit status 0; 1 when runs of a study failed; 2 for a wrong command or input; 130 when interrupted;
-    141 when nobody reads on.
+    """Run a verb. Exit status 0; 1 when runs of a study failed; 2 for a wrong command or input; 141 when nobody reads
+    on; 128 + its number for a signal that asked to stop: 130 for Ctrl-C, 143 for SIGTERM during training.
 
     Of the processes that torchrun starts, the first alone speaks; all report errors.
     """
@@ -61,10 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, RuntimeError) as error:
         print(f"error{'' if rank == '0' else f' in process {rank}'}: {error}", file=sys.stderr)
         return getattr(error, "exit_status", 2)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         if rank == "0":
             print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 130
+        return 128 + getattr(interruption, "signal", signal.SIGINT)
     return 0
 
 

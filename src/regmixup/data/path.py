@@ -18,9 +18,7 @@ PAIRS, LAMBDAS = 1000, 20
 
 def interpolate(source: ImageSet, *, pairs: int = PAIRS, lambdas: int = LAMBDAS) -> ImageSet:
     """The derived set of `pairs` x `lambdas` images."""
-    if int(source.labels.min()) == int(source.labels.max()):
-        raise ValueError(f"path:{source.name} needs at least two classes, {source.name} holds one")
-    first, second = _pairs(source.labels, pairs, generator_for(0, "path", source.fingerprint))
+    first, second = pair_ends(source, pairs=pairs)
     lam = torch.linspace(0, 1, lambdas, dtype=torch.float64)
     images = to_float(source.images)
     weight = lam.float().reshape(1, -1, 1, 1, 1)
@@ -28,6 +26,13 @@ def interpolate(source: ImageSet, *, pairs: int = PAIRS, lambdas: int = LAMBDAS)
     labels = torch.where(lam >= 0.5, source.labels[first, None], source.labels[second, None])
     info = {"pairs": str(pairs), "lambdas": str(lambdas)}
     return ImageSet(mixed.flatten(0, 1), labels.flatten(), source.classes, f"path:{source.name}", info)
+
+
+def pair_ends(source: ImageSet, *, pairs: int = PAIRS) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indices i and j, (pairs,) each, of the images at lambda = 1 and at lambda = 0."""
+    if int(source.labels.min()) == int(source.labels.max()):
+        raise ValueError(f"path:{source.name} needs at least two classes, {source.name} holds one")
+    return _pairs(source.labels, pairs, generator_for(0, "path", source.fingerprint))
 
 
 def _pairs(labels: torch.Tensor, count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:

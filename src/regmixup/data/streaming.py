@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator, Sequence
+from multiprocessing import parent_process
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -102,8 +105,8 @@ class StreamingLoader:
             num_workers=self.workers,
             pin_memory=pin,
             prefetch_factor=4 if self.workers else None,
-            worker_init_fn=_stand_apart,
             generator=generator_for(self.seed, "workers", epoch),
+            worker_init_fn=_leave_signals_to_the_main_process,
         )
         for x, y in loader:
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
@@ -113,7 +116,21 @@ class StreamingLoader:
             yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))
 
 
-def _stand_apart(worker: int) -> None:
-    """Ctrl-C and torchrun signal whole process groups, but a loop still needs its workers to end a step and save."""
-    if hasattr(os, "setpgrp"):
-        os.setpgrp()
+def _leave_signals_to_the_main_process(worker: int) -> None:
+    """Ctrl-C and a scheduler's SIGTERM reach every process of a job; the main one needs its workers to save its work.
+
+    So a worker ignores Ctrl-C, and heeds SIGTERM only from the main process, which ends it in that way.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main = parent_process()
+    if main is None or not hasattr(signal, "sigwaitinfo"):  # macOS, where a signal's sender cannot be told
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    Thread(target=_end_when_told_by, args=(main.pid,), daemon=True).start()
+
+
+def _end_when_told_by(pid: int | None) -> None:
+    """Wait for SIGTERM from a process, and end."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != pid:
+        pass
+    os._exit(0)

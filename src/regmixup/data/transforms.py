@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -11,12 +11,14 @@ class TrainTransform:
     """The paper's ImageNet augmentation: random resized crop, flip, colour jitter.
 
     size: side of the square crop. scale and ratio: area and aspect of the crop relative to the image.
+    interpolation: how the crop comes to its size; random: bilinear or bicubic, anew for every image, as in timm.
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
     """
 
     size: int = 224
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    interpolation: Literal["bilinear", "random"] = "bilinear"
     flip: float = 0.5
     jitter: float = 0.4
 
@@ -24,8 +26,12 @@ class TrainTransform:
         """The torchvision transform."""
         from torchvision.transforms import v2
 
+        modes = [v2.InterpolationMode.BILINEAR]
+        if self.interpolation == "random":
+            modes.append(v2.InterpolationMode.BICUBIC)
+        crops = [v2.RandomResizedCrop(self.size, self.scale, self.ratio, mode, antialias=True) for mode in modes]
         steps: list[Any] = [
-            v2.RandomResizedCrop(self.size, scale=self.scale, ratio=self.ratio, antialias=True),
+            crops[0] if len(crops) == 1 else v2.RandomChoice(crops),
             v2.RandomHorizontalFlip(self.flip),
         ]
         if self.jitter:

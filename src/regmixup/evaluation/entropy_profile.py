@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regmixup.evaluation.scores import entropy
+from regmixup.evaluation.scores import score_all
 from regmixup.types import Predictions
 
 
@@ -22,8 +22,8 @@ class EntropyProfile:
     mean: Tensor
 
 
-def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyProfile:
-    """Histogram the entropy of a `path:` set's predictions for every lambda."""
+def path_entropy(predictions: Predictions) -> Tensor:
+    """Entropies of a `path:` set's predictions, (pairs, lambdas): of their `probs` where they have some."""
     try:
         pairs, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
     except KeyError:
@@ -32,8 +32,13 @@ def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyP
         ) from None
     if pairs * lambdas != len(predictions):
         raise ValueError(f"{predictions.dataset} says {pairs} x {lambdas} samples, got {len(predictions)}")
-    values = entropy(predictions.logits).reshape(pairs, lambdas)
+    return score_all(predictions, names=["entropy"])["entropy"].reshape(pairs, lambdas)
+
+
+def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyProfile:
+    """Histogram the entropy of a `path:` set's predictions for every lambda."""
+    values = path_entropy(predictions)
     edges = torch.linspace(0, math.log(predictions.logits.shape[1]), num_bins + 1, dtype=values.dtype)
     index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
     counts = torch.nn.functional.one_hot(index, num_bins).sum(dim=0)
-    return EntropyProfile(torch.linspace(0, 1, lambdas, dtype=values.dtype), counts, edges, values.mean(dim=0))
+    return EntropyProfile(torch.linspace(0, 1, values.shape[1], dtype=values.dtype), counts, edges, values.mean(dim=0))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
-from regmixup.evaluation.fisher import fisher_criterion
+from regmixup.evaluation.fisher import ClassMoments
 from regmixup.evaluation.named_metrics import (
     CLASSIFICATION,
     DETECTION,
@@ -20,7 +20,7 @@ from regmixup.evaluation.named_metrics import (
 )
 from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
 from regmixup.evaluation.selective import aurc, resample_aurc
-from regmixup.posthoc import FittedPosthoc, FittedTemperature, TemperatureScaling, as_given, probabilities
+from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out
 from regmixup.types import MEAN as MEAN
 from regmixup.types import Predictions, Row
@@ -38,6 +38,7 @@ def evaluate(
     shift: Sequence[Predictions] = (),
     ood: Sequence[Predictions] = (),
     posthoc: FittedPosthoc | None = None,
+    temperature: float | None = None,
     class_subset: bool = True,
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
     fit_on: FitOn = "validation",
@@ -49,9 +50,11 @@ def evaluate(
     no temperature-scaled rows. train: train predictions with features, on which scores of features are fitted;
     without them there are only scores of logits, and of ensemble members.
     shift: predictions for shifted versions of the test set, named "<family>/<corruption>/<severity>"; each gets its
-    own rows, and their plain mean over the subsets is added with corruption "mean".
+    own rows, and their plain mean over the subsets is added with corruption "mean" (but of the Fisher criterion).
     ood: out-of-distribution sets, scored without temperature by every score.
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
+    temperature: one that was chosen elsewhere, as by `fit_temperature` on a companion model's validation predictions,
+    instead of `validation`.
     class_subset: for sets that cover some of the classes (ImageNet-A, -R, -O), compare only the logits of these, and
     for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
     bootstrap: how `low` and `high` of each row are found; None leaves them out. Shifted versions of the test images
@@ -61,28 +64,31 @@ def evaluate(
     row: a template whose study, run, method, ... every row carries.
     """
     _check_sets(test, [p for p in (validation, train) if p is not None], shift, ood)
+    if validation is not None and temperature is not None:
+        raise ValueError(f"temperature must be None where it is chosen on {validation.dataset}, got {temperature}")
     if validation is not None:
         check_held_out(validation, [test, *shift, *ood], fit_on=fit_on)
     if train is not None:
         _check_train(train, test)
         check_held_out(train, [test, *shift, *ood], fit_on=fit_on, role="train")
     posthoc = posthoc if posthoc is not None else as_given
-    scaling = _fit_temperature(posthoc, validation) if validation is not None else None
+    if validation is not None:
+        temperature = fit_temperature(posthoc, validation, fit_on=fit_on)
     measure = _Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
 
     def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Predictions]:
         """Without and with temperature."""
         found = {"none": unscaled if unscaled is not None else posthoc(predictions)}
-        if scaling is not None:
-            found["temperature"] = posthoc(predictions, scaling.temperature)
+        if temperature is not None:
+            found["temperature"] = posthoc(predictions, temperature)
         return {name: restrict_predictions(p) for name, p in found.items()} if class_subset else found
 
     known = posthoc(test)
     subject = versions(test, known)
     named = replace(measure.row, dataset=_named(subject["none"]))
     rows, _ = measure.classification(subject, named, tuple(CLASSIFICATION))
-    if scaling is not None:
-        rows.append(replace(named, posthoc="temperature", metric="temperature", value=scaling.temperature))
+    if temperature is not None:
+        rows.append(replace(named, posthoc="temperature", metric="temperature", value=temperature))
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
@@ -102,16 +108,16 @@ def evaluate(
     return rows
 
 
-def _fisher(test: Predictions, row: Row) -> list[Row]:
-    """The Fisher criterion of the features, if there are any and they vary within some class."""
-    if test.features is None:
-        return []
+def _fisher(predictions: Predictions, row: Row) -> list[Row]:
+    """The Fisher criterion, where features or their moments are stored and the features vary within some class."""
     try:
-        value = fisher_criterion(test.features, test.labels)
+        moments = ClassMoments.stored(predictions)
+        if moments is None:
+            return []
+        return [replace(row, metric="fisher_criterion", value=moments.criterion(), n=int(moments.count.sum()))]
     except ValueError as error:
-        warnings.warn(f"no Fisher criterion for {test.dataset or 'the test set'}: {error}", stacklevel=3)
+        warnings.warn(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}", stacklevel=3)
         return []
-    return [replace(row, metric="fisher_criterion", value=value, n=len(test))]
 
 
 def _check_sets(
@@ -156,12 +162,17 @@ def _check_train(train: Predictions, test: Predictions) -> None:
             raise ValueError(f"{name} predictions must hold features where a train set is given, got none")
 
 
-def _fit_temperature(posthoc: FittedPosthoc, validation: Predictions) -> FittedTemperature:
-    """The whole grid where a temperature divides plain logits; from coarse to fine where each costs new samples."""
+def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: FitOn = "validation") -> float:
+    """The temperature of the smallest validation ECE, for predictions that pass through `posthoc`.
+
+    The whole grid where a temperature divides plain logits; from coarse to fine where each costs new samples.
+    """
+    check_held_out(validation, fit_on=fit_on)
     unscaled = posthoc(validation)
     if unscaled.probs is None:
-        return TemperatureScaling().fit(unscaled.logits, unscaled.labels)
-    return TemperatureScaling().fit_predictive(lambda t: probabilities(posthoc(validation, t)), validation.labels)
+        return TemperatureScaling().fit(unscaled.logits, unscaled.labels).temperature
+    fitted = TemperatureScaling().fit_predictive(lambda t: probabilities(posthoc(validation, t)), validation.labels)
+    return fitted.temperature
 
 
 Resampled = dict[tuple[str, str], Tensor]
@@ -219,7 +230,7 @@ class _Measure:
             family, corruption, severity = _shift_name(subset.dataset)
             template = replace(self.row, dataset=_named(subset, family), corruption=corruption, severity=severity)
             found, resampled = self.classification(versions, template, ON_SHIFT)
-            rows += found
+            rows += [*found, *_fisher(subset, template)]
             for r in found:
                 group = (r.dataset, r.posthoc, r.metric)
                 groups.setdefault(group, []).append(r)

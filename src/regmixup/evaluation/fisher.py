@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.evaluation.ordering import precise
+from regmixup.types import Predictions
 
 _PIECE = 2**22
 
@@ -66,6 +67,26 @@ class ClassMoments:
         apart = other.mean - self.mean
         between = (apart * (self.count * share)[:, None]).T @ apart
         return ClassMoments(count, self.mean + share[:, None] * apart, self.scatter + other.scatter + between)
+
+    @classmethod
+    def stored(cls, predictions: Predictions) -> ClassMoments | None:
+        """Those that the predictions hold, the inverse of `packed`; or those of their features; or None."""
+        count, mean, triangle = predictions.class_count, predictions.class_mean, predictions.class_scatter
+        if count is None or mean is None or triangle is None:
+            features, labels = predictions.features, predictions.labels
+            return cls.of(features, labels, predictions.logits.shape[1]) if features is not None else None
+        width = mean.shape[1]
+        if len(triangle) != width * (width + 1) // 2:
+            raise ValueError(f"class_scatter must hold {width * (width + 1) // 2} numbers, got {len(triangle)}")
+        lower = triangle.new_zeros(width, width)
+        lower[tuple(torch.tril_indices(width, width))] = triangle
+        return cls(count, mean, lower + lower.tril(-1).T)
+
+    def packed(self) -> dict[str, Tensor]:
+        """As fields of `Predictions`, on the CPU. The scatter is symmetric: its lower triangle, by rows, suffices."""
+        width = len(self.scatter)
+        triangle = self.scatter.cpu()[tuple(torch.tril_indices(width, width))]
+        return {"class_count": self.count.cpu(), "class_mean": self.mean.cpu(), "class_scatter": triangle}
 
     def criterion(self, *, regulariser: float = 1e-6) -> float:
         """trace((S_W + r tr(S_W) / D I)^-1 S_B), r being the `regulariser`."""

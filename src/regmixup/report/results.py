@@ -1,121 +1,192 @@
-"""A finished study, read back from its folder: rows, and what the figures need from the stored predictions."""
+"""What a report is made of, read back from disk: rows, and the runs they were measured on. No model, no predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
+from regmixup.methods import METHODS
+from regmixup.recipes import RECIPES
+from regmixup.report.changes import changed_fields
+from regmixup.storage import read_json, read_rows, read_table
+from regmixup.types import Row
 
-from regmixup import predictions
-from regmixup.evaluation.calibration import Reliability, reliability
-from regmixup.evaluation.entropy_profile import EntropyProfile, entropy_profile
-from regmixup.evaluation.scores import SCORES
-from regmixup.report.tables import paper_score
-from regmixup.storage import read_rows, read_table
-from regmixup.types import Predictions, Row
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run, as far as a report reads it.
+
+    label: what tables call it; method: its name in the catalogue; recipe: the one it was configured from, "" if none.
+    stem: what the files of its rows and figures are called.
+    """
+
+    folder: Path
+    label: str
+    method: str
+    recipe: str
+    seed: int
+    stem: str
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        return read_table(self.folder / "config.json")
+
+    @cached_property
+    def provenance(self) -> dict[str, Any]:
+        return read_table(self.folder / "provenance.json")
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """One record per epoch; none if the file is missing, which no number of the report needs."""
+        path = self.folder / "history.jsonl"
+        try:
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        except ValueError as error:
+            raise ValueError(f"cannot read {path}: {error}") from error
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """What `regmixup.study.figure_data` kept of it; empty if it kept nothing."""
+        path = self.folder / f"figures-{self.stem}.json"
+        return read_table(path) if path.is_file() else {}
+
+    @property
+    def key(self) -> str:
+        """The `run` of its rows."""
+        return self.folder.name[-12:]
+
+    @property
+    def setting(self) -> str:
+        """What its rows may be compared within: the recipe, or the network and train set where that is unknown."""
+        return self.recipe or f"{self.config['network']} on {self.config['train_set']}"
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """In what its configuration departs from the recipe: "epochs 20 instead of 350"."""
+        known = self.recipe in RECIPES and self.method in METHODS
+        return changed_fields(self.config, recipe=self.recipe, method=self.method) if known else []
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that may be compared: those of one recipe, with their rows. title: what readers call it."""
+
+    name: str
+    title: str
+    runs: Sequence[RunRecord]
+    rows: Sequence[Row]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """What is compared, in the order of the study."""
+        return list(dict.fromkeys(run.label for run in self.runs))
+
+    def of(self, label: str) -> list[RunRecord]:
+        """The runs of one label, one per seed."""
+        return [run for run in self.runs if run.label == label]
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds the label with the most has."""
+        return max(len(self.of(label)) for label in self.labels)
 
 
 @dataclass(frozen=True)
 class Results:
-    """study: the contents of study.json. rows: all of the study's rows."""
+    """folder: where the report goes. study: the contents of study.json, or nothing for bare runs. selected: the choices
+    that a study made on validation sets, as its selected.json has them."""
 
     folder: Path
-    study: dict[str, Any]
-    rows: list[Row]
+    title: str
+    about: str
+    runs: Sequence[RunRecord]
+    rows: Sequence[Row]
+    study: dict[str, Any] = field(default_factory=dict)
+    selected: Sequence[dict[str, Any]] = ()
 
     @classmethod
-    def open(cls, folder: str | Path) -> Results:
-        """Read a study folder."""
+    def open(cls, folder: str | Path, out: str | Path | None = None) -> Results:
+        """Read a study's folder, for a report there or in the folder `out`."""
         folder = Path(folder)
         for name in ("study.json", "rows.csv"):
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is not the folder of a finished study: it has no {name}")
         study = read_table(folder / "study.json")
-        wanted = {"title", "about", "recipe", "seeds", "evaluate", "runs"}
+        wanted = {"title", "about", "recipe", "runs"}
         if not wanted <= study.keys():
             raise ValueError(f"{folder / 'study.json'} is damaged: it lacks {', '.join(sorted(wanted - study.keys()))}")
-        return cls(folder, study, read_rows(folder / "rows.csv"))
-
-    @property
-    def methods(self) -> list[str]:
-        """The methods with at least one finished run."""
-        return list(dict.fromkeys(run["method"] for run in self.study["runs"]))
-
-    @property
-    def test(self) -> str:
-        return str(self.study["evaluate"]["test"])
-
-    @property
-    def ood(self) -> list[str]:
-        return list(self.study["evaluate"]["ood"])
-
-    def run_folders(self, method: str) -> list[Path]:
-        """The folders of a method's runs, one per seed."""
-        return [self.folder.parent / run["folder"] for run in self.study["runs"] if run["method"] == method]
-
-    def run_json(self, method: str, name: str) -> list[dict[str, Any]]:
-        """A JSON file of each of a method's runs."""
-        return [read_table(folder / name) for folder in self.run_folders(method)]
-
-    def predictions(self, method: str, dataset: str) -> list[Predictions]:
-        """Stored predictions, one per seed."""
-        name = predictions.file_name(dataset)
-        return [predictions.load(folder / "predictions" / name) for folder in self.run_folders(method)]
-
-    def _temperatures(self, method: str) -> list[float]:
-        """The fitted temperature of each seed, in the order of the runs."""
-        return [row.value for row in self.rows if row.method == method and row.metric == "temperature"]
-
-    def reliability(self) -> dict[str, dict[str, Reliability]]:
-        """Reliability of each method on the test set, all seeds pooled, without and with temperature."""
-        found: dict[str, dict[str, Reliability]] = {}
-        for method in self.methods:
-            members = self.predictions(method, self.test)
-            labels = torch.cat([p.labels for p in members])
-
-            def pooled(
-                scale: Callable[[int], float], members: list[Predictions] = members, labels: torch.Tensor = labels
-            ) -> Reliability:
-                probs = [(p.logits.double() / scale(i)).softmax(dim=1) for i, p in enumerate(members)]
-                return reliability(torch.cat(probs), labels)
-
-            found[method] = {
-                "none": pooled(lambda _: 1.0),
-                "temperature": pooled(self._temperatures(method).__getitem__),
-            }
-        return found
-
-    def scores(self) -> dict[str, dict[str, np.ndarray]]:
-        """Each method's OOD score (the paper's choice) on the test set and every OOD set, all seeds pooled."""
-        return {
-            method: {
-                name.removesuffix("/test"): torch.cat(
-                    [SCORES[paper_score(method)](p.logits) for p in self.predictions(method, name)]
-                ).numpy()
-                for name in (self.test, *self.ood)
-            }
-            for method in self.methods
-        }
-
-    def entropy_profiles(self) -> dict[str, EntropyProfile]:
-        """Entropy over lambda for each method, counts summed over seeds."""
-        found = {}
-        for method in self.methods:
-            profiles = [entropy_profile(p) for p in self.predictions(method, self.study["evaluate"]["profile"])]
-            found[method] = replace(
-                profiles[0],
-                counts=torch.stack([p.counts for p in profiles]).sum(dim=0),
-                mean=torch.stack([p.mean for p in profiles]).mean(dim=0),
+        runs = [
+            RunRecord(
+                folder=folder.parent / entry["folder"],
+                label=entry.get("label", entry["method"]),
+                method=entry["method"],
+                recipe=entry.get("recipe", study["recipe"]),
+                seed=entry["seed"],
+                stem=entry["stem"],
             )
-        return found
+            for entry in study["runs"]
+        ]
+        rows = read_rows(folder / "rows.csv")
+        chosen = folder / "selected.json"
+        selected = read_json(chosen) if chosen.is_file() else ()
+        out = Path(out) if out is not None else folder
+        return cls(out, study["title"], study["about"], runs, rows, study, selected)
 
-    def alphas(self) -> dict[str, float]:
-        """Beta's parameter of every method that mixes pairs of images; AugMix's alpha is of something else."""
-        objectives = {method: self.run_json(method, "config.json")[0]["objective"] for method in self.methods}
-        return {
-            method: float(fields["alpha"]) for method, fields in objectives.items() if {"alpha", "lam"} <= fields.keys()
-        }
+    @classmethod
+    def of_runs(cls, folders: Iterable[str | Path], out: str | Path) -> Results:
+        """Read run folders that some study has evaluated, for a report in the folder `out`."""
+        runs, rows = [], []
+        for folder in map(Path, folders):
+            if not (folder / "config.json").is_file():
+                raise ValueError(
+                    f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
+                )
+            files = sorted(folder.glob("rows-*.csv"), key=lambda file: file.stat().st_mtime_ns)
+            if not files:
+                raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs")
+            # Studies that evaluate on different sets have a file each: the last one speaks for its label.
+            stems = [file.stem.removeprefix("rows-") for file in files]
+            for label, stem in {stem.rpartition("-")[0]: stem for stem in stems}.items():
+                method = label.partition("(")[0]
+                config = read_table(folder / "config.json")
+                runs.append(RunRecord(folder, label, method, _likely_recipe(config, method), config["seed"], stem))
+                rows += read_rows(folder / f"rows-{stem}.csv")
+        return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
+
+    @cached_property
+    def settings(self) -> list[Setting]:
+        """The runs and rows of each recipe, in order of appearance."""
+        runs: dict[str, list[RunRecord]] = {}
+        for run in self.runs:
+            runs.setdefault(run.setting, []).append(run)
+        places = {(run.key, run.label): name for name, own in runs.items() for run in own}
+        rows: dict[str, list[Row]] = {name: [] for name in runs}
+        for row in self.rows:
+            if (row.run, row.method) in places:
+                rows[places[row.run, row.method]].append(row)
+        titles = {name: _title(own[0].config) for name, own in runs.items()}
+        if len(set(titles.values())) < len(titles):  # recipes may differ in something else
+            titles = {name: f"{title}, {name}" for name, title in titles.items()}
+        return [Setting(name, titles[name], own, rows[name]) for name, own in runs.items()]
+
+
+def _title(config: dict[str, Any]) -> str:
+    """
+    >>> _title({"network": "timm/resnet50", "train_set": "imagenet/train"})
+    'resnet50 on imagenet'
+    """
+    return f"{config['network'].removeprefix('timm/')} on {config['train_set'].partition('/')[0]}"
+
+
+def _likely_recipe(config: dict[str, Any], method: str) -> str:
+    """The recipe with a configuration's train set and, unless the method has its own, network; "" if there is none."""
+    for name, named in RECIPES.items():
+        own = METHODS[method].at(name).train if method in METHODS else {}
+        wanted = (named.recipe.train_set, own.get("network", named.recipe.network))
+        if wanted == (config["train_set"], config["network"]):
+            return name
+    return ""

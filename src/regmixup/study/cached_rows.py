@@ -18,9 +18,7 @@ def cached_rows(path: Path, files: Iterable[Path], settings: object, compute: Ca
 
     files: what the rows are computed from; settings: whatever else they depend on, by its text.
     """
-    marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    text = json.dumps([marks, repr(settings), _code()])
-    key = hashlib.sha256(text.encode()).hexdigest()
+    key = cache_key(files, settings)
     note = path.with_suffix(".json")
     if path.is_file() and note.is_file() and read_json(note) == {"key": key}:
         return read_rows(path)
@@ -28,6 +26,13 @@ def cached_rows(path: Path, files: Iterable[Path], settings: object, compute: Ca
     write_rows(path, rows)
     write_json(note, {"key": key})
     return rows
+
+
+def cache_key(files: Iterable[Path], settings: object) -> str:
+    """Names what a result is computed from: files, by name, size and time of change, settings, and the code."""
+    marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    text = json.dumps([marks, repr(settings), _code()])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache

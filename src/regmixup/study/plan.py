@@ -1,106 +1,87 @@
-"""A study file as a value, and the runs it asks for."""
+"""Study files: what they may say, and the study that they mean."""
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from regmixup import methods, recipes
 from regmixup.config import decode
-from regmixup.data import FAMILIES, check_dataset
-from regmixup.names import unknown
+from regmixup.data import FAMILIES
+from regmixup.names import check_name, unknown
+from regmixup.study.evaluation_sets import Evaluation
+from regmixup.study.planned import Part, PlannedRun, Scale, Study
 
-if TYPE_CHECKING:
-    from regmixup.training.config import TrainConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """Which datasets a study evaluates on. A family's name (digits-c) stands for all of its sets.
-
-    feature_scores: also predict the train set and score by features (Mahalanobis, kNN, ViM, ...): some seconds, with
-    kNN up to a minute or two, per run on CIFAR.
-    """
-
-    validation: str
-    test: str
-    shift: tuple[str, ...] = ()
-    ood: tuple[str, ...] = ()
-    profile: str = ""
-    feature_scores: bool = False
-
-    def __post_init__(self) -> None:
-        for name in self.datasets():
-            check_dataset(name)
-        for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):
-            if len(set(names)) != len(names):
-                raise ValueError(f"{what} must name each dataset once, got {', '.join(names)}")
-        if self.profile and not self.profile.startswith("path:"):
-            raise ValueError(f"profile must be a `path:` set such as path:{self.test}, got {self.profile!r}")
-
-    def shift_sets(self) -> list[str]:
-        return [name for entry in self.shift for name in (FAMILIES[entry].names if entry in FAMILIES else [entry])]
-
-    def datasets(self) -> list[str]:
-        """Every dataset to predict."""
-        profile = [self.profile] if self.profile else []
-        return [self.validation, self.test, *self.shift_sets(), *self.ood, *profile]
+__all__ = ["Evaluation", "Part", "PlannedRun", "Scale", "Study", "StudyFile", "header", "load_study", "studies"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedRun:
-    """One line of a study: a method's run, under a recipe, and what tables call it."""
-
-    method: str
-    config: TrainConfig
-    recipe: str
-    label: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """Methods x seeds under one recipe.
-
-    train: changes to the recipe's fields. about: what the study can and cannot show, printed in the report.
+class StudyFile:
+    """What a study file may say. Sections [train.X] and [evaluate.X] hold for the recipe X, or for all recipes whose
+    train set is of the family X; what stands in [train] and [evaluate] themselves holds for all.
     """
 
     name: str
     title: str
-    recipe: str
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
-    evaluate: Evaluation
+    evaluate: dict[str, Any]
+    recipe: str = ""
+    recipes: tuple[str, ...] = ()
+    only: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
+    grid: dict[str, Any] = field(default_factory=dict)
+    select: bool = False
+    timing: bool = False
     about: str = ""
 
-    def __post_init__(self) -> None:
-        if not re.fullmatch(r"[\w.-]+", self.name):
-            raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
-        recipes.get(self.recipe)
-        for name in self.methods:
-            methods.get(name)
+    def study(self, source: str) -> Study:
+        """The study, with every section resolved. source: where the file is."""
+        names = (self.recipe,) if self.recipe else self.recipes
+        if not names or (self.recipe and self.recipes) or len(set(names)) != len(names):
+            raise ValueError("study must have recipe (str), or recipes (a list of str without repetition)")
+        if len(set(self.methods)) != len(self.methods):
+            raise ValueError(f"methods of study {self.name!r} must be a list without repetition, got {self.methods}")
+        for method in self.methods:
+            methods.get(method)
+        for method, chosen in self.only.items():
+            check_name("method under [only]", method, self.methods)
+            if not isinstance(chosen, list):
+                raise ValueError(f"only.{method} must be a list of recipes, got {chosen!r}")
+            for recipe in chosen:
+                check_name(f"recipe of only.{method}", recipe, names)
+        families = {name: recipes.get(name).train_set.partition("/")[0] for name in names}
+        for table in (self.train, self.evaluate):
+            for section in _sections(table):
+                check_name("recipe or family of a section", section, {*families, *families.values()})
+        parts = [self._part(name, families[name]) for name in names]
+        own = {f.name for f in fields(Study)} & {f.name for f in fields(self)}
+        return Study(**{name: getattr(self, name) for name in own}, parts=tuple(parts), source=source)
+
+    def _part(self, recipe: str, family: str) -> Part:
+        own = [method for method in self.methods if recipe in self.only.get(method, [recipe])]
+        train = _section(self.train, recipe, family)
         for name in ("seed", "objective"):
-            if name in self.train:
+            if name in train:
                 raise ValueError(f"{name} cannot stand under [train]: a study names its seeds and methods")
-        for what in ("methods", "seeds"):
-            values = getattr(self, what)
-            if not values or len(set(values)) != len(values):
-                raise ValueError(f"{what} of study {self.name!r} must be a list without repetition, got {values}")
+        evaluate = decode(Evaluation, _section(self.evaluate, recipe, family), "study.evaluate")
+        return Part(recipe=recipe, methods=tuple(own), evaluate=evaluate, train=train)
 
-    def runs(self) -> Iterator[PlannedRun]:
-        """Every planned run, seed by seed, so that an interrupted study has whole seeds to compare."""
-        from regmixup.training.config import configure
 
-        for seed in self.seeds:
-            for method in self.methods:
-                changes = {k: tuple(v) if isinstance(v, list) else v for k, v in self.train.items()}
-                config = configure(self.recipe, method, seed=seed, **changes)
-                yield PlannedRun(method=method, config=config, recipe=self.recipe, label=method)
+def _sections(table: Mapping[str, Any]) -> list[str]:
+    """The keys of a table that are names of sections rather than of fields."""
+    known = {*FAMILIES, *recipes.RECIPES}
+    return [key for key, value in table.items() if isinstance(value, dict) and key in known]
+
+
+def _section(table: Mapping[str, Any], recipe: str, family: str) -> dict[str, Any]:
+    """What holds for a recipe: the table's own fields, those of its family, and its own, the later the stronger."""
+    shared = {key: value for key, value in table.items() if key not in _sections(table)}
+    return shared | table.get(family, {}) | table.get(recipe, {})
 
 
 def studies() -> dict[str, Path]:
@@ -109,8 +90,21 @@ def studies() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def load_study(name_or_file: str) -> Study:
-    """A study by name, or from a TOML file, whose path every error names."""
+def header(path: Path) -> dict[str, str]:
+    """What the comment at the top of a study file says: its command, cost, expected result, and place in the paper."""
+    lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]
+    found: dict[str, str] = {}
+    for line in (line.removeprefix("#") for line in lines):
+        if line.startswith("   ") and line[3:4].strip():
+            name, _, text = line.strip().partition(" ")
+            found[name] = text.strip()
+        elif found and line.strip():
+            found[next(reversed(found))] += f" {line.strip()}"
+    return found
+
+
+def load_study(name_or_file: str, scale: Scale = "full") -> Study:
+    """A study by name, or from a TOML file, whose path every error names. scale: "smoke" cuts it down to seconds."""
     known = studies()
     path = known.get(name_or_file, Path(name_or_file))
     if not path.is_file():
@@ -119,6 +113,13 @@ def load_study(name_or_file: str) -> Study:
         raise unknown("study", name_or_file, known)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-        return decode(Study, {"name": path.stem, **values}, "study")
+        study = decode(StudyFile, {"name": path.stem, **values}, "study").study(
+            name_or_file if name_or_file in known else str(path)
+        )
+        if scale == "full":
+            return study
+        from regmixup.study.smoke import marked
+
+        return marked(study)
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

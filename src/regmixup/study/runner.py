@@ -13,16 +13,18 @@ from types import FrameType
 
 import torch
 
-from regmixup.config import encode
 from regmixup.evaluation.shift import relative_rows
 from regmixup.storage import InUseError, owning, write_json, write_rows
-from regmixup.study.carry_out import carry_out, check_posthoc
+from regmixup.study.carry_out import carry_out
+from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress
 from regmixup.study.launchers.schedule import AGAIN, dispatch
 from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.study.plan import Study
+from regmixup.study.select import write_selected
 from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size
+from regmixup.training.engine import Engine
 from regmixup.training.run import Run
 
 __all__ = ["FailedRunsError", "carry_out", "run_study", "study_folder"]
@@ -49,6 +51,7 @@ def run_study(
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     workers: int | None = None,
+    engine: Engine | None = None,
     progress: Progress | None = None,
     launcher: Launcher | None = None,
 ) -> Path:
@@ -68,10 +71,11 @@ def run_study(
     elif device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     folder = study_folder(study, runs)
-    job = Job(study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers)
+    root = Path(root).absolute() if root else None
+    job = Job(study=study, runs=Path(runs).absolute(), root=root, workers=workers, engine=engine)
     tasks = _tasks(job, launcher.device)
-    for task in tasks:
-        check_posthoc(task.planned)
+    check_data([task.planned for task in tasks], root)
+    check_folder(study, folder)
     ended: list[Outcome] = []
     with ExitStack() as held:
         first = _hold(folder, held)
@@ -88,6 +92,7 @@ def run_study(
             while not _hold(folder, held):
                 time.sleep(AGAIN)
             _collect(study, folder, ended)
+        write_selected(study, folder)
     if failed := [outcome for outcome in ended if outcome.rows is None]:
         raise FailedRunsError(_explain(failed, total=len(tasks)))
     return folder
@@ -100,8 +105,17 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     tasks = []
     for index, planned in enumerate(plan):
         config = resolve(planned.config, device)
-        label = f"{planned.label} seed {config.seed}" + (f", {planned.recipe}" if several else "")
-        tasks.append(Task(index=index, label=label, planned=planned, run=Run(job.runs / config.name, config)))
+        label = planned.name + (f", {planned.recipe}" if several else "")
+        companion = resolve(planned.companion, device) if planned.companion is not None else None
+        tasks.append(
+            Task(
+                index=index,
+                label=label,
+                planned=planned,
+                run=Run(job.runs / config.name, config),
+                companion=Run(job.runs / companion.name, companion) if companion is not None else None,
+            )
+        )
     return tasks
 
 
@@ -119,12 +133,9 @@ def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
     done = sorted((outcome for outcome in ended if outcome.rows is not None), key=lambda outcome: outcome.task.index)
     if not done:
         return
-    entries = [
-        {"method": task.planned.method, "seed": task.run.config.seed, "folder": task.run.folder.name}
-        for task in (outcome.task for outcome in done)
-    ]
+    entries = [outcome.task.planned.entry(outcome.task.run.folder.name) for outcome in done]
     rows = [row for outcome in done for row in outcome.rows or ()]
-    write_json(folder / "study.json", {**encode(study), "runs": entries})
+    write_json(folder / "study.json", {**study.record(), "runs": entries})
     write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
 
 

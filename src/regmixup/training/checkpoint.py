@@ -39,10 +39,14 @@ class Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint: weights and buffers, the optimizer's state by parameter, and the position."""
+    """The content of a checkpoint.
+
+    tensors: weights, buffers and the optimizer's state by parameter. data: fingerprint of the train set.
+    """
 
     tensors: dict[str, Tensor]
     position: Position
+    data: str
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Bring model and optimizer into this state, in place."""
@@ -80,21 +84,25 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
     return _model_tensors(model) | _optimizer_tensors(optimizer)
 
 
-def save_checkpoint(folder: Path, tensors: dict[str, Tensor], position: Position, *, fingerprint: str) -> None:
+def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
     """Write a checkpoint into a run's folder; the one before is kept as the previous one."""
     new, newest = folder / _NEW, folder / NAME
-    write_state(new, tensors, position, fingerprint=fingerprint)
-    read_checkpoint(new, fingerprint=fingerprint)
+    write_checkpoint(new, content, fingerprint=fingerprint)
+    try:
+        read_checkpoint(new, fingerprint=fingerprint)
+    except ValueError as error:
+        raise OSError(f"cannot write {newest}: what was written does not read back ({error.__cause__})") from error
     if newest.exists():
         newest.replace(folder / _PREVIOUS)
     new.replace(newest)
 
 
-def write_state(path: Path, tensors: dict[str, Tensor], position: Position, *, fingerprint: str) -> None:
-    """Write one file with the state of training, atomically."""
-    where = {"epoch": position.epoch, "step": position.step, "totals": position.totals, "seconds": position.seconds}
-    metadata = {"position": json.dumps(where), "fingerprint": fingerprint, "checksum": _checksum(tensors)}
-    save_tensors(path, tensors, metadata)
+def write_checkpoint(path: Path, content: Checkpoint, *, fingerprint: str) -> None:
+    """Write one file with the state of training, atomically. fingerprint: of the configuration."""
+    at = content.position
+    where = {"epoch": at.epoch, "step": at.step, "totals": list(at.totals.items()), "seconds": at.seconds}
+    metadata = {"position": json.dumps(where), "fingerprint": fingerprint, "data": content.data}
+    save_tensors(path, content.tensors, {**metadata, "checksum": _checksum(content.tensors, metadata)})
 
 
 def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
@@ -103,13 +111,15 @@ def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
+        checksum = metadata.pop("checksum", None)
         if metadata.get("fingerprint") != fingerprint:
             raise ValueError(f"it belongs to configuration {metadata.get('fingerprint')}, expected {fingerprint}")
-        if metadata.get("checksum") != _checksum(tensors):
+        if checksum != _checksum(tensors, metadata):
             raise ValueError("its content has changed since it was written")
         where = json.loads(metadata["position"])
-        totals = {name: (float(total), float(count)) for name, (total, count) in where["totals"].items()}
-        return Checkpoint(tensors, Position(where["epoch"], where["step"], totals, where["seconds"]))
+        totals = {tuple(names): values for names, values in where["totals"]}
+        position = Position(where["epoch"], where["step"], totals, where["seconds"])
+        return Checkpoint(tensors, position, metadata["data"])
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
@@ -117,18 +127,28 @@ def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
 
 
 def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
-    """The newest whole checkpoint of a run, with a warning about damaged ones; None if there never was one."""
-    damaged: ValueError | None = None
+    """The newest whole checkpoint of a run, with a warning about damaged ones; None if there never was one.
+
+    It takes the newest one's place, where a kill or damage has left that to another.
+    """
+    damaged = []
     # Between its two renamings a save leaves the newest one under the name it was written with.
     for name in (NAME, _NEW, _PREVIOUS):
         if (folder / name).exists():
             try:
-                return read_checkpoint(folder / name, fingerprint=fingerprint)
+                found = read_checkpoint(folder / name, fingerprint=fingerprint)
             except ValueError as error:
-                damaged = damaged or error
-                warnings.warn(f"{str(error).partition('. Delete')[0]}; trying an earlier one", stacklevel=2)
-    if damaged is not None:
-        raise damaged
+                damaged.append(f"{name}: {error.__cause__}")
+                continue
+            if damaged:
+                warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
+            (folder / name).replace(folder / NAME)
+            return found
+    if damaged:
+        raise ValueError(
+            f"{folder} has no checkpoint that can be used ({'; '.join(damaged)}). Delete these files to train this run "
+            "again from the start"
+        )
     return None
 
 
@@ -152,9 +172,9 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def _checksum(tensors: dict[str, Tensor]) -> str:
-    """CRC-32 of names, types, shapes and bytes."""
-    value = 0
+def _checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
+    """CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
+    value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)

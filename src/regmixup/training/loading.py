@@ -33,7 +33,12 @@ def make_loaders(
             flip=config.flip,
         )
         return [whole.shard(shard, shards) for shard in mine]
-    transform = TrainTransform(size=config.image_size, flip=0.5 if config.flip else 0.0, jitter=config.color_jitter)
+    transform = TrainTransform(
+        size=config.image_size,
+        interpolation=config.interpolation,
+        flip=0.5 if config.flip else 0.0,
+        jitter=config.color_jitter,
+    )
     return [
         StreamingLoader(
             dataset.paths,

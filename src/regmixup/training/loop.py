@@ -10,9 +10,10 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -25,14 +26,16 @@ from regmixup.mixing import Draw
 from regmixup.storage import write_json
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import check_every_process_has_images, synchronised
-from regmixup.training.checkpoint import Position
+from regmixup.training.checkpoint import Checkpoint, Position
 from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.training.curves import Curves
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, Execution, choose_execution, settings
 from regmixup.training.graphs import CapturedUpdate
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.loading import clean_parts, input_shape, make_loaders
-from regmixup.training.members import EpochRecord, train_members
+from regmixup.training.loggers import Logger, Loggers, TensorBoardLogger
+from regmixup.training.members import EpochRecord, StepRecord, train_members
 from regmixup.training.optim import make_optimizer, set_lr
 from regmixup.training.pace import Pace
 from regmixup.training.provenance import provenance
@@ -42,10 +45,16 @@ from regmixup.training.stopping import Interrupted, Stop, stopping
 from regmixup.training.tally import Tally, Totals, combine, means
 from regmixup.training.update import Update, Updating
 
-StepRecord = dict[str, Any]
-
 LOOK_EVERY = 50
-"""Steps between two looks at what is on the device: at the guard, and for progress displays."""
+"""Steps between two looks at what is on the device: at the guard, for progress displays and loggers."""
+
+
+class Hooks(TypedDict, total=False):
+    """What `train` calls on the way."""
+
+    on_start: Callable[[Execution], None]
+    on_step: Callable[[StepRecord], None]
+    on_epoch: Callable[[EpochRecord], None]
 
 
 def train(
@@ -56,6 +65,8 @@ def train(
     device: str | torch.device | None = None,
     workers: int | None = None,
     engine: Engine | None = None,
+    loggers: Sequence[Logger] = (),
+    tensorboard: bool = False,
     on_start: Callable[[Execution], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
@@ -66,25 +77,32 @@ def train(
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
     workers: processes that decode image files, default one per core and at most 4; they do not change the result.
     engine: how it is carried out: compilation, CUDA graphs, checkpoints.
-    on_start: called with what the engine chose; on_step: now and then with the means since the epoch began, the speed
-    and the time left; on_epoch: after every epoch with its record. Under torchrun the first process alone calls them.
+    loggers: told the run's numbers over its steps. tensorboard: also write event files into the run's folder.
+    on_start: called with what the engine chose; on_step: now and then with the means since the epoch began and the
+    speed; on_epoch: after every epoch with its record. Under torchrun the first process alone logs and calls them.
     """
     device, engine = choose_device(device), engine or Engine()
-    with joined(device) as ranks:
+    with joined(device) as ranks, closing(Loggers(loggers if ranks.first else ())) as told:
         config = resolve(config, device, world=ranks.world)
         run = Run(Path(runs) / config.name, config)
+        if tensorboard:
+            events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
+            if ranks.first and config.members == 1:
+                told.add(events)
         if ranks.from_first(run.finished):
             if ranks.first:
-                _check_same_folder(run, root)
+                _check_folder(run, root)
         elif config.members > 1:
-            one = partial(train, runs=runs, root=root, device=device, workers=workers, engine=engine, on_start=on_start,
-                          on_step=on_step)  # fmt: skip
+            one = partial(
+                train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
+                on_start=on_start,
+            )  # fmt: skip
             with run.owned(ranks):
-                train_members(run, one, on_epoch, writes=ranks.first)
+                train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
         else:
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
             with run.owned(ranks), settings(device, engine), stopping(patient=ranks.world > 1) as stop:
-                training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers)
+                training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers, told)
                 hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
                 training.to_the_end(stop, *hooks)
         ranks.wait()
@@ -102,8 +120,10 @@ class Training:
         ranks: Ranks,
         engine: Engine,
         workers: int,
+        loggers: Loggers | None = None,
     ) -> None:
         self.run, self.config, self.dataset, self.device, self.ranks = run, run.config, dataset, device, ranks
+        self.engine = engine
         config, self.shards = run.config, run.config.shards or 1
         self.shape = input_shape(dataset, config)
         torch.manual_seed(seed_for(config.seed, "init"))
@@ -121,21 +141,23 @@ class Training:
 
         found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
         if found is not None:
+            _check_same(run, found.data, dataset.fingerprint)
             found.restore(model, self.optimizer)
         self.at = ranks.from_first(found.position if found is not None else Position())
         ranks.copy_from_first(checkpoint.live_state(model, self.optimizer).values())
 
         self.execution = choose_execution(
-            engine, config, device, steps=(config.epochs - self.at.epoch) * self.steps, passes=self.shards
+            engine, config, device, steps=(config.total_epochs - self.at.epoch) * self.steps, passes=self.shards
         )
         full = {len(range(shard, min(config.batch_size, self.images), self.shards)) for shard in self.mine}
         step = Step(self.model, config, self.loaders[0], compiled=full if self.execution.compile else ())
-        self.guard = Guard(self.optimizer, device, ranks)
+        self.guard = Guard(self.optimizer, device, ranks, buffers=model.buffers())
         self.tally = Tally(device)
         update = Update(step, self.optimizer, self.guard, self.tally)
         self.update: Updating = CapturedUpdate(update, full=max(full)) if self.execution.graphs else update
         self.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
-        self.pace = Pace()
+        self.pace = Pace(self.images)
+        self.curves = Curves(loggers, config, steps=self.steps, at=self.at) if loggers else None
 
     def to_the_end(
         self,
@@ -148,17 +170,21 @@ class Training:
         config, run = self.config, self.run
         if on_start is not None:
             on_start(self.execution)
+        if self.ranks.first:  # of an earlier training, whose checkpoint was deleted: it would call this one finished
+            (run.folder / "provenance.json").unlink(missing_ok=True)
         # The history is written before the checkpoint, so it may be ahead of it, never behind.
-        history = run.history()[: self.at.epoch]
-        while self.at.epoch < config.epochs:
+        history = [record for record in run.history() if record["epoch"] <= self.at.epoch]
+        while self.at.epoch < config.total_epochs:
             self.epoch(stop, on_step)
             record = {"epoch": self.at.epoch + 1, **means(self.at.totals), "seconds": self.at.seconds}
             history.append(record)
             self.at = Position(self.at.epoch + 1)
             if self.ranks.first:
                 run.write_history(history)
+            if self.curves is not None:
+                self.curves.epoch(record)
             asked, due = self.wishes(stop)
-            end = self.at.epoch == config.epochs
+            end = self.at.epoch == config.total_epochs
             if asked or due or end or self.schedule.after_epoch(self.at.epoch):
                 self.save()
             if on_epoch is not None:
@@ -170,9 +196,11 @@ class Training:
             self.save()
         if self.ranks.first:
             seconds = sum(record["seconds"] for record in history)
-            record = provenance(config, self.dataset, self.shape, self.execution, self.ranks.world, seconds)
-            write_json(run.folder / "provenance.json", record)
+            record = provenance(
+                config, self.dataset, self.shape, self.engine, self.execution, self.ranks.world, seconds
+            )
             checkpoint.forget_previous(run.folder)
+            write_json(run.folder / "provenance.json", record)
         asked, _ = self.wishes(stop)
         if asked:
             raise Interrupted(asked)
@@ -192,10 +220,12 @@ class Training:
             total = min(self.config.batch_size, self.images - step * self.config.batch_size)
             self.update(self.parts(step, picked, total), total=total)
             last = step + 1 == self.steps
-            if last or step % LOOK_EVERY == LOOK_EVERY - 1:
+            look = last or step % LOOK_EVERY == LOOK_EVERY - 1
+            if look:
                 self.check()
-                if on_step is not None:
-                    on_step(self.progress(step + 1))
+            # Reading is free on a CPU, where fifty steps of a large network can take minutes.
+            if look or (self.device.type == "cpu" and self.pace.due()):
+                self.tell(step + 1, on_step, self.curves if look else None)
             if not last and self.ranks.meets_at(epoch * self.steps + step):
                 asked, due = self.wishes(stop)
                 if asked or due:
@@ -234,19 +264,27 @@ class Training:
         """What this epoch's steps have reported so far, on all ranks."""
         return combine(self.ranks.gather(self.tally.totals()))
 
-    def progress(self, steps: int) -> StepRecord:
-        """For displays: this process's means since the epoch began, speed and time left."""
+    def tell(self, steps: int, on_step: Callable[[StepRecord], None] | None, curves: Curves | None) -> None:
+        """Say what this process's part of an epoch's first steps has reported, and how fast they go."""
+        if on_step is None and curves is None:
+            return
         seen = self.at.epoch * self.images + min(steps * self.config.batch_size, self.images)
-        pace = self.pace.look(seen, self.config.epochs * self.images)
-        return {"epoch": self.at.epoch + 1, "step": steps, "steps": self.steps, **means(self.tally.totals()), **pace}
+        totals, pace = self.tally.totals(), self.pace.look(seen)
+        if curves is not None:
+            curves.look(self.at.epoch, steps, totals, pace)
+        if on_step is not None:
+            on_step({"epoch": self.at.epoch + 1, "step": steps, "steps": self.steps, **means(totals), **pace})
 
     def save(self) -> None:
         """A checkpoint of this position."""
         if self.ranks.first:
-            tensors = checkpoint.state(self.model, self.optimizer)
-            checkpoint.save_checkpoint(self.run.folder, tensors, self.at, fingerprint=self.run.fingerprint)
+            checkpoint.save_checkpoint(self.run.folder, self.content(self.at), fingerprint=self.run.fingerprint)
         self.schedule.saved()
         self.ranks.wait()  # nobody ends the program while the first rank writes
+
+    def content(self, at: Position) -> Checkpoint:
+        """All that training goes on from."""
+        return Checkpoint(checkpoint.state(self.model, self.optimizer), at, self.dataset.fingerprint)
 
     def check(self) -> None:
         """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
@@ -256,19 +294,23 @@ class Training:
         config, folder = self.config, self.run.folder
         index = epoch_batches(self.images, config.batch_size, config.seed, self.at.epoch)[step].tolist()
         lr = config.lr_at(self.at.epoch + step / self.steps)
+        snapshot, kept = folder / "diverged.safetensors", ""
         if self.ranks.first:
-            where = Position(self.at.epoch, step)
-            tensors = checkpoint.state(self.model, self.optimizer)
-            checkpoint.write_state(folder / "diverged.safetensors", tensors, where, fingerprint=self.run.fingerprint)
-            write_json(
-                folder / "diverged.json", {"epoch": where.epoch + 1, "step": step + 1, "lr": lr, "images": index}
-            )
+            self.guard.rewind()
+            content = self.content(Position(self.at.epoch, step))
+            record = {"epoch": self.at.epoch + 1, "step": step + 1, "lr": lr, "images": index}
+            try:
+                checkpoint.write_checkpoint(snapshot, content, fingerprint=self.run.fingerprint)
+                write_json(folder / "diverged.json", record)
+                kept = f"{snapshot} has them as they were before that step, and "
+            except OSError as error:
+                kept = f"they could not be saved ({error}), but "
         self.ranks.wait()
         raise DivergedError(
             f"the loss or its gradient became infinite or NaN in epoch {self.at.epoch + 1}, step {step + 1} (images "
             f"{', '.join(map(str, index[:8]))}{', ...' if len(index) > 8 else ''} of {config.train_set}). It did not "
-            f"reach the weights: {folder / 'diverged.safetensors'} has them as they were before that step, and the "
-            f"last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up usually helps"
+            f"reach the weights: {kept}the last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up usually "
+            "helps"
         )
 
 
@@ -282,14 +324,17 @@ def _agreeing(draw: Draw, largest: Draw) -> Draw:
     return dataclasses.replace(draw, **shared)
 
 
-def _check_same_folder(run: Run, root: str | Path | None) -> None:
+def _check_folder(run: Run, root: str | Path | None) -> None:
     """A folder is named by its path, so its files may have changed since a run was trained on them."""
     name = run.config.train_set
-    if not name.startswith("folder:"):
-        return
-    recorded, found = run.provenance()["data"][name], data.load(name, root=root).fingerprint
+    if name.startswith("folder:"):
+        _check_same(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
+
+
+def _check_same(run: Run, recorded: str, found: str) -> None:
+    """Refuse to go on with other data than a run began with."""
     if recorded != found:
         raise ValueError(
-            f"{name} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, now {found[:12]}): "
-            "delete the run folder to train again"
+            f"{run.config.train_set} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
+            f"now {found[:12]}): delete the run folder to train again"
         )

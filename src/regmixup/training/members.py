@@ -8,27 +8,44 @@ from typing import Any, Protocol
 
 from regmixup.storage import write_json
 from regmixup.training.config import TrainConfig
+from regmixup.training.loggers import Logger, Loggers, MemberLogger
 from regmixup.training.run import Run
 
-EpochRecord = dict[str, Any]
+Record = dict[str, Any]
+StepRecord = Record
+EpochRecord = Record
+Told = Callable[[Record], None]
 
 
 class TrainOne(Protocol):
-    """`train`, with everything given but the configuration and what is told after every epoch."""
+    """`train`, with everything given but the configuration and who is told how it goes."""
 
-    def __call__(self, config: TrainConfig, *, on_epoch: Callable[[EpochRecord], None] | None) -> Run: ...
+    def __call__(
+        self, config: TrainConfig, *, loggers: Sequence[Logger], on_step: Told | None, on_epoch: Told | None
+    ) -> Run: ...
 
 
 def train_members(
-    run: Run, train_one: TrainOne, on_epoch: Callable[[EpochRecord], None] | None, *, writes: bool
+    run: Run, train_one: TrainOne, loggers: Loggers, on_step: Told | None, on_epoch: Told | None, *, writes: bool
 ) -> None:
-    """Train every member, then record the ensemble. writes: whether this process is the one that writes files."""
-    epochs = run.config.epochs
+    """Train every member, then record the ensemble. writes: whether this process is the one that writes files.
 
-    def numbered(member: int) -> Callable[[EpochRecord], None] | None:
-        return on_epoch and (lambda record: on_epoch({**record, "epoch": member * epochs + record["epoch"]}))
+    Who is told how it goes sees one training after the other as one long one.
+    """
+    epochs = run.config.total_epochs
 
-    members = [train_one(member.config, on_epoch=numbered(index)) for index, member in enumerate(run.members())]
+    def numbered(told: Told | None, member: int) -> Told | None:
+        return told and (lambda record: told({**record, "epoch": member * epochs + record["epoch"]}))
+
+    members = [
+        train_one(
+            member.config,
+            loggers=[MemberLogger(loggers, index)] if loggers else [],
+            on_step=numbered(on_step, index),
+            on_epoch=numbered(on_epoch, index),
+        )
+        for index, member in enumerate(run.members())
+    ]
     if not writes:
         return
     histories = [member.history() for member in members]

@@ -9,22 +9,23 @@ from typing import Any
 import torch
 
 import regmixup
-from regmixup.config import NUMERICS_VERSION, fingerprint
+from regmixup.config import NUMERICS_VERSION, encode, fingerprint
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.training.config import TrainConfig
-from regmixup.training.engine import Execution
+from regmixup.training.engine import Engine, Execution
 
 
 def provenance(
     config: TrainConfig,
     dataset: ImageSet | FolderSet,
     shape: tuple[int, int, int],
+    engine: Engine,
     execution: Execution,
     processes: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """What a finished run records about itself."""
+    """What a finished run records about itself; of its engine, what was asked for and what that came to."""
     device = execution.device
     return {
         "fingerprint": fingerprint(config),
@@ -33,6 +34,7 @@ def provenance(
         "input": list(shape),
         "classes": list(dataset.classes),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "engine": encode(engine),
         "execution": str(execution),
         "processes": processes,
         "threads": torch.get_num_threads(),

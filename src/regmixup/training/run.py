@@ -172,7 +172,8 @@ class Run:
         """Make and store the predictions that are not stored yet, without reading those that are.
 
         features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
-        take gigabytes. An ensemble has none. Under torchrun all processes must call this, and share the images.
+        take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
+        must call this, and share the images.
         """
         single = self.config.members == 1
         with joined(choose_device(device)) as ranks:
@@ -208,7 +209,8 @@ class Run:
         model = self.model(device=device)
         for name in names:
             shifted = name.partition("/")[0].endswith("-c")
-            yield name, self._predict(model, name, root, ranks, features=not shifted if features is None else features)
+            kept = not shifted if features is None else features
+            yield name, self._predict(model, name, root, ranks, features=kept, moments=shifted)
 
     def _predict_members(
         self,
@@ -226,7 +228,7 @@ class Run:
             yield name, replace(mean, info={**mean.info, "run": self.fingerprint})
 
     def _predict(
-        self, model: Classifier, name: str, root: str | Path | None, ranks: Ranks, *, features: bool
+        self, model: Classifier, name: str, root: str | Path | None, ranks: Ranks, *, features: bool, moments: bool
     ) -> Predictions | None:
         """On the first rank. Images in memory must have the size the network was trained on.
 
@@ -247,7 +249,11 @@ class Run:
                 shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
                 raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
             labels = known[part.labels]
-            found.append(predictions.predict(model, images, labels, dataset=name, batch_size=_BATCH, features=features))
+            found.append(
+                predictions.predict(
+                    model, images, labels, dataset=name, batch_size=_BATCH, features=features, moments=moments
+                )
+            )
         every = [part for parts in ranks.to_first(found) for part in parts]
         if not ranks.first:
             return None

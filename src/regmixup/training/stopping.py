@@ -28,13 +28,15 @@ def stopping(*, patient: bool = False) -> Iterator[Stop]:
     """Catch SIGINT and SIGTERM meanwhile. A second one is not caught: it ends the program at once, unless `patient`.
 
     torchrun passes on a signal that its processes may have received already, and kills them if they take too long.
-    Signals belong to the main thread; elsewhere nothing is caught.
+    Signals belong to the main thread; elsewhere nothing is caught. One that is ignored, as SIGINT is in the background
+    of a shell, or that another library handles outside Python stays as it is.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
 
     def ask(number: int, frame: FrameType | None) -> None:
         stop.signal = number

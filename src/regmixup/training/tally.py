@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-Totals = dict[str, tuple[float, float]]
-"""For each name the sum over images so far, and how many images it is over."""
+Totals = dict[tuple[str, ...], list[float]]
+"""For names that are reported together the sum of each over images so far and, last, the number of these images."""
 
 
 class Tally:
@@ -37,16 +37,13 @@ class Tally:
         """Go on from these totals, in place: a captured step adds to the tensors that it was captured with."""
         for so_far in self._sums.values():
             so_far.zero_()
-        for name, (total, count) in totals.items():
-            self._of((name,)).copy_(torch.tensor([total, count], dtype=self.dtype))
+        for names, values in totals.items():
+            self._of(names).copy_(torch.tensor(values, dtype=self.dtype))
 
     def totals(self) -> Totals:
         """What has been added so far; waits for the device."""
-        parts = []
-        for names, so_far in self._sums.items():
-            *sums, count = so_far.tolist()
-            parts.append({name: (total, count) for name, total in zip(names, sums, strict=True) if count})
-        return combine(parts)
+        found = {names: so_far.tolist() for names, so_far in self._sums.items()}
+        return {names: values for names, values in found.items() if values[-1]}
 
     def _of(self, names: tuple[str, ...]) -> Tensor:
         if names not in self._sums:
@@ -61,11 +58,29 @@ def precise(device: torch.device) -> torch.dtype:
 
 def combine(parts: Sequence[Totals]) -> Totals:
     """Several totals together, such as those of several processes."""
-    names = dict.fromkeys(name for part in parts for name in part)
-    found = {name: [part[name] for part in parts if name in part] for name in names}
-    return {name: (sum(s for s, _ in pairs), sum(n for _, n in pairs)) for name, pairs in found.items()}
+    found: dict[tuple[str, ...], list[list[float]]] = {}
+    for part in parts:
+        for names, values in part.items():
+            found.setdefault(names, []).append(values)
+    return {names: [sum(column) for column in zip(*rows, strict=True)] for names, rows in found.items()}
+
+
+def between(early: Totals, late: Totals) -> Totals:
+    """What was added between two looks at the same totals.
+
+    >>> between({("loss",): [6.0, 2.0]}, {("loss",): [9.0, 3.0], ("mixed",): [4.0, 1.0]})
+    {('loss',): [3.0, 1.0], ('mixed',): [4.0, 1.0]}
+    """
+    minus = {names: [-value for value in values] for names, values in early.items() if names in late}
+    return {names: values for names, values in combine([late, minus]).items() if values[-1]}
 
 
 def means(totals: Totals) -> dict[str, float]:
     """The mean over images for each name."""
-    return {name: total / count for name, (total, count) in totals.items()}
+    sums: dict[str, float] = {}
+    counts: dict[str, float] = {}
+    for names, (*values, count) in totals.items():
+        for name, value in zip(names, values, strict=True):
+            sums[name] = sums.get(name, 0.0) + value
+            counts[name] = counts.get(name, 0.0) + count
+    return {name: total / counts[name] for name, total in sums.items()}

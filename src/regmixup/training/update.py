@@ -42,6 +42,7 @@ class Update:
 
     def __call__(self, parts: Sequence[Part], *, total: int) -> None:
         """parts: this rank's. total: images of the batch, over all ranks."""
+        self.guard.remember()
         self.optimizer.zero_grad(set_to_none=True)
         self.statistics.begin()
         losses = []

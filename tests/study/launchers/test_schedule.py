@@ -5,7 +5,7 @@ import pytest
 from regmixup.study.launchers import schedule
 from regmixup.study.launchers.schedule import dispatch
 from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
-from regmixup.study.plan import PlannedRun
+from regmixup.study.plan import Evaluation, PlannedRun
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 
@@ -16,7 +16,9 @@ def plan(runs, *lines):
     for index, line in enumerate(lines):
         method, seed = line.split()
         config = configure("digits", method, seed=int(seed))
-        planned = PlannedRun(method=method, config=config, recipe="digits", label=method)
+        planned = PlannedRun(
+            method=method, config=config, recipe="digits", label=method, evaluate=Evaluation(test="digits/test")
+        )
         tasks.append(Task(index=index, label=line, planned=planned, run=Run(runs / config.name, config)))
     return tasks
 

@@ -17,7 +17,7 @@ from regmixup.data import FAMILIES
 from regmixup.methods import METHODS
 from regmixup.networks import CONSTRAINTS, HEADS, NETWORKS
 from regmixup.recipes import RECIPES
-from regmixup.study.plan import studies
+from regmixup.study.plan import header, studies
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def main(args: Sequence[str]) -> None:
         "constraints": {name: constraint.description for name, constraint in CONSTRAINTS.items()},
         "heads": {name: head.description for name, head in HEADS.items()},
         "datasets": {name: f"{f.description} [{len(f.names)}]" for name, f in FAMILIES.items()},
-        "studies": {name: tomllib.loads(path.read_text(encoding="utf-8"))["title"] for name, path in studies().items()},
+        "studies": {name: _study(path) for name, path in studies().items()},
         "objectives": _objectives(),
     }
     for title in lists if verb.what == "all" else [verb.what]:
@@ -58,3 +58,9 @@ def _objectives() -> dict[str, str]:
     files = sorted((Path(regmixup.__file__).parent / "objectives").glob("[!_]*.py"))
     documents = {path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files}
     return {name: document.partition("\n")[0] for name, document in documents.items()}
+
+
+def _study(path: Path) -> str:
+    """A study's title and cost, read without building its runs."""
+    title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
+    return f"{title}: {header(path)['cost']}"

@@ -10,22 +10,49 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import parse
-from regmixup.report.build import report
+from regmixup.report.build import report, terminal_tables
+from regmixup.report.results import Results
 
 
 @dataclass(frozen=True)
 class ReportVerb:
-    """Print a finished study's table again and rewrite its report.html from the stored results.
+    """Print the tables of stored results, and write them as a page, Markdown, LaTeX and CSV. Computes nothing anew.
 
-    Example: regmixup report runs/study-digits
+    Example: regmixup report digits
     """
 
-    folder: Positional[Path]
-    """A study's folder, with rows.csv and study.json."""
+    what: Positional[tuple[str, ...]]
+    """A study by its name or TOML file, or its folder; or any number of run folders that a study has evaluated."""
+    runs: Path = Path("runs")
+    """Folder with the run folders, for a study by name or file."""
+    out: Path | None = None
+    """Folder to write to; default: the study's own, or `report` beside the run folders."""
 
 
 def main(args: Sequence[str]) -> None:
     """Remake the report."""
-    table, page = report(parse(ReportVerb, "report", args).folder)
-    Console().print(table)
-    print(f"report  {page}")
+    verb = parse(ReportVerb, "report", args)
+    results = _results(verb)
+    console = Console()
+    for table in terminal_tables(results):
+        console.print(table)
+    for path in report(results):
+        print(path)
+
+
+def _results(verb: ReportVerb) -> Results:
+    if not verb.what:
+        raise ValueError("report needs a study or run folders, got nothing")
+    first = Path(verb.what[0])
+    if first.is_dir() and not (first / "study.json").is_file() and (first / "config.json").is_file():
+        return Results.of_runs(verb.what, verb.out or first.parent / "report")
+    if len(verb.what) > 1:
+        raise ValueError(f"report takes one study, or any number of run folders, got {', '.join(verb.what)}")
+    return Results.open(first if first.is_dir() else _study_folder(verb), verb.out)
+
+
+def _study_folder(verb: ReportVerb) -> Path:
+    from regmixup.study.plan import load_study
+    from regmixup.study.runner import study_folder
+
+    return study_folder(load_study(verb.what[0]), verb.runs)

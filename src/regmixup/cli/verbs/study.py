@@ -3,54 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from tyro.conf import Positional
 
+from regmixup.cli.engine_flags import EngineFlags
 from regmixup.cli.launching import Launching
 from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.plain_table import plain_table
 from regmixup.progress import LiveProgress
-from regmixup.report.build import report
-from regmixup.study.plan import load_study
+from regmixup.report.build import report, terminal_tables
+from regmixup.report.results import Results
+from regmixup.report.selected import Selected
+from regmixup.study.check import explain_missing, missing_data
+from regmixup.study.cost import estimate
+from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
+from regmixup.study.status import run_status, show_status
+from regmixup.study.timing import HEADS, timing_lines
 from regmixup.training.config import resolve
-from regmixup.training.run import Run
+from regmixup.training.engine import Engine
 
 
 @dataclass(frozen=True)
 class StudyVerb(Launching):
-    """Train and evaluate every method and seed of a study, then print its table and write its report.
+    """Train and evaluate every run of a study, then print its tables and write its report.
 
     Work that is done already is not done again, so the same command resumes an interrupted study.
     Example: regmixup study digits
-    Example: regmixup study digits --devices cuda:0 cuda:1
+    Example: regmixup study accuracy --dry-run
+    Example: regmixup study accuracy --devices cuda:0 cuda:1
     """
 
     study: Positional[str]
     """A study's name (regmixup list studies) or a TOML file."""
     runs: Path = Path("runs")
     """Folder for run folders, and for the study's rows and report."""
+    scale: Scale = "full"
+    """smoke: the same file in seconds on a CPU, on tiny embedded data; it shows that the file works and nothing else.
+    Its runs lie in the folder smoke under --runs."""
+    engine: EngineFlags = field(default_factory=Engine)
     dry_run: Switch = False
-    """Print the runs and whether they are done, and do nothing."""
+    """Print the runs, whether they are done, the time that is left and what data is missing, and do nothing."""
+    status: Switch = False
+    """Show where every run stands, read from the run folders, and do nothing."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Run a study, or say what it would do."""
+    """Run a study, or say what it would do or has done."""
     verb = parse(StudyVerb, "study", args)
-    study = load_study(verb.study)
-    plan = list(study.runs())
+    study = load_study(verb.study, verb.scale)
+    runs = verb.runs
+    if verb.scale == "smoke":
+        runs = runs / "smoke"
+        if verb.launcher == "local" and not (verb.device or verb.devices):
+            verb = replace(verb, device="cpu")
     launcher = verb.launch_with()
-    if verb.dry_run:
-        for planned in plan:
-            config = resolve(planned.config, launcher.device)
-            run = Run(verb.runs / config.name, config)
-            print(f"{'done' if run.finished else 'to do':6} {planned.method:12} {run.folder}")
-        return
+    plan = list(study.runs())
     console = Console()
-    with LiveProgress(console, total=len(plan)) as progress:
-        folder = run_study(study, verb.runs, root=verb.root, workers=verb.workers, progress=progress, launcher=launcher)
-    table, page = report(folder)
-    console.print(table)
-    print(f"rows    {folder / 'rows.csv'}\nreport  {page}")
+    if verb.status:
+        show_status(plan, runs, launcher.device, study.title, console)
+    elif verb.dry_run:
+        _say_what_is_left(plan, runs, launcher.device, verb.root)
+    else:
+        with LiveProgress(console, total=len(plan)) as progress:
+            folder = run_study(
+                study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
+                launcher=launcher,
+            )  # fmt: skip
+        results = Results.open(folder)
+        for table in terminal_tables(results):
+            console.print(table)
+        if results.selected:
+            choices = Selected(results.selected)
+            grid = choices.grid()
+            console.print(plain_table(grid.caption, [head.text for head in grid.head[0]], choices.lines()))
+        if study.timing:
+            lines = timing_lines(plan, runs, launcher.device)
+            console.print(plain_table("Training cost, median over epochs", HEADS, lines))
+        print(f"rows    {folder / 'rows.csv'}\nreport  {report(results)[0]}")
+
+
+def _say_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, root: Path | None) -> None:
+    """The dry run: every run, the remaining time, and data that would be missing."""
+    for planned in plan:
+        state = "done" if run_status(planned, runs, device).state == "done" else "to do"
+        print(f"{state:6} {planned.label:12} {runs / resolve(planned.config, device).name}")
+    print(f"left   {estimate(plan, runs, device)}")
+    if missing := missing_data(plan, root):
+        print(explain_missing(missing))

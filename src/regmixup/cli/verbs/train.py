@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import arg
 
+from regmixup.cli.engine_flags import EngineFlags
 from regmixup.cli.flags import with_help, without_help
 from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.config import encode
@@ -21,6 +22,7 @@ from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
 from regmixup.training.config import TrainConfig, choose_device, configure, resolve
 from regmixup.training.distributed import world_size
+from regmixup.training.engine import Engine
 from regmixup.training.loop import train
 
 
@@ -34,7 +36,7 @@ class TrainVerb(Surroundings):
     """Train one model. --recipe and --method choose the defaults below; any field can then be changed.
 
     --head and --constraint replace the method's own, so that any combination is one line.
-    A finished run is never repeated, an interrupted one goes on from its last epoch.
+    A finished run is never repeated, an interrupted one goes on from where it was.
     Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
     Example: regmixup train --method regmixup --head gp --constraint spectral_norm --constraint.c 6
     """
@@ -57,6 +59,9 @@ class TrainVerb(Surroundings):
     """Decides initialisation, data order, augmentation, mixing and dropout."""
     runs: Path = Path("runs")
     """Folder for run folders."""
+    engine: EngineFlags = field(default_factory=Engine)
+    tensorboard: Switch = False
+    """Also write event files for TensorBoard into the run folder (pip install 'regmixup[tensorboard]')."""
     dry_run: Switch = False
     """Print the resolved configuration as JSON, and do nothing."""
 
@@ -98,10 +103,20 @@ def main(args: Sequence[str]) -> None:
         return
     label = f"{method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
-        progress.begin(label, config.epochs * config.members)
-        on_epoch = partial(progress.epoch, label)
-        run = train(config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, on_epoch=on_epoch)
-    print(f"epoch {config.epochs}: {describe(run.history())}\nrun  {run.folder}")
+        progress.begin(label, config.total_epochs * config.members)
+        run = train(
+            config,
+            verb.runs,
+            root=verb.root,
+            device=verb.device,
+            workers=verb.workers,
+            engine=verb.engine,
+            tensorboard=verb.tensorboard,
+            on_start=progress.start,
+            on_step=partial(progress.step, label),
+            on_epoch=partial(progress.epoch, label),
+        )
+    print(f"epoch {config.total_epochs}: {describe(run.history())}\nrun  {run.folder}")
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str | None:

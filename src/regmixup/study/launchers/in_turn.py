@@ -12,6 +12,7 @@ import torch
 from regmixup.study.launchers.schedule import Progress
 from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
 from regmixup.training.config import choose_device
+from regmixup.training.loop import Hooks
 
 
 class InTurn:
@@ -34,11 +35,15 @@ class _ThisProcess:
         return not self.ended
 
     def submit(self, task: Task) -> None:
-        on_epoch = None
+        hooks: Hooks = {}
         if self.progress is not None:
             self.progress.begin(task.label, task.epochs())
-            on_epoch = partial(self.progress.epoch, task.label)
-        self.ended.append(attempt(self.job, task, self.device, on_epoch))
+            hooks = {
+                "on_start": self.progress.start,
+                "on_step": partial(self.progress.step, task.label),
+                "on_epoch": partial(self.progress.epoch, task.label),
+            }
+        self.ended.append(attempt(self.job, task, self.device, **hooks))
 
     def wait(self, seconds: float) -> list[Outcome]:
         ended, self.ended = self.ended, []

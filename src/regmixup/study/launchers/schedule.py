@@ -12,7 +12,8 @@ import torch
 from regmixup.progress import describe
 from regmixup.storage import is_owned
 from regmixup.study.launchers.tasks import Job, Outcome, Task
-from regmixup.training.members import EpochRecord
+from regmixup.training.engine import Execution
+from regmixup.training.members import EpochRecord, StepRecord
 
 LOOK = 0.5
 """Seconds between two looks at the run folders."""
@@ -24,6 +25,8 @@ class Progress(Protocol):
     """What a display is told while a study runs."""
 
     def begin(self, label: str, epochs: int) -> None: ...
+    def start(self, execution: Execution) -> None: ...
+    def step(self, label: str, record: StepRecord) -> None: ...
     def epoch(self, label: str, record: EpochRecord) -> None: ...
     def end(self, label: str, note: str) -> None: ...
 

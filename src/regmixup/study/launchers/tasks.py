@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 import torch
 
 from regmixup.storage import InUseError, write_text
 from regmixup.study.carry_out import carry_out
 from regmixup.study.plan import PlannedRun, Study
+from regmixup.training.engine import Engine
+from regmixup.training.loop import Hooks
 from regmixup.training.members import EpochRecord
 from regmixup.training.run import Run
 from regmixup.types import Row
@@ -29,26 +31,32 @@ class Job:
     runs: Path
     root: Path | None
     workers: int | None
+    engine: Engine | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One planned run. index: its place in the plan. label: what a display calls it. run: its folder and config."""
+    """One planned run. index: its place in the plan. label: what a display calls it. run: its folder and config.
+
+    companion: the run that its temperature comes from, if that is another.
+    """
 
     index: int
     label: str
     planned: PlannedRun
     run: Run
+    companion: Run | None = None
 
     @property
     def folders(self) -> frozenset[str]:
-        """The run folders it writes to: its own, and those of an ensemble's members."""
-        members = self.run.members() if self.run.config.members > 1 else []
-        return frozenset(run.folder.name for run in (self.run, *members))
+        """The run folders it writes to: its own, its companion's, and those of an ensemble's members."""
+        runs = [self.run, *([self.companion] if self.companion is not None else [])]
+        members = [member for run in runs if run.config.members > 1 for member in run.members()]
+        return frozenset(run.folder.name for run in (*runs, *members))
 
     def epochs(self) -> int:
         """Epochs to train, of all members together."""
-        return self.run.config.epochs * self.run.config.members
+        return self.run.config.total_epochs * self.run.config.members
 
     def history(self) -> list[EpochRecord]:
         """One record per epoch trained so far, numbered through the members of an ensemble."""
@@ -75,9 +83,7 @@ class Outcome:
         return self.rows is None and not self.error
 
 
-def attempt(
-    job: Job, task: Task, device: torch.device, on_epoch: Callable[[EpochRecord], None] | None = None
-) -> Outcome:
+def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> Outcome:
     """Carry out one run. An error ends it but not the study: its traceback is left in the run folder."""
     if not job.runs.is_dir():  # made by whoever launched this
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
@@ -85,8 +91,9 @@ def attempt(
     try:
         (task.run.folder / "failure.txt").unlink(missing_ok=True)
         rows = carry_out(
-            job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, on_epoch=on_epoch
-        )
+            job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
+            **hooks,
+        )  # fmt: skip
         return Outcome(task=task, rows=rows)
     except InUseError:
         return Outcome(task=task)

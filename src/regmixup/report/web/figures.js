@@ -1,0 +1,116 @@
+// Every figure of the page: which numbers it shows, on which axes.
+const share = { min: 0, max: 1, format: short };
+const known = (series) => series.flatMap((one) => one.points.map(([, value]) => value));
+const spread = (series) => series.flatMap((one) => one.points.flatMap(([, value], i) => (value === null ? [] : [value - (one.band?.[i] ?? 0), value + (one.band?.[i] ?? 0)])));
+
+const reach = (series, side) => series.flatMap((one) => [-1, 1].map((sign) => one.points[0][side] + sign * (one.bars[side] ?? 0)));
+
+/** One panel per corruption: a line per method over severities; values(method, corruption, place) -> [mean, std]. */
+function overSeverities(family, values, y) {
+  const drawn = family.corruptions.map((corruption, position) => byMethod(
+    (method) => family.severities.map((severity, place) => [severity, values(method, position, place)?.[0] ?? null]),
+    (method) => ({ dots: 2.4, band: family.severities.map((_, place) => values(method, position, place)?.[1] ?? null) }),
+  ));
+  const common = y.shared ? axisOf(drawn.flatMap(spread), y) : null;
+  return drawn.map((series, position) => ({
+    title: worded(family.corruptions[position]),
+    x: { label: "severity", min: 0.8, max: Math.max(...family.severities) + 0.2, ticks: family.severities, format: String },
+    y: common ?? axisOf(spread(series), y),
+    series,
+  }));
+}
+
+figure("shift", ["family", "quantity"], () => {
+  const family = setting().shift[state.family], chosen = family?.metrics[state.quantity];
+  if (!chosen) return [];
+  const label = `${chosen.title} (%)`;
+  return overSeverities(family, (method, corruption, place) => chosen.cells[method][corruption][place + 1], { label, shared: true, format: short });
+});
+
+figure("fisher", ["family"], () => {
+  const family = setting().fisher[state.family] ?? setting().fisher[0];
+  return family ? overSeverities(family, (method, corruption, place) => family.values[method][corruption][place], { label: "Fisher criterion", format: short }) : [];
+});
+
+const VERSIONS = { none: { name: "as trained", style: style(0) }, temperature: { name: "with T", style: style(1) } };
+
+figure("reliability", [], () => shownMethods().flatMap((index) => {
+  const versions = setting().reliability[index];
+  if (!versions) return [];
+  return [{
+    title: setting().methods[index],
+    x: { label: "confidence (%)", min: 0, max: 102, format: short },
+    y: { label: "accuracy (%)", min: 0, max: 102, format: short },
+    guide: [[0, 0], [100, 100]],
+    series: Object.entries(versions).map(([version, bins]) => ({
+      ...VERSIONS[version],
+      points: bins.map(([confidence, accuracy]) => [confidence, accuracy]),
+      dots: bins.map(([, , part]) => (2 + 5 * Math.sqrt(part / 100)).toFixed(1)),
+    })),
+  }];
+}), { legend: () => Object.keys(setting().reliability.find(Boolean) ?? {}).map((version) => VERSIONS[version]) });
+
+const detectionSets = () => Object.keys(setting().scores.find(Boolean)?.[scoreOf(0)]?.histogram.counts ?? {});
+
+figure("histograms", ["score"], () => shownMethods().flatMap((index) => {
+  const found = setting().scores[index]?.[scoreOf(index)]?.histogram;
+  if (!found) return [];
+  const [low, high] = found.range, sets = Object.entries(found.counts);
+  const width = (high - low) / sets[0][1].length;
+  return [{
+    title: setting().methods[index],
+    x: { label: worded(scoreOf(index)), min: low, max: high, format: short },
+    y: { label: "share of samples", min: 1e-4, max: 1, log: true, format: (value) => `${Number((100 * value).toPrecision(2))} %` },
+    series: sets.map(([name, counts], position) => ({
+      name: worded(name), style: style(position), step: true, area: position === 0,
+      points: counts.map((count, bin) => [low + (bin + 0.5) * width, count / 1e4]),
+    })),
+  }];
+}), { legend: () => detectionSets().map((name, position) => ({ name: worded(name), style: style(position) })) });
+
+figure("roc", ["score"], () => detectionSets().slice(1).flatMap((name) => {
+  const series = byMethod((index) => setting().scores[index]?.[scoreOf(index)]?.roc[name]?.map((tpr, place) => [data.fpr[place], tpr / 1000]));
+  return series.length ? [{
+    title: worded(name), x: { label: "false-positive rate", ...share }, y: { label: "true-positive rate", ...share }, guide: [[0, 0], [1, 1]], series,
+  }] : [];
+}));
+
+figure("risk", ["score"], () => {
+  const series = byMethod((index) => setting().scores[index]?.[scoreOf(index)]?.risk.map((risk, place) => [data.coverage[place], risk / 10]));
+  return series.length ? [{ title: "Risk against coverage", x: { label: "coverage", ...share }, y: axisOf([0, ...known(series)], { label: "risk (% wrong)", min: 0 }), series }] : [];
+});
+
+figure("tradeoff", ["score"], () => setting().detection.sets.flatMap((name, position) => Object.entries(setting().calibration).map(([version, errors]) => {
+  const pairOf = (index) => [errors[index], setting().detection.cells.auroc[scoreOf(index)]?.[position][index]];
+  const series = byMethod(
+    (index) => (pairOf(index).every(Boolean) ? [pairOf(index).map((cell) => cell[0])] : null),
+    (index) => ({ dots: 4, loose: true, bars: pairOf(index).map((cell) => cell?.[1]) }),
+  );
+  return {
+    title: `${worded(name)}, ${VERSIONS[version].name}`,
+    x: axisOf(reach(series, 0), { label: "ECE (%)" }), y: axisOf(reach(series, 1), { label: "AUROC (%)" }), series,
+  };
+})));
+
+figure("profiles", [], () => {
+  const shown = shownMethods().filter((index) => setting().path[index]);
+  const most = Math.max(1, ...shown.flatMap((index) => setting().path[index].counts.flat()));
+  return shown.map((index) => {
+    const { counts, mean, top } = setting().path[index];
+    return {
+      title: setting().methods[index], heat: { counts, most },
+      x: { label: "λ", ...share }, y: { label: "entropy (nats)", min: 0, max: top, format: short },
+      series: [{ name: "mean", style: "", points: mean.map((value, place) => [place / (mean.length - 1), value]) }],
+    };
+  });
+}, { legend: () => [] });
+
+figure("training", ["curve"], () => {
+  const series = byMethod((index) => {
+    const found = setting().training.curves[index][state.curve];
+    return found?.[0].map((epoch, place) => [epoch, found[1][place]]);
+  });
+  if (!series.length) return [];
+  const last = Math.max(...series.flatMap((one) => one.points.map(([epoch]) => epoch)));
+  return [{ title: worded(state.curve), x: { label: "epoch", min: 1, max: Math.max(2, last), format: short }, y: axisOf(known(series), { label: worded(state.curve) }), series }];
+});

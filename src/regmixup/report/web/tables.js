@@ -1,0 +1,81 @@
+// Tables that the reader sorts, and those whose cells depend on a choice.
+document.addEventListener("click", (event) => {
+  const button = event.target.closest(".sort");
+  if (button) sortBy(button.closest("th"));
+});
+
+function sortBy(head) {
+  const wanted = head.getAttribute("aria-sort") === "descending" ? "ascending" : "descending";
+  order(head.closest("table"), [...head.parentElement.children].indexOf(head), wanted);
+}
+
+/** Rows in the order of a column; those without a value come last either way. */
+function order(table, column, direction) {
+  const heads = [...table.tHead.rows[table.tHead.rows.length - 1].cells];
+  heads.forEach((head, index) => (index === column ? head.setAttribute("aria-sort", direction) : head.removeAttribute("aria-sort")));
+  const sign = direction === "ascending" ? 1 : -1;
+  const body = table.tBodies[0];
+  const valueOf = (row) => row.cells[column].dataset.value;
+  const rows = [...body.rows].sort((a, b) => {
+    const [left, right] = [valueOf(a), valueOf(b)];
+    if (!left || !right) return (left ? 0 : 1) - (right ? 0 : 1);
+    return sign * (Number.isNaN(Number(left)) ? left.localeCompare(right) : left - right);
+  });
+  body.append(...rows);
+}
+
+const p = (value) => (value === null ? "" : value < 0.001 ? "p < 0.001" : `p ${value}`);
+
+/** A cell of [mean, std, n, p, paper's number]; `better` says which way is better than the reference. */
+function cellOf(cell, best, better) {
+  if (!cell) return "<td>–</td>";
+  const [mean, std, n, chance, paper] = cell;
+  const verdict = chance === null || chance === undefined ? "" : chance < 0.05
+    ? ` · <span class="${better ? "good" : "bad"}">${better ? "▲ better" : "▼ worse"}, ${p(chance)}</span>` : ` · ${p(chance)}`;
+  const theirs = paper === undefined ? "" : `<span class="fact">paper ${fixed(2)(paper)}, ${mean >= paper ? "+" : ""}${fixed(2)(mean - paper)}</span>`;
+  return `<td data-value="${mean}"><span class="mean${best ? " bold" : ""}">${fixed(2)(mean)}</span>${std === null ? "" : ` <span class="std">± ${fixed(2)(std)}</span>`}` +
+    `<span class="fact">${n === 1 ? '<span class="single">n 1</span>' : `n ${n}`}${verdict}</span>${theirs}</td>`;
+}
+
+/** lines[method][column] are cells; the best of a column is found from what is printed. */
+function cellTable(caption, columns, lines, higher) {
+  const tops = columns.map((_, column) => {
+    const values = lines.flatMap((line) => (line[column] ? [line[column][0]] : []));
+    return values.length > 1 ? (higher ? Math.max(...values) : Math.min(...values)) : null;
+  });
+  const reference = lines[setting().methods.indexOf("dnn")];
+  const head = columns.map((name) => `<th scope="col"><button type="button" class="sort">${safe(worded(name))}</button></th>`);
+  const body = setting().methods.map((name, index) => `<tr><th scope="row" data-value="${safe(name)}">${breakable(name)}</th>${lines[index].map((cell, column) =>
+    cellOf(cell, cell && cell[0] === tops[column], cell && reference?.[column] && (cell[0] > reference[column][0]) === higher)).join("")}</tr>`);
+  return `<table><caption class="legend-text">${safe(caption)}</caption><thead><tr><th scope="col"><button type="button" class="sort">method</button></th>${head.join("")}</tr></thead><tbody>${body.join("")}</tbody></table>`;
+}
+
+/** A table that is made anew when a choice changes, and keeps the reader's order. */
+function switchedTable(id, depends, make) {
+  const holder = document.getElementById(id);
+  if (!holder) return;
+  whenever(depends, () => {
+    const sorted = holder.querySelector("[aria-sort]");
+    const kept = sorted && [[...sorted.parentElement.children].indexOf(sorted), sorted.getAttribute("aria-sort")];
+    holder.innerHTML = make() ?? "<p>Nothing to show for this choice.</p>";
+    const table = holder.querySelector("table");
+    if (kept && table && kept[0] < table.tHead.rows[0].cells.length) order(table, ...kept);
+  });
+}
+
+switchedTable("detection-table", ["score", "metric"], () => {
+  const { sets, metrics, cells } = setting().detection;
+  if (!sets.length) return null;
+  const { name, title, higher } = metrics[state.metric];
+  const lines = setting().methods.map((_, index) => sets.map((_, set) => cells[name][scoreOf(index)]?.[set][index] ?? null));
+  return cellTable(`${title} (%) by ${state.score ? worded(state.score) : "the paper's score for each method"}`, sets, lines, higher);
+});
+
+switchedTable("shift-table", ["family", "quantity", "severity"], () => {
+  const family = setting().shift[state.family];
+  if (!family) return null;
+  const { title, higher, cells } = family.metrics[state.quantity];
+  const place = state.severity ? family.severities.indexOf(state.severity) + 1 : 0;
+  const lines = cells.map((own) => [own[own.length - 1], ...own.slice(0, -1)].map((line) => line[place]));
+  return cellTable(`${title} (%) on ${family.family}, ${state.severity ? `severity ${state.severity}` : "mean over severities"}`, ["all corruptions", ...family.corruptions], lines, higher);
+});

@@ -1,0 +1,168 @@
+"""A method's values in a study file: those that are fixed, and those that are tried in turn.
+
+    [grid.regmixup]
+    objective.alpha = [10, 20]                                      a list: each of them in turn
+    objective.eta = [0.1, 1, 2]
+    "objective.first.eta, objective.second.eta" = [0.1, 1, 3]       several fields that change together
+    posthoc.predictive = "mean_field"                               no list: for all points
+
+A field is one of TrainConfig, or of its objective, constraint or head, or of the method's posthoc map, whose `name` may
+be set too, first of all. A value that is a list itself stands in a list: milestones = [[60, 120, 160]].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from regmixup.names import unknown
+
+if TYPE_CHECKING:
+    from regmixup.posthoc import Posthoc
+    from regmixup.training.config import TrainConfig
+
+PARTS = ("objective", "constraint", "head", "posthoc")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Fields that take the same values, one after the other. `name` is what a label says."""
+
+    fields: tuple[str, ...]
+    values: tuple[Any, ...]
+    name: str
+
+    @property
+    def of_posthoc(self) -> bool:
+        """Whether no training depends on it."""
+        return all(field.startswith("posthoc.") for field in self.fields)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value for every axis: what is tried."""
+
+    values: tuple[tuple[Axis, Any], ...] = ()
+
+    def __str__(self) -> str:
+        """ "(alpha=10, eta=1)", or nothing for a method without a grid."""
+        parts = [f"{axis.name}={shown(value)}" for axis, value in self.values]
+        return f"({', '.join(parts)})" if parts else ""
+
+    def named(self) -> dict[str, Any]:
+        """The values by the names of their axes."""
+        return {axis.name: value for axis, value in self.values}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """axes: what varies. fixed: fields with one value."""
+
+    axes: tuple[Axis, ...] = ()
+    fixed: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Grid:
+        """A section of a study file.
+
+        >>> grid = Grid.of({"objective": {"alpha": [10, 20], "eta": 1}})
+        >>> [str(point) for point in grid.points()], grid.fixed
+        (['(alpha=10)', '(alpha=20)'], (('objective.eta', 1),))
+        """
+        entries = dict(_flat(table))
+        varied = {tuple(part.strip() for part in key.split(",")): v for key, v in entries.items() if _is_list(v)}
+        names = _short_names(varied)
+        for fields, values in varied.items():
+            if not values or any(value in values[:index] for index, value in enumerate(values)):
+                raise ValueError(f"grid over {names[fields]} must be a list without repetition, got {list(values)}")
+        axes = tuple(Axis(fields, tuple(map(_value, values)), names[fields]) for fields, values in varied.items())
+        fixed = [
+            (field.strip(), value) for key, value in entries.items() if not _is_list(value) for field in key.split(",")
+        ]
+        return cls(axes, tuple(fixed))
+
+    def points(self) -> Iterator[Point]:
+        """Every combination, the last axis fastest."""
+        for values in product(*(axis.values for axis in self.axes)):
+            yield Point(tuple(zip(self.axes, values, strict=True)))
+
+    def corners(self) -> Grid:
+        """The first and the last value of the first two axes, and the first of any other: four points at most."""
+        ends = [tuple(dict.fromkeys((axis.values[0], axis.values[-1]))) for axis in self.axes]
+        cut = [values if index < 2 else values[:1] for index, values in enumerate(ends)]
+        axes = [dataclasses.replace(axis, values=values) for axis, values in zip(self.axes, cut, strict=True)]
+        return dataclasses.replace(self, axes=tuple(axes))
+
+    def changes(self, point: Point) -> dict[str, Any]:
+        """Every field that a point sets, with its value."""
+        return dict(self.fixed) | {field: value for axis, value in point.values for field in axis.fields}
+
+
+def adjust(
+    config: TrainConfig, posthoc: Posthoc | None, changes: Mapping[str, Any]
+) -> tuple[TrainConfig, Posthoc | None]:
+    """The configuration and the posthoc map with dotted fields changed: objective.alpha, posthoc.factor."""
+    # The map's name first: its other fields are those of the map that is named.
+    for field, value in sorted(changes.items(), key=lambda change: change[0] != "posthoc.name"):
+        part, _, rest = field.partition(".")
+        if field == "posthoc.name":
+            from regmixup.posthoc import build
+
+            posthoc = build(str(value))
+        elif part == "posthoc":
+            posthoc = _set(posthoc, rest, value, part)
+        else:
+            config = _set(config, field, value, "TrainConfig")
+    return config, posthoc
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as dotted keys."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if _is_list(value) else value
+
+
+def _short_names(axes: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], str]:
+    """Each axis by the last word of its field, or by more of it where that would not be unique."""
+    last = {fields: fields[0].rpartition(".")[2] for fields in axes}
+    taken = list(last.values())
+    return {fields: name if taken.count(name) == 1 else _without_part(fields[0]) for fields, name in last.items()}
+
+
+def _without_part(field: str) -> str:
+    part, _, rest = field.partition(".")
+    return rest if part in PARTS else field
+
+
+def shown(value: Any) -> str:
+    """
+    >>> shown(10.0), shown(0.1), shown("mean_field")
+    ('10', '0.1', 'mean_field')
+    """
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _set(owner: Any, field: str, value: Any, where: str) -> Any:
+    """A frozen dataclass with one field, or a field of a field, changed; its own checks see the value."""
+    if not dataclasses.is_dataclass(owner):
+        raise ValueError(f"grid names {where}.{field}, but {where} is {owner!r} here")
+    name, _, rest = field.partition(".")
+    names = [f.name for f in dataclasses.fields(owner)]
+    if name not in names:
+        raise unknown(f"field of {type(owner).__name__} in grid", name, names)
+    changed = _set(getattr(owner, name), rest, value, name) if rest else value
+    return dataclasses.replace(owner, **{name: changed})  # type: ignore[type-var]

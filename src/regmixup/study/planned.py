@@ -1,0 +1,234 @@
+"""A study as a value: its recipes, methods, seeds and grids, and the runs that they ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from regmixup import methods
+from regmixup.config import check_choices, encode, fingerprint
+from regmixup.data import FAMILIES, part_of
+from regmixup.names import check_name
+from regmixup.study.evaluation_sets import Evaluation
+from regmixup.study.grid import Grid, Point, adjust
+
+if TYPE_CHECKING:
+    from regmixup.posthoc import Posthoc
+    from regmixup.training.config import TrainConfig
+
+Scale = Literal["full", "smoke"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One line of a study: a run, what is done to its predictions, and what they are evaluated on.
+
+    method: its name in METHODS. recipe: the recipe's name. label: what tables call it, regmixup(alpha=10, eta=1).
+    posthoc: applied to predictions before they are scored. companion: trained on all but the validation set, with the
+    study's first seed; T and sigma_0 then come from it. point: its place in the method's grid.
+    """
+
+    method: str
+    config: TrainConfig
+    recipe: str
+    label: str
+    evaluate: Evaluation
+    posthoc: Posthoc | None = None
+    companion: TrainConfig | None = None
+    point: Point = field(default_factory=Point)
+
+    def __post_init__(self) -> None:
+        chosen, config = self.posthoc, self.config
+        if chosen is None:
+            return
+        if config.head_name != chosen.head or config.members > 1:
+            raise ValueError(
+                f"{self.method} needs one model with the {chosen.head} head, for {type(chosen).__name__}, "
+                f"got head {config.head_name!r} and members {config.members}"
+            )
+        if chosen.needs_validation and not self.evaluate.validation:
+            raise ValueError(f"{self.method} needs a validation set to choose what it must fit, got none")
+
+    @property
+    def name(self) -> str:
+        """What a line about this run calls it."""
+        return f"{self.label} seed {self.config.seed}"
+
+    @property
+    def stem(self) -> str:
+        """What its files in the run folder are called; the digits tell apart what different studies evaluate on."""
+        label = re.sub(r"[^\w.+=(), -]", "-", self.label)
+        return f"{label}-{fingerprint(self.evaluate)[:8]}"
+
+    def entry(self, folder: str) -> dict[str, Any]:
+        """Its line in study.json. folder: of the run."""
+        own = {"method": self.method, "label": self.label, "recipe": self.recipe, "seed": self.config.seed}
+        return {**own, "folder": folder, "stem": self.stem}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One recipe of a study: which methods it is run with, what changes in it, and what its models are evaluated on."""
+
+    recipe: str
+    methods: tuple[str, ...]
+    evaluate: Evaluation
+    train: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Methods x recipes x seeds x grids.
+
+    grid: for a method, its values; see `grid.py`. select: choose each grid's best point by the validation set, which
+    is then all that may be evaluated. timing: also report what an epoch of each method costs.
+    about: what the study can and cannot show, printed in the report. scale: "smoke" cuts it down to seconds.
+    source: the file it was read from.
+    """
+
+    name: str
+    title: str
+    parts: tuple[Part, ...]
+    seeds: tuple[int, ...]
+    grid: dict[str, Any] = field(default_factory=dict)
+    select: bool = False
+    timing: bool = False
+    about: str = ""
+    scale: Scale = "full"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
+        for what in ("methods", "seeds"):
+            values = getattr(self, what)
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"{what} of study {self.name!r} must be a list without repetition, got {values}")
+        for part in self.parts:
+            if self.select and (part.evaluate.test or not part.evaluate.validation):
+                raise ValueError(
+                    "a study that selects must evaluate on a validation set and on nothing else, so that no test, "
+                    f"shifted or OOD set can reach the choice; {part.recipe} is evaluated on "
+                    f"{', '.join(part.evaluate.reported())}"
+                )
+        for name in self.grid:
+            check_name("method with a grid", name, self.methods)
+            kinds = {axis.of_posthoc for axis in self.grid_of(name).axes}
+            if self.select and len(kinds) > 1:
+                raise ValueError(
+                    f"the grid of {name} must be over training or over posthoc fields where a study selects: the "
+                    "former are chosen by accuracy, the latter by ECE"
+                )
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods of all recipes, in order of appearance."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.methods))
+
+    def grid_of(self, method: str) -> Grid:
+        """A method's grid; without one, the single point that changes nothing."""
+        grid = Grid.of(self.grid.get(method, {}))
+        return grid.corners() if self.scale == "smoke" else grid
+
+    def runs(self) -> Iterator[PlannedRun]:
+        """Every run, seed by seed, so that an interrupted study has whole seeds to compare."""
+        if self.scale == "full":
+            yield from self._runs()
+            return
+        from regmixup.study.smoke import shrink
+
+        seen = []
+        for planned in map(shrink, self._runs()):
+            own = (planned.label, planned.config, planned.evaluate)  # recipes may shrink to the same one
+            if own not in seen:
+                seen.append(own)
+                yield planned
+
+    def _runs(self) -> Iterator[PlannedRun]:
+        for seed in self.seeds:
+            for part in self.parts:
+                for method in part.methods:
+                    for point in self.grid_of(method).points():
+                        yield self._plan(part, method, seed, point)
+
+    def _plan(self, part: Part, method: str, seed: int, point: Point) -> PlannedRun:
+        from regmixup import posthoc
+        from regmixup.training.config import configure
+
+        changes = self.grid_of(method).changes(point)
+        plain = {name: value for name, value in (part.train | changes).items() if "." not in name}
+        config = configure(part.recipe, method, seed=seed, **{name: _value(value) for name, value in plain.items()})
+        spec = methods.get(method).at(part.recipe).posthoc
+        chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
+        config, chosen = adjust(config, chosen, {name: value for name, value in changes.items() if "." in name})
+        return PlannedRun(
+            method=method,
+            config=config,
+            recipe=part.recipe,
+            label=f"{method}{point}",
+            evaluate=part.evaluate,
+            posthoc=chosen,
+            companion=self._companion(config, part.evaluate),
+            point=point,
+        )
+
+    def _companion(self, config: TrainConfig, evaluate: Evaluation) -> TrainConfig | None:
+        """The companion of a run, after making sure that its validation set may choose anything."""
+        from regmixup.data.validation import check_validation
+
+        validation = evaluate.validation
+        if not validation:
+            return None
+        if evaluate.calibration == "holdout":
+            check_validation(validation, config.train_set)
+            return None
+        check_validation(validation, config.train_set, seen=False)
+        return replace(config, train_set=_rest_of(validation), seed=self.seeds[0])
+
+    @property
+    def content(self) -> str:
+        """Names what the study asks for, wherever its file lies."""
+        return fingerprint(replace(self, source=""))
+
+    def record(self) -> dict[str, Any]:
+        """The study as plain JSON values, with what its runs really use: at smoke scale that is not what its file says.
+
+        recipes: the network, train set and evaluation sets of every recipe. recipe, evaluate: those of the first.
+        """
+        return dict(self._record)
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for planned in self.runs():
+            trained = {"network": planned.config.network, "train_set": planned.config.train_set}
+            found.setdefault(planned.recipe, {**trained, "evaluate": encode(planned.evaluate)})
+        first = next(iter(found))
+        own = {"content": self.content, "methods": list(self.methods), "recipes": found}
+        return {**encode(self), **own, "recipe": first, "evaluate": found[first]["evaluate"]}
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _rest_of(validation: str) -> str:
+    """The other part of the split that a validation set is a part of.
+
+    >>> _rest_of("cifar10/val-10")
+    'cifar10/train-90'
+    """
+    own = part_of(validation)
+    family = FAMILIES.get(validation.partition("/")[0])
+    for name in family.names if own and family else ():
+        other = part_of(name)
+        if own and other and other.of == own.of and other.index != own.index:
+            return name
+    raise ValueError(
+        f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "
+        f"got {validation!r}"
+    )

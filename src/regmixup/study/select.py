@@ -1,0 +1,105 @@
+"""What a study chose, on what and by what: alpha, eta, c and r by validation accuracy, sigma_0 and T by validation ECE.
+
+A study that selects predicts its validation sets and nothing else (`Study` refuses any other set), so no test, shifted
+or OOD image can have a part in a choice. In other studies T and a fitted sigma_0 were chosen likewise for each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from regmixup.storage import read_rows, write_json
+from regmixup.study.plan import PlannedRun, Study
+from regmixup.types import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selected:
+    """The choice for one method and recipe.
+
+    values: the fields that were chosen. by: the metric, mean over the seeds; score: its value there. on: the dataset.
+    candidates: how many points were compared. temperature: mean over seeds, by ECE. calibration: whose validation
+    predictions those were, see `Evaluation`.
+    """
+
+    recipe: str
+    network: str
+    train_set: str
+    method: str
+    on: str
+    seeds: tuple[int, ...]
+    values: dict[str, Any] = field(default_factory=dict)
+    by: str = ""
+    score: float | None = None
+    candidates: int = 1
+    temperature: float | None = None
+    calibration: str = "holdout"
+
+
+def select(study: Study, rows: Sequence[Row]) -> list[Selected]:
+    """The choices of a study, from its rows; none for a method whose grid is not complete yet."""
+    groups: dict[tuple[str, str], dict[str, list[PlannedRun]]] = {}
+    for planned in study.runs():
+        if planned.evaluate.validation:
+            place = (planned.recipe, planned.method if study.select else planned.label)
+            groups.setdefault(place, {}).setdefault(planned.label, []).append(planned)
+    found = [_choice(candidates, rows) for candidates in groups.values()]
+    return [choice for choice in found if choice is not None]
+
+
+def write_selected(study: Study, folder: Path) -> None:
+    """`selected.json` in a study's folder, from the rows that lie there."""
+    rows = read_rows(folder / "rows.csv") if (folder / "rows.csv").is_file() else []
+    if found := select(study, rows):
+        write_json(folder / "selected.json", [asdict(choice) for choice in found])
+
+
+def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Selected | None:
+    """The best of some labels, each with its runs; None while one of them lacks a seed."""
+    by, score, chosen = "", None, next(iter(candidates.values()))
+    if len(candidates) > 1:
+        by = "ece" if all(axis.of_posthoc for axis, _ in chosen[0].point.values) else "accuracy"
+        means = {label: _mean(rows, runs, by) for label, runs in candidates.items()}
+        known = {label: mean for label, mean in means.items() if mean is not None}
+        if len(known) < len(candidates):
+            return None
+        best = (min if by == "ece" else max)(known, key=known.__getitem__)
+        score, chosen = known[best], candidates[best]
+    one = chosen[0]
+    values = one.point.named()
+    if one.posthoc is not None and one.posthoc.needs_validation:
+        by = by or "ece"
+        values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}
+    return Selected(
+        recipe=one.recipe,
+        network=one.config.network,
+        train_set=one.config.train_set,
+        method=one.method,
+        on=one.evaluate.validation,
+        seeds=tuple(planned.config.seed for planned in chosen),
+        values=values,
+        by=by,
+        score=score,
+        candidates=len(candidates),
+        temperature=_mean(rows, chosen, "temperature"),
+        calibration=one.evaluate.calibration,
+    )
+
+
+def _mean(rows: Iterable[Row], runs: Sequence[PlannedRun], metric: str) -> float | None:
+    """The mean of a metric over a label's seeds, None if one is missing.
+
+    Accuracy and ECE are those on the validation set; T and a prior variance were fitted there, whatever set their row
+    names.
+    """
+    one = runs[0]
+    place = (one.label, one.config.network, one.config.train_set)
+    own = [row for row in rows if row.metric == metric and (row.method, row.network, row.train_set) == place]
+    if metric in ("accuracy", "ece"):
+        own = [row for row in own if row.dataset == one.evaluate.validation and row.posthoc == "none"]
+    values = [row.value for planned in runs for row in own if row.seed == planned.config.seed]
+    return fmean(values) if len(values) == len(runs) else None

@@ -1,0 +1,114 @@
+"""A study cut down to seconds on a CPU: the same methods, objectives, heads, constraints and posthoc maps on embedded
+data, with a tiny network, two epochs, two seeds and the corners of every grid.
+
+All substitutions are in the three tables below. What comes out says nothing about any method: it shows that a study
+file works from its first run to its report. The study's name and title say "smoke", and so does every row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from regmixup import recipes
+from regmixup.recipes import Recipe
+from regmixup.study.evaluation_sets import Evaluation
+from regmixup.study.planned import PlannedRun, Study
+
+if TYPE_CHECKING:
+    from regmixup.posthoc import Posthoc
+    from regmixup.training.config import TrainConfig
+
+SEEDS = 2
+"""Two, so that there are standard deviations."""
+
+_MIRRORED, _PHOTOGRAPHS = "digits-mirrored/test", "photographs/test"
+_CORRUPTED = tuple(f"digits-c/{name}/{severity}" for name in ("contrast", "gaussian_noise") for severity in (1, 5))
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What takes the place of a family's sets, by the part they play."""
+
+    train: str = "digits/train"
+    validation: str = "digits/val"
+    test: str = "digits/test"
+    shift: tuple[str, ...] = _CORRUPTED
+    ood: str = _PHOTOGRAPHS
+
+
+STAND_INS = {
+    # Two train sets, so that CIFAR-10 and CIFAR-100 stay apart: each is the other's validation set.
+    "cifar10": StandIn(ood=_MIRRORED),
+    "cifar100": StandIn(train="digits/val", validation="digits/train", ood=_MIRRORED),
+    "cifar10.1": StandIn(shift=(_MIRRORED,)),
+    "cifar10.2": StandIn(shift=(_MIRRORED,)),
+    "digits-mirrored": StandIn(shift=(_MIRRORED,), ood=_MIRRORED),
+    "imagenet-v2": StandIn(shift=(_MIRRORED,)),
+    "imagenet-sketch": StandIn(shift=(_MIRRORED,)),
+    "tiny-imagenet": StandIn(ood="digits-c/impulse_noise/5"),
+}
+"""Families whose stand-ins differ from those of all others, which are the defaults of `StandIn`."""
+
+TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
+"""What changes in the recipe of digits, which takes the place of every recipe; `members` in ensembles alone."""
+
+POSTHOC = {"samples": 20}
+"""Fields of posthoc maps that are cut down."""
+
+_OF_SIZE = ("train_set", "network", "epochs", "batch_size", "image_size", "members")
+
+
+def marked(study: Study) -> Study:
+    """The study at smoke scale, under a name and a title that say so."""
+    name, title = f"{study.name}-smoke", f"{study.title} (smoke scale)"
+    return replace(study, name=name, title=title, seeds=study.seeds[:SEEDS], scale="smoke")
+
+
+def shrink(planned: PlannedRun) -> PlannedRun:
+    """A run of the full study, cut down."""
+    kept = {
+        name: value
+        for axis, value in planned.point.values
+        for name in axis.fields
+        if "." not in name and name not in _OF_SIZE
+    }
+    return replace(
+        planned,
+        config=_config(planned.config, kept),
+        companion=_config(planned.companion, kept) if planned.companion is not None else None,
+        evaluate=_evaluation(planned.evaluate, planned.config.train_set),
+        posthoc=_posthoc(planned.posthoc),
+    )
+
+
+def _stand_in(dataset: str) -> StandIn:
+    return STAND_INS.get(dataset.removeprefix("path:").partition("/")[0], StandIn())
+
+
+def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
+    digits = recipes.get("digits")
+    tiny = {f.name: getattr(digits, f.name) for f in fields(Recipe)}
+    tiny |= TRAINING | {"train_set": _stand_in(config.train_set).train, "precision": config.precision} | kept
+    return replace(config, **tiny | {"members": min(config.members, TRAINING["members"])})
+
+
+def _evaluation(sets: Evaluation, train_set: str) -> Evaluation:
+    """Sets with the same stand-in become one."""
+    own = _stand_in(train_set)
+    return replace(
+        sets,
+        validation=own.validation if sets.validation else "",
+        test=own.test if sets.test else "",
+        shift=tuple(dict.fromkeys(name for entry in sets.shift for name in _stand_in(entry).shift)),
+        ood=tuple(dict.fromkeys(_stand_in(name).ood for name in sets.ood)),
+        profile=f"path:{own.test}" if sets.profile else "",
+        resamples=min(sets.resamples, 50),
+    )
+
+
+def _posthoc(chosen: Posthoc | None) -> Posthoc | None:
+    if chosen is None:
+        return None
+    own = {f.name: getattr(chosen, f.name) for f in fields(chosen)}
+    return replace(chosen, **{name: min(own[name], most) for name, most in POSTHOC.items() if name in own})

@@ -1,0 +1,129 @@
+"""Where every run of a study stands, read from the run folders alone."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from regmixup.study.cost import estimate, models
+from regmixup.study.plan import PlannedRun
+from regmixup.training.config import resolve
+from regmixup.training.run import Run
+
+State = Literal["done", "running", "waiting", "failed"]
+ORDER: tuple[State, ...] = ("running", "failed", "waiting", "done")
+FAILURE = "failure.txt"
+"""What a launcher leaves in the folder of a run that failed."""
+_REFRESH_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None where nothing is known."""
+
+    planned: PlannedRun
+    state: State
+    epoch: int
+    epochs: int
+    loss: float | None
+    seconds_left: float | None
+    note: str = ""
+
+
+def run_status(planned: PlannedRun, runs: Path, device: torch.device) -> RunStatus:
+    """Done with rows, running while a living process holds the folder, failed if a launcher says so, else waiting."""
+    trained = [resolve(config, device) for config in models(planned)]
+    folders = [Run(runs / config.name, config) for config in trained]
+    histories = [run.history() for run in folders]
+    epoch, epochs = sum(map(len, histories)), sum(config.total_epochs for config in trained)
+    own = runs / resolve(planned.config, device).name
+    last = next((history[-1] for history in reversed(histories) if history), None)
+    state: State = "waiting"
+    note = ""
+    if all(run.finished for run in folders) and (own / f"rows-{planned.stem}.csv").is_file():
+        state = "done"
+    elif is_held(own):
+        state = "running"
+    elif (own / FAILURE).is_file():
+        state, note = "failed", (own / FAILURE).read_text(encoding="utf-8").strip().rpartition("\n")[2]
+    pace = [record["seconds"] for history in histories for record in history[-10:] if "seconds" in record]
+    left = (epochs - epoch) * sum(pace) / len(pace) if pace and state != "done" else None
+    if left is None and state != "done":
+        minutes = estimate([planned]).minutes
+        left = 60 * minutes if minutes is not None else None
+    return RunStatus(planned, state, epoch, epochs, last["loss"] if last else None, left, note)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process holds a folder; the file that names its owner alone may outlive it.
+
+    A folder without that file is not touched: trying its lock could get in the way of a process that begins.
+    """
+    if not (folder / ".owner").exists():
+        return False
+    import filelock
+
+    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    with suppress(filelock.Timeout):
+        lock.acquire()
+        lock.release()
+        return False
+    return True
+
+
+def status_table(found: Sequence[RunStatus], title: str) -> Group:
+    """Running runs first, those that are done last, and a line of sums."""
+    table = Table(title=Text(title), box=None, pad_edge=False, title_justify="left")
+    several = len({status.planned.recipe for status in found}) > 1
+    for name in ("state", "run", *(["recipe"] if several else []), "epoch", "loss", "left", ""):
+        right = name in ("epoch", "loss", "left")
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "")
+    for status in sorted(found, key=lambda status: ORDER.index(status.state)):
+        cells = [status.state, status.planned.name, *([status.planned.recipe] if several else [])]
+        cells += [f"{status.epoch}/{status.epochs}", "" if status.loss is None else f"{status.loss:.3f}"]
+        cells += ["" if status.state == "done" else shown_time(status.seconds_left), status.note]
+        table.add_row(*map(Text, cells))
+    counts = Counter(status.state for status in found)
+    sums = ", ".join(f"{counts[state]} {state}" for state in reversed(ORDER) if counts[state])
+    return Group(table, Text(f"{sums} of {len(found)} runs"))
+
+
+def shown_time(seconds: float | None) -> str:
+    """
+    >>> shown_time(42), shown_time(600), shown_time(9000), shown_time(2e5), shown_time(None)
+    ('42 s', '10 min', '2.5 h', '2.3 d', '?')
+    """
+    if seconds is None:
+        return "?"
+    for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < until:
+            return f"{seconds / size:.1f} {unit}" if unit == "h" else f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.1f} d"
+
+
+def show_status(plan: Sequence[PlannedRun], runs: Path, device: torch.device, title: str, console: Console) -> None:
+    """The table, kept up to date in a terminal until all is done or somebody stops it; once where there is none."""
+
+    def look() -> list[RunStatus]:
+        return [run_status(planned, runs, device) for planned in plan]
+
+    found = look()
+    if not console.is_terminal:
+        console.print(status_table(found, title), soft_wrap=True)
+        return
+    with Live(status_table(found, title), console=console, auto_refresh=False) as live:
+        while any(status.state != "done" for status in found):
+            time.sleep(_REFRESH_SECONDS)
+            found = look()
+            live.update(status_table(found, title), refresh=True)

@@ -1,0 +1,266 @@
+"""The report's page in a real browser: it draws, sorts, mixes and switches, without an error and without a request."""
+
+import base64
+import io
+import itertools
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regmixup.report.build import report
+from regmixup.report.results import Results
+from tests.browser.chromium import Chromium, find_browser
+
+BROWSER = find_browser()
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium here, and tests/browser/install.sh could not install one"
+)
+CONTRAST = Path(__file__).parent / "contrast.js"
+PHONE = {"width": 390, "height": 844, "phone": True}
+
+
+@pytest.fixture(scope="module")
+def results(finished_study, tmp_path_factory):
+    return Results.open(finished_study.folder, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def page(results):
+    return report(results)[0]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Chromium(BROWSER, tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+@pytest.fixture
+def opened(browser, page):
+    """The page, freshly loaded on a desk's screen; at the end it must not have complained or asked for anything."""
+    browser.events.clear()
+    browser.look()
+    browser.open(page.as_uri())
+    yield browser
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [page.as_uri()]
+
+
+def values_of(browser, table, column):
+    """The numbers that a column of a table shows, from top to bottom."""
+    script = f"[...document.querySelectorAll('{table} tbody tr')].map(row => row.cells[{column}].innerText)"
+    return [float(re.match(r"[−-]?[\d.]+", text)[0].replace("−", "-")) for text in browser.run(script)]
+
+
+def test_every_figure_is_drawn(opened):
+    drawn = opened.run(
+        "Object.fromEntries([...document.querySelectorAll('[data-figure]')].map("
+        "one => [one.dataset.figure, one.querySelectorAll('.panel > svg').length]))"
+    )
+    # Two methods; one corruption and one OOD set, which calibration without and with temperature is set against.
+    assert drawn == {
+        "explorer": 1, "profiles": 2, "shift": 1, "histograms": 2, "roc": 1, "tradeoff": 2, "reliability": 2, "risk": 1,
+        "fisher": 1, "training": 1,
+    }  # fmt: skip
+    assert opened.run("document.querySelectorAll('.strip canvas').length") == 5
+    assert "NaN" not in opened.run("document.querySelector('main').innerHTML")
+
+
+def test_a_table_is_sorted_by_click_and_by_keyboard(opened):
+    head = "document.querySelectorAll('#results thead th')[1]"
+    opened.run(f"{head}.querySelector('button').click()")
+    assert opened.run(f"{head}.getAttribute('aria-sort')") == "descending"
+    falling = values_of(opened, "#results", 1)
+    assert falling == sorted(falling, reverse=True)
+    opened.run(f"{head}.querySelector('button').focus()")
+    opened.press("Enter")
+    assert opened.run(f"{head}.getAttribute('aria-sort')") == "ascending"
+    assert values_of(opened, "#results", 1) == sorted(falling)
+    assert opened.run("document.querySelectorAll('#results [aria-sort]').length") == 1
+
+
+def test_the_slider_moves_by_keyboard_and_mixes_the_images(opened, results):
+    opened.run("document.getElementById('lam').focus()")
+    for _ in range(20):
+        opened.press("ArrowRight")
+    assert opened.run("document.getElementById('lam').value") == "70"
+    drawn = results.runs[0].figures
+    pair = drawn["images"][0]
+    first, second = pair["classes"]
+    label = opened.run("document.querySelectorAll('.ends canvas')[1].getAttribute('aria-label')")
+    assert label == f"λ = 0.70: 70 % {first}, 30 % {second}"
+    assert opened.run("document.getElementById('lam').getAttribute('aria-valuetext')") == label
+
+    middle = "document.querySelectorAll('.ends canvas')[1]"
+    opened.until(f"{middle}.width === 8")
+    one, other = (np.array(Image.open(io.BytesIO(base64.b64decode(text)))).astype(float) for text in pair["png"])
+    pixels = opened.run(f"[...{middle}.getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 === 0)")
+    assert np.abs(np.array(pixels).reshape(8, 8) - (0.7 * one + 0.3 * other)).max() <= 0.5 + 1e-9
+
+    curves = [run.figures["path"]["pairs"][0] for run in results.runs if run.label == "dnn"]
+    expected = np.interp(0.7, np.linspace(0, 1, 20), np.mean(curves, axis=0))
+    assert values_of(opened, "#explorer-table", 1)[0] == pytest.approx(expected, abs=0.006)
+    opened.press("Home")
+    assert opened.run("document.getElementById('lam').value") == "0"
+    assert values_of(opened, "#explorer-table", 1)[0] == values_of(opened, "#explorer-table", 2)[0]
+
+
+def test_another_pair_can_be_chosen(opened, results):
+    opened.run("document.getElementById('pair').focus()")
+    opened.press("ArrowDown")
+    second = results.runs[0].figures["images"][1]["classes"][1]
+    left = opened.run("document.querySelector('.ends canvas').getAttribute('aria-label')")
+    assert left == f"λ = 0: {second}"
+
+
+def test_the_score_switches_table_and_figures(opened, results):
+    before = opened.run("document.querySelector('[data-figure=roc] .panel .curve').getAttribute('d')")
+    opened.run("document.getElementById('score').focus()")
+    for _ in range(2):  # over the paper's choice and Dempster-Shafer to entropy
+        opened.press("ArrowDown")
+    assert opened.run("document.getElementById('score').value") == "entropy"
+    wanted = ("dnn", "photographs/test", "auroc", "entropy")
+    own = [row.value for row in results.rows if (row.method, row.dataset, row.metric, row.score) == wanted]
+    assert values_of(opened, "#detection-table", 1)[0] == pytest.approx(100 * np.mean(own), abs=0.006)
+    assert opened.run("document.querySelector('[data-figure=roc] .panel .curve').getAttribute('d')") != before
+    assert "entropy" in opened.run("document.querySelector('[data-figure=histograms]').textContent")
+
+
+def test_the_severity_switches_the_table_and_keeps_its_order(opened, results):
+    opened.run("document.querySelector('#shift-table thead button').click()")
+    opened.run("document.querySelector('#severity input').focus()")
+    for _ in range(2):
+        opened.press("ArrowRight")
+    assert opened.run("document.querySelector('#severity input:checked').value") == "5"
+    assert "severity 5" in opened.run("document.querySelector('#shift-table caption').textContent")
+    names = opened.run("[...document.querySelectorAll('#shift-table tbody th')].map(one => one.textContent)")
+    assert names == ["regmixup", "dnn"]
+    own = [r.value for r in results.rows if (r.method, r.severity, r.metric) == ("dnn", 5, "accuracy")]
+    assert values_of(opened, "#shift-table", 2)[1] == pytest.approx(100 * np.mean(own), abs=0.006)
+
+
+def test_a_method_is_hidden_in_all_figures_and_shown_again(opened):
+    count = "document.querySelectorAll('[data-figure=roc] .panel .curve').length"
+    assert opened.run(count) == 2
+    opened.run("document.querySelector('[data-figure=shift] button.key').focus()")
+    opened.press(" ")
+    assert opened.run(count) == 1
+    pressed = "document.querySelector('[data-figure=risk] button.key').getAttribute('aria-pressed')"
+    assert opened.run(pressed) == "false"
+    opened.press(" ")
+    assert opened.run(count) == 2
+
+
+def test_values_appear_under_the_pointer_and_as_a_table(opened):
+    chart = "document.querySelector('[data-figure=training] .panel > svg')"
+    opened.run(f"{chart}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    box = opened.run(f"(({{x, y, width, height}}) => [x, y, width, height])({chart}.getBoundingClientRect())")
+    x, y, width, height = box
+    opened.send("Input.dispatchMouseEvent", type="mouseMoved", x=x + 0.95 * width, y=y + height / 2)
+    tip = opened.run("document.getElementById('tip').innerText")
+    assert tip.startswith("epoch 5")
+    assert "regmixup" in tip
+    opened.run("document.querySelector('[data-figure=training] summary').click()")
+    opened.until("document.querySelector('[data-figure=training] details td') !== null")
+    last = opened.run("[...document.querySelectorAll('[data-figure=training] details tr')].pop().innerText").split()
+    assert last[0] == "5"
+    assert last[2] in tip
+
+
+def test_cells_can_be_made_compact(opened):
+    shown = "getComputedStyle(document.querySelector('#results .fact')).display"
+    assert opened.run(shown) == "block"
+    opened.run("document.getElementById('facts').click()")
+    assert opened.run(shown) == "none"
+
+
+def test_everything_that_can_be_used_or_seen_has_a_name(opened):
+    nodes = opened.send("Accessibility.getFullAXTree")["nodes"]
+    named = ("button", "combobox", "slider", "checkbox", "radio", "image", "region", "navigation", "link", "img")
+    found = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node.get("ignored") and node["role"]["value"] in named
+    ]
+    assert {role for role, _ in found} >= {"button", "combobox", "slider", "checkbox", "radio", "image"}
+    assert [role for role, name in found if not name.strip()] == []
+    assert opened.run("[...document.querySelectorAll('.panel > svg desc')].every(one => one.textContent.length > 30)")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_text_is_readable_in_light_and_in_dark(opened, dark):
+    opened.look(dark=dark)
+    ratio, where = opened.run(CONTRAST.read_text())
+    assert ratio >= 4.5, where
+    background = opened.run("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 128) == dark
+
+
+def test_lines_stand_out_in_light_and_in_dark(opened):
+    names = ["--paper", *(f"--c{index}" for index in range(8))]
+    colours = f"{names}.map(n => getComputedStyle(document.documentElement).getPropertyValue(n).trim())"
+
+    def luminance(text):
+        linear = [((v / 255 + 0.055) / 1.055) ** 2.4 if v > 10 else v / 255 / 12.92 for v in bytes.fromhex(text[1:])]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for dark in (False, True):
+        opened.look(dark=dark)
+        paper, *lines = opened.run(colours)
+        assert len(set(lines)) == 8
+        for one in lines:
+            low, high = sorted((luminance(paper), luminance(one)))
+            assert (high + 0.05) / (low + 0.05) >= 3, (dark, one)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_on_a_phone_nothing_is_wider_than_the_screen(opened, tmp_path, dark):
+    opened.look(**PHONE, dark=dark)
+    assert opened.run("document.documentElement.scrollWidth") <= PHONE["width"]
+    boxes = "[...document.querySelectorAll('.scroll')].filter(one => one.offsetWidth)"
+    assert opened.run(f"{boxes}.every(one => one.getBoundingClientRect().right <= innerWidth)")
+    # A table scrolls inside its box, and its first column stays.
+    box = "document.querySelector('#results .scroll')"
+    opened.run(f"{box}.scrollLeft = 200")
+    moved = [
+        f"{box}.querySelectorAll('tbody tr:first-child > *')[{place}].getBoundingClientRect().left" for place in (0, 1)
+    ]
+    first, second = map(opened.run, moved)
+    assert 0 <= first < 30
+    assert second < first
+    widths = "[...document.querySelectorAll('.panel > svg')].map(one => one.getBoundingClientRect().width)"
+    assert min(opened.run(widths)) * 11 / 340 >= 10  # pixels, of the text on axes
+    opened.screenshot(tmp_path / "phone.png")
+    image = np.array(Image.open(tmp_path / "phone.png").convert("L"))
+    assert image.shape == (2 * 844, 2 * 390)
+    assert (image.mean() < 80) == dark
+    assert image.std() > 5
+
+
+def test_two_settings_can_be_switched(browser, results, tmp_path):
+    """The second seed stands in for another recipe, without a corruption and an OOD set."""
+    runs = [replace(run, recipe="other") if run.seed else run for run in results.runs]
+    rows = [row for row in results.rows if row.seed == 0 or (not row.corruption and row.metric != "auroc")]
+    path = report(replace(results, folder=tmp_path, runs=runs, rows=rows))[0]
+    browser.events.clear()
+    browser.look()
+    browser.open(path.as_uri())
+    panels = "document.querySelectorAll('[data-figure=shift] .panel').length"
+    assert browser.run(panels) == 1
+    browser.run("document.getElementById('setting').focus()")
+    browser.press("ArrowDown")
+    assert browser.run("document.getElementById('setting').value") == "1"
+    assert browser.run(panels) == 0
+    assert browser.run("document.querySelectorAll('[data-figure=reliability] .panel').length") == 2
+    browser.press("ArrowUp")
+    assert browser.run(panels) == 1
+    assert browser.complaints() == []
+
+
+def test_many_methods_are_told_apart_by_colour_and_dashes(opened):
+    looks = opened.run("Array.from({length: 24}, (_, index) => style(index))")
+    assert all(one != other for one, other in itertools.combinations(looks, 2))

@@ -1,0 +1,107 @@
+"""From folders to files."""
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+from regmixup.report.build import report
+from regmixup.report.results import Results
+
+
+@pytest.fixture(scope="module")
+def written(finished_study, tmp_path_factory):
+    results = Results.open(finished_study.folder, tmp_path_factory.mktemp("report"))
+    return results, {path.name: path.read_text() for path in report(results)}
+
+
+def test_four_files_with_the_same_numbers(written):
+    _, texts = written
+    with_csv = list(csv.DictReader(texts["report.csv"].splitlines()))
+    accuracy = next(line for line in with_csv if (line["method"], line["quantity"]) == ("regmixup", "accuracy"))
+    shown = f"{100 * float(accuracy['mean']):.2f}"
+    for name in ("report.html", "report.md", "report.tex"):
+        assert shown in texts[name], name
+    assert texts["report.md"].startswith("# Mini\n")
+    assert "\\toprule" in texts["report.tex"]
+
+
+def test_the_csv_says_what_the_tables_mark(written):
+    results, texts = written
+    lines = list(csv.DictReader(texts["report.csv"].splitlines()))
+    values = {row.seed: row.value for row in results.rows if (row.method, row.metric) == ("dnn", "temperature")}
+    own = next(line for line in lines if (line["method"], line["quantity"]) == ("dnn", "T"))
+    assert float(own["mean"]) == pytest.approx(sum(values.values()) / 2, rel=1e-12)
+    assert {line["n"] for line in lines} == {"2"}
+    assert all("epochs 5 instead of 40" in line["notes"] for line in lines)
+    assert {line["test"] for line in lines if line["method"] == "regmixup"} == {"paired"}
+    assert {line["setting"] for line in lines} == {"digits"}
+
+
+def test_bare_run_folders_give_the_same_table_as_their_study(finished_study, written, tmp_path):
+    results, texts = written
+    bare = Results.of_runs([run.folder for run in results.runs], tmp_path)
+    assert {run.recipe for run in bare.runs} == {"digits"}
+    report(bare)
+    assert (tmp_path / "report.csv").read_text() == texts["report.csv"]
+
+
+def test_a_run_that_no_study_has_evaluated_is_named(finished_study, tmp_path):
+    folder = Results.open(finished_study.folder).runs[0].folder
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    with pytest.raises(ValueError, match=r"has no rows-\*\.csv: `regmixup study` evaluates runs"):
+        Results.of_runs([tmp_path], tmp_path)
+    with pytest.raises(ValueError, match="neither of a study nor of a run"):
+        Results.of_runs([tmp_path / "nowhere"], tmp_path)
+
+
+def test_a_damaged_rows_file_is_named(finished_study, tmp_path):
+    (tmp_path / "study.json").write_text((finished_study.folder / "study.json").read_text())
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"rows\.csv"):
+        Results.open(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"title": "x"}', "{"])
+def test_a_damaged_study_file_is_named(finished_study, tmp_path, content):
+    (tmp_path / "rows.csv").write_bytes((finished_study.folder / "rows.csv").read_bytes())
+    (tmp_path / "study.json").write_text(content)
+    with pytest.raises(ValueError, match=r"study\.json"):
+        Results.open(tmp_path)
+
+
+def test_a_damaged_history_is_named(finished_study, tmp_path):
+    run = Results.open(finished_study.folder).runs[0]
+    (tmp_path / "history.jsonl").write_text("{")
+    with pytest.raises(ValueError, match=r"history\.jsonl"):
+        _ = replace(run, folder=tmp_path).history
+
+
+def test_what_was_selected_is_in_every_text(written, tmp_path):
+    results, _ = written
+    choice = {
+        "recipe": "digits", "method": "regmixup", "values": {"alpha": 10.0, "eta": 2}, "by": "accuracy",
+        "score": 0.9512, "candidates": 9, "temperature": 1.25, "on": "digits/val", "calibration": "companion",
+        "seeds": [0, 1],
+    }  # fmt: skip
+    report(replace(results, folder=tmp_path, selected=[choice]))
+    for name in ("report.html", "report.md", "report.tex"):
+        text = (tmp_path / name).read_text()
+        for words in ("alpha = 10, eta = 2", "accuracy, of 9", "95.12", "1.250", "digits/val, companion"):
+            assert words in text, (name, words)
+
+
+def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
+    results, _ = written
+    rows = [row for row in results.rows if row.posthoc == "none"]
+    report(replace(results, folder=tmp_path, rows=rows))
+    quantities = {line["quantity"] for line in csv.DictReader((tmp_path / "report.csv").read_text().splitlines())}
+    assert "ECE" in quantities
+    for name in ("report.md", "report.html"):
+        assert "ECE + T ↓" not in (tmp_path / name).read_text()
+
+
+def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tmp_path):
+    empty = Results(tmp_path, "Empty", "", [], [], {})
+    with pytest.raises(ValueError, match="nothing to report yet"):
+        report(empty)

@@ -1,0 +1,153 @@
+"""What the page's script gets: pooled over seeds, compared, and small."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta, ttest_rel
+
+from regmixup.config import encode
+from regmixup.evaluation.curves import histogram
+from regmixup.report.measured import Measured, Quantity, compact
+from regmixup.report.mixing import MASS, densest, density
+from regmixup.report.page_data import page_data, shown_first
+from regmixup.report.pooled import pooled_histograms, pooled_history, pooled_profile, pooled_reliability
+from regmixup.report.results import Results, RunRecord
+from regmixup.training.config import configure
+from regmixup.types import Row
+
+
+@pytest.fixture(scope="module")
+def setting(finished_study):
+    return page_data(Results.open(finished_study.folder))["settings"][0]
+
+
+def test_histograms_of_seeds_with_other_ranges_add_up_to_that_of_all_samples():
+    """Against the exact histogram; fine bins that cross an edge are the only difference."""
+    generator = torch.Generator().manual_seed(0)
+    seeds = [
+        torch.rand(4000, generator=generator).double() * width + shift for width, shift in ((1.0, 0.0), (2.0, 0.5))
+    ]
+    given = []
+    for values in seeds:
+        low, high = float(values.min()), float(values.max())
+        given.append({"range": [low, high], "counts": {"test": histogram(values, low, high)}})
+    found = pooled_histograms(given, num_bins=20)
+    exact, _ = np.histogram(torch.cat(seeds).numpy(), bins=20, range=(given[0]["range"][0], given[1]["range"][1]))
+    assert np.abs(np.array(found["counts"]["test"]) - 1e4 * exact / 8000).max() < 25
+    assert sum(found["counts"]["test"]) == pytest.approx(10_000, abs=20)
+
+
+def test_pooled_reliability_is_that_of_all_samples_together():
+    bins = [
+        {"count": [3, 0], "confidence": [0.4, None], "accuracy": [1 / 3, None]},
+        {"count": [1, 4], "confidence": [0.2, 0.9], "accuracy": [0.0, 0.75]},
+    ]
+    assert pooled_reliability(bins) == [[35.0, 25.0, 50.0], [90.0, 75.0, 50.0]]
+
+
+def test_profiles_add_counts_and_average_means():
+    one = {"top": math.log(2), "counts": [[1, 0], [0, 1]], "mean": [0.0, 0.6], "pairs": [[0.1, 0.2]]}
+    two = {"top": math.log(2), "counts": [[1, 0], [1, 0]], "mean": [0.2, 0.2], "pairs": [[0.3, 0.2]]}
+    found = pooled_profile([one, two])
+    assert found["counts"] == [[2, 0], [1, 1]]
+    assert found["mean"] == [0.1, 0.4]
+    assert found["pairs"] == [[0.2, 0.2]]
+
+
+def test_long_histories_are_thinned_with_both_ends():
+    history = [{"epoch": epoch, "loss": 1 / epoch} for epoch in range(1, 351)]
+    epochs, values = pooled_history([history, history])["loss"]
+    assert len(epochs) == len(values) == 120
+    assert (epochs[0], epochs[-1]) == (1, 350)
+    assert values[-1] == pytest.approx(1 / 350, rel=1e-3)
+
+
+def test_a_part_of_the_loss_that_not_every_epoch_has_is_left_out():
+    history = [{"epoch": 1, "loss": 1.0, "mixed": 2.0}, {"epoch": 2, "loss": 0.5}]
+    assert list(pooled_history([history])) == ["loss"]
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.9, 1.0, 2.0, 20.0])
+def test_the_shaded_region_holds_its_mass_and_no_other_of_that_size_is_denser(alpha):
+    regions = densest(alpha)
+    own = beta(alpha, alpha)
+    assert sum(own.cdf(high) - own.cdf(low) for low, high in regions) == pytest.approx(MASS, abs=1e-9)
+    lam = np.linspace(0.001, 0.999, 999)
+    inside = np.any([(lam > low) & (lam < high) for low, high in regions], axis=0)
+    assert own.pdf(lam[inside]).min() >= own.pdf(lam[~inside]).max() - 0.05
+
+
+def test_densities_are_scipys():
+    lam, height = density(0.3)
+    assert height == pytest.approx(beta(0.3, 0.3).pdf(lam), abs=1e-3)
+
+
+def test_cells_compare_seeds_with_the_reference_and_with_the_paper():
+    ours, theirs = {0: 0.975, 1: 0.972, 2: 0.973}, {0: 0.961, 1: 0.963, 2: 0.96}
+    mean, std, n, p = compact(ours, theirs)
+    assert (mean, std, n) == (97.33, 0.15, 3)
+    assert p == pytest.approx(ttest_rel(list(ours.values()), list(theirs.values())).pvalue, rel=0.05)
+    assert compact({}) is None
+    assert compact({0: 0.5}) == [50.0, None, 1, None]
+
+
+def test_an_average_over_quantities_is_taken_seed_by_seed():
+    rows = [
+        Row(
+            method="dnn",
+            seed=seed,
+            dataset="toy-c",
+            corruption="fog",
+            severity=severity,
+            metric="accuracy",
+            value=value,
+        )
+        for seed, severity, value in ((0, 1, 0.9), (0, 2, 0.5), (1, 1, 0.8))
+    ]
+    measured = Measured(rows)
+    both = [Quantity("toy-c", "accuracy", corruption="fog", severity=severity) for severity in (1, 2)]
+    assert measured.average(both, "dnn") == {0: pytest.approx(0.7)}
+    assert measured.average(both, "mixup") == {}
+
+
+def test_the_mean_of_all_corruptions_is_the_row_of_the_evaluation(finished_study, setting):
+    rows = Results.open(finished_study.folder).rows
+    values = [r.value for r in rows if (r.method, r.corruption, r.metric, r.posthoc) == ("dnn", "mean", "ece", "none")]
+    metric = next(one for one in setting["shift"][0]["metrics"] if one["title"] == "ECE")
+    assert metric["cells"][0][-1][0][0] == pytest.approx(100 * sum(values) / 2, abs=0.006)
+    # The mean over severities of the only corruption is the same.
+    assert metric["cells"][0][0][0][0] == metric["cells"][0][-1][0][0]
+
+
+def test_every_score_that_was_measured_can_be_picked(finished_study, setting):
+    measured = {row.score for row in Results.open(finished_study.folder).rows if row.metric == "auroc"}
+    assert set(setting["detection"]["scores"]) == measured == set(setting["scores"][0])
+
+
+def test_fisher_curves_come_from_the_shifted_sets(finished_study, setting):
+    rows = Results.open(finished_study.folder).rows
+    values = [r.value for r in rows if (r.method, r.severity, r.metric) == ("regmixup", 5, "fisher_criterion")]
+    assert len(values) == 2
+    assert setting["fisher"][0]["corruptions"] == ["contrast"]
+    assert setting["fisher"][0]["values"][1][0][1][0] == pytest.approx(sum(values) / 2, abs=0.006)
+
+
+def test_only_methods_that_mix_images_have_a_density_of_lambda(finished_study, setting, monkeypatch):
+    assert [(one["method"], one["alpha"]) for one in setting["mixing"]] == [("regmixup", 20.0)]
+    augmix = encode(configure("digits", "augmix"))
+    monkeypatch.setattr(RunRecord, "config", property(lambda run: augmix))
+    assert page_data(Results.open(finished_study.folder))["settings"][0]["mixing"] == []
+
+
+def test_the_data_are_small_and_hold_no_nan(setting):
+    text = json.dumps(setting, allow_nan=False, separators=(",", ":"))
+    assert len(text) < 100_000
+
+
+def test_the_best_known_methods_are_shown_first():
+    many = [f"method-{index}" for index in range(12)] + ["regmixup", "dnn"]
+    assert shown_first(many) == ["method-0", "method-1", "method-2", "method-3", "regmixup", "dnn"]
+    assert shown_first(many[:6]) == many[:6]

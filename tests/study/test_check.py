@@ -1,0 +1,98 @@
+"""What would stop a study is found before anything is trained."""
+
+import pytest
+
+from regmixup.data.files import MissingDataError
+from regmixup.study.check import SIDES, check_data, check_folder, missing_data
+from regmixup.study.plan import load_study
+from regmixup.study.runner import run_study
+from regmixup.training.run import Run
+from tests.data.official import write_cifar
+from tests.study.mini import MINI, write_mini
+from tests.study.test_plan import CIFAR
+
+
+def planned(folder, text):
+    return list(load_study(str(write_mini(folder, text))).runs())
+
+
+def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_path):
+    plan = planned(tmp_path, CIFAR)
+    missing = missing_data(plan, tmp_path)
+    assert {name.partition("/")[0] for name in missing} == {"cifar10", "cifar10-c", "cifar100", "svhn"}
+    assert missing["svhn/test"] == ["test_32x32.mat"]
+    write_cifar(tmp_path, "cifar10")
+    assert not {"cifar10/train", "cifar10/test"} & set(missing_data(plan, tmp_path))
+    with pytest.raises(MissingDataError, match=r"cifar100: cifar-100-python/meta and 2 more") as error:
+        check_data(plan, tmp_path)
+    assert "regmixup data fetch" in str(error.value)
+    assert len(str(error.value).splitlines()) < 8  # one line per family, not per set
+
+
+def test_a_study_without_its_data_trains_nothing(tmp_path):
+    study = load_study(str(write_mini(tmp_path, CIFAR)))
+    with pytest.raises(MissingDataError, match="the study needs data that is missing"):
+        run_study(study, tmp_path / "runs", root=tmp_path, device="cpu")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_of_images_must_be_there(tmp_path):
+    text = MINI.replace('"photographs/test"', f'"folder:{tmp_path}/ood"')
+    assert list(missing_data(planned(tmp_path, text))) == [f"folder:{tmp_path}/ood"]
+    (tmp_path / "ood").mkdir()
+    assert missing_data(planned(tmp_path, text)) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            '"photographs/test"',
+            '"svhn/test"',
+            "svhn/test has images of 32x32, models of digits/train see images of 8x8",
+        ),
+        ('test = "digits/test"', 'test = "photographs/test"', "photographs/test does not show the classes"),
+        ('"digits-c/contrast/5"', '"photographs/test"', "photographs/test does not show the classes of digits/train"),
+    ],
+)
+def test_sets_that_do_not_fit_are_refused(tmp_path, old, new, message):
+    with pytest.raises(ValueError, match=message):
+        check_data(planned(tmp_path, MINI.replace(old, new)), tmp_path)
+
+
+def test_cifar_100_c_is_no_shifted_version_of_cifar_10(tmp_path):
+    text = CIFAR.replace('shift = ["cifar10-c"]', 'shift = ["cifar100-c"]')
+    with pytest.raises(ValueError, match="cifar10-wrn28-10: cifar100-c does not show the classes of cifar10/train"):
+        check_data(planned(tmp_path, text), tmp_path)
+
+
+def test_the_sides_of_embedded_images_are_right(finished_study):
+    run = Run.open(next(path.parent for path in finished_study.runs.glob("*/config.json")))
+    assert run.provenance()["input"] == [1, SIDES["digits"], SIDES["digits"]]
+
+
+class TestFolder:
+    """The mini study's folder, and who may write to it."""
+
+    def test_the_same_file_and_the_same_study_edited_may_go_on(self, finished_study):
+        check_folder(finished_study.study, finished_study.folder)
+        path = write_mini(finished_study.runs.parent, MINI.replace("seeds = [0, 1]", "seeds = [0, 1, 2]"))
+        edited = load_study(str(path))
+        write_mini(finished_study.runs.parent)
+        check_folder(edited, finished_study.folder)
+
+    def test_the_same_content_elsewhere_may_go_on(self, finished_study, tmp_path):
+        check_folder(load_study(str(write_mini(tmp_path))), finished_study.folder)
+
+    @pytest.mark.parametrize(
+        ("old", "new"), [('title = "Mini"', 'title = "Another"'), ("seeds = [0, 1]", "seeds = [0]")]
+    )
+    def test_another_study_of_the_same_stem_is_refused(self, finished_study, tmp_path, old, new):
+        other = load_study(str(write_mini(tmp_path, MINI.replace(old, new))))
+        with pytest.raises(ValueError, match=r"belongs to the study 'Mini' of .*mini\.toml.* its own `name`"):
+            run_study(other, finished_study.runs, device="cpu")
+
+    def test_a_name_of_its_own_gives_a_study_a_folder_of_its_own(self, finished_study, tmp_path):
+        text = MINI.replace('title = "Mini"', 'title = "Another"\nname = "another"').replace("[0, 1]", "[0]")
+        folder = run_study(load_study(str(write_mini(tmp_path, text))), finished_study.runs, device="cpu")
+        assert folder == finished_study.runs / "study-another"

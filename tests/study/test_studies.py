@@ -1,0 +1,172 @@
+"""The studies that come with the package: complete in their headers, and working from the first run to the report."""
+
+import json
+import runpy
+import time
+from pathlib import Path
+
+import pytest
+
+from regmixup.cli import main
+from regmixup.methods import METHODS
+from regmixup.recipes import RECIPES
+from regmixup.report.paper import TABLES
+from regmixup.storage import read_rows
+from regmixup.study.plan import header, load_study, studies
+from regmixup.study.smoke import STAND_INS
+from regmixup.training.config import configure
+
+DOCUMENTS = Path(__file__).parent.parent.parent / "docs"
+made = runpy.run_path(str(DOCUMENTS / "make_study_table.py"))
+
+
+@pytest.mark.parametrize("name", studies())
+def test_a_study_is_headed_by_its_command_its_computed_cost_and_what_to_expect(name):
+    path = studies()[name]
+    own = header(path)
+    assert own["command"] == f"regmixup study {name}"
+    assert path.read_text() == made["with_cost"](name), "run docs/make_study_table.py"
+    assert len(own["expected"]) > 50
+    assert max(map(len, path.read_text().splitlines())) <= 120
+
+
+def test_the_page_lists_every_study_with_its_cost():
+    assert made["with_table"]() == (DOCUMENTS / "studies.md").read_text(), "run docs/make_study_table.py"
+    assert made["table"]().count("\n") == len(studies()) + 2
+
+
+def test_list_shows_every_study_with_its_cost(capsys):
+    assert main(["list", "studies"]) == 0
+    text = capsys.readouterr().out
+    for path in studies().values():
+        assert header(path)["cost"] in text
+
+
+@pytest.mark.parametrize("name", studies())
+def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
+    study = load_study(name)
+    plan = list(study.runs())
+    assert len({(planned.label, planned.config) for planned in plan}) == len(plan)
+    for planned in plan:
+        own = METHODS[planned.method].at(planned.recipe).train
+        recipe = RECIPES[planned.recipe].recipe
+        if name != "cost":  # which measures time alone
+            assert planned.config.epochs == own.get("epochs", recipe.epochs)
+        assert planned.config.lr == own.get("lr", recipe.lr)
+        part = "train-90" if study.select and "cifar" in planned.recipe else "train"
+        assert planned.config.train_set == f"{recipe.train_set.partition('/')[0]}/{part}"
+    assert len(study.seeds) in (1, 5)
+
+
+def test_every_table_and_figure_of_the_paper_has_a_study():
+    remade = {place for path in studies().values() for place in header(path).get("paper", "").split(", ")}
+    assert {f"Table {number.partition(' ')[0]}" for number in TABLES} <= remade
+    assert {f"Figure {number}" for number in range(1, 5)} <= remade
+
+
+def test_the_grids_are_the_papers():
+    counts = {name: len(list(load_study(name).runs())) for name in studies() if name.startswith("cv-")}
+    assert counts == {
+        "cv-mixup": 4 * 9,
+        "cv-mixup-networks": 4 * 8,
+        "cv-mixup-imagenet": 5,
+        "cv-regmixup": 4 * 11 * 3,
+        "cv-spectral-norm": 4 * 3,
+        "cv-stable-rank": 4 * 4,
+        "cv-laplace": 4 * 13,
+        "cv-vicinals": 4 * (6 + 6 + 4 * 4 + 4 * 4 * 3 + 4 * 4 * 3),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "field"),
+    [
+        ("cv-mixup", "objective", "alpha"),
+        ("cv-regmixup", "objective", "alpha"),
+        ("cv-regmixup", "objective", "eta"),
+        ("cv-spectral-norm", "constraint", "c"),
+        ("cv-stable-rank", "constraint", "ratio"),
+        ("cv-laplace", "posthoc", "prior_variance"),
+    ],
+)
+def test_the_values_that_the_paper_selected_are_among_those_tried(name, part, field):
+    plan = list(load_study(name).runs())
+    for recipe in {planned.recipe for planned in plan}:
+        tried = {planned.point.named()[field] for planned in plan if planned.recipe == recipe}
+        selected = configure(recipe, plan[0].method) if part != "posthoc" else METHODS["kfac-llla"].at(recipe)
+        chosen = getattr(selected, part)
+        assert (chosen.fields[field] if part == "posthoc" else getattr(chosen, field)) in tried
+
+
+@pytest.fixture(scope="session")
+def smoke_runs(tmp_path_factory):
+    """One folder for all, so that what several studies train alike is trained once."""
+    return tmp_path_factory.mktemp("smoke")
+
+
+@pytest.mark.parametrize("name", studies())
+@pytest.mark.filterwarnings("ignore:the best")
+def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
+    words = ["study", name, "--scale", "smoke", "--runs", str(smoke_runs), "--root", str(smoke_runs)]
+    started = time.process_time()
+    assert main(words) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert time.process_time() - started < 60
+    assert main([*words, "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "0 networks to train, no time" in text
+    assert "missing" not in text
+    plan = list(load_study(name, "smoke").runs())
+    folder = smoke_runs / "smoke" / f"study-{name}-smoke"
+    record = json.loads((folder / "study.json").read_text())
+    assert (record["scale"], len(record["runs"])) == ("smoke", len(plan))
+    rows = read_rows(folder / "rows.csv")
+    assert {row.study for row in rows} == {f"{name}-smoke"}
+    places = {(row.method, row.network, row.train_set, row.seed) for row in rows}
+    assert places == {(p.label, p.config.network, p.config.train_set, p.config.seed) for p in plan}
+    assert {p.method for p in plan} == set(load_study(name).methods)
+    for file in ("report.html", "report.md", "report.tex", "report.csv"):
+        assert (folder / file).stat().st_size > 0
+    assert "smoke scale" in (folder / "report.html").read_text()
+    assert ("Selected on validation sets" in shown) == any(p.evaluate.validation for p in plan)
+    assert ("relative to dnn" in shown) == (name == "cost")
+    if any(p.evaluate.validation for p in plan):
+        chosen = json.loads((folder / "selected.json").read_text())
+        assert {entry["method"] for entry in chosen} == {p.method for p in plan}
+    assert [path.name for path in smoke_runs.iterdir()] == ["smoke"]
+
+
+@pytest.mark.parametrize("name", studies())
+def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsys):
+    assert main(["study", name, "--dry-run", "--runs", str(tmp_path), "--root", str(tmp_path), "--device", "cpu"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    runs = [line for line in lines if line.startswith("to do")]
+    assert len(runs) == len(list(load_study(name).runs()))
+    assert lines[len(runs)] == f"left   {header(studies()[name])['cost']}"
+    assert any("missing" in line for line in lines) == (name != "digits")
+    assert not list(tmp_path.iterdir())
+
+
+def test_cifar_10_and_cifar_100_stay_apart_at_smoke_scale():
+    plan = list(load_study("ood", "smoke").runs())
+    assert {(p.recipe, p.config.train_set) for p in plan} == {
+        ("cifar10-wrn28-10", "digits/train"),
+        ("cifar100-wrn28-10", "digits/val"),
+    }
+    for planned in plan:
+        assert planned.evaluate.test == "digits/test"
+        assert len(planned.evaluate.ood) == 3
+    assert STAND_INS["cifar10"].train == STAND_INS["cifar100"].validation
+
+
+def test_a_method_keeps_what_makes_it_at_smoke_scale():
+    """All but the recipe is that of the full study: objective, constraint, head, posthoc map, and where it is tried."""
+    for name in ("ood", "cv-regmixup", "mean-field"):
+        full = {(p.recipe, p.label, p.config.seed): p for p in load_study(name).runs()}
+        for small in load_study(name, "smoke").runs():
+            whole = full[small.recipe, small.label, small.config.seed]
+            for part in ("objective", "constraint", "head"):
+                assert getattr(small.config, part) == getattr(whole.config, part)
+            assert type(small.posthoc) is type(whole.posthoc)
+            assert small.config.epochs == 2
+            assert small.config.members <= 2

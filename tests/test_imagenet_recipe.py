@@ -1,0 +1,89 @@
+"""The ImageNet recipe from files to metrics, on 400 images laid out like ImageNet's."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import regmixup as rm
+from benchmarks.imagenet_tree import CLASSES, write_tree
+from regmixup.cli import main
+from regmixup.data.transforms import TrainTransform
+from regmixup.storage import read_rows
+from regmixup.training.optim import make_optimizer
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tree")
+    write_tree(root, width=60)
+    return root
+
+
+def run(*words):
+    return main([str(word) for word in words])
+
+
+def test_the_recipe_says_what_the_paper_and_timm_say():
+    recipe = rm.recipes.get("imagenet-resnet50")
+    assert (recipe.network, recipe.epochs, recipe.batch_size, recipe.image_size) == ("timm/resnet50", 100, 128, 224)
+    assert (recipe.lr, recipe.momentum, recipe.nesterov, recipe.weight_decay) == (0.1, 0.9, True, 1e-4)
+    assert (recipe.warmup_epochs, recipe.warmup_lr, recipe.min_lr, recipe.cooldown_epochs) == (3, 1e-4, 1e-5, 10)
+    assert (recipe.flip, recipe.color_jitter, recipe.interpolation) == (True, 0.4, "random")
+    assert rm.configure("imagenet-resnet50", "dnn").objective == rm.ERM()  # no label smoothing
+    assert rm.configure("imagenet-resnet50", "regmixup").objective.alpha == 10
+
+
+def test_neither_norms_nor_biases_decay():
+    config = rm.configure("imagenet-resnet50", "dnn", network="timm/test_resnet")
+    model = rm.networks.build(config.network, num_classes=3, image_size=(32, 32))
+    decaying, others = make_optimizer(model, config).param_groups
+    assert (decaying["weight_decay"], others["weight_decay"]) == (1e-4, 0.0)
+    kinds = (torch.nn.Conv2d, torch.nn.Linear)
+    weights = {id(m.weight) for m in model.modules() if isinstance(m, kinds)}
+    assert {id(p) for p in decaying["params"]} == weights
+    assert len(weights) + len(others["params"]) == len(list(model.parameters()))
+
+
+def test_random_interpolation_is_bilinear_or_bicubic():
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 24, 3), dtype=np.uint8)
+    whole = TrainTransform(size=16, scale=(1, 1), ratio=(1, 1), interpolation="random", flip=0, jitter=0).build()
+    modes = (Image.Resampling.BILINEAR, Image.Resampling.BICUBIC)
+    expected = [Image.fromarray(pixels).resize((16, 16), mode).tobytes() for mode in modes]
+    torch.manual_seed(0)
+    found = [expected.index(whole(Image.fromarray(pixels)).tobytes()) for _ in range(40)]
+    assert 10 <= sum(found) <= 30
+
+
+def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, capsys):
+    lengths = ("--epochs", 2, "--warmup-epochs", 1, "--cooldown-epochs", 1)
+    words = ("--recipe", "imagenet-resnet50", "--network", "timm/test_resnet", "--image-size", 32, *lengths)
+    places = ("--root", tree, "--device", "cpu")
+    flags = ("--checkpoint-epochs", 2, "--compile", "off", "--workers", 2, "--tensorboard")
+    assert run("train", *words, *places, *flags, "--runs", tmp_path) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0] == "cpu: float32, not compiled"
+    assert out[1].startswith("epoch 3: loss ")
+    (folder,) = tmp_path.iterdir()
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in history] == [1, 2, 3]
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert len(list(folder.glob("events.out.tfevents.*"))) == 1
+    record = json.loads((folder / "provenance.json").read_text())
+    assert (len(record["classes"]), record["input"]) == (CLASSES, [3, 32, 32])
+    assert record["execution"] == "cpu: float32, not compiled"
+    assert (record["engine"]["compile"], record["engine"]["checkpoint_epochs"]) == ("off", 2)
+    assert run("predict", folder, "imagenet/val", *places) == 0
+    assert f"80 x {CLASSES}" in capsys.readouterr().out
+    stored = folder / "predictions" / "imagenet__val.safetensors"
+    assert run("evaluate", "--predictions", stored, "--resamples", 0, "--out", tmp_path / "rows.csv") == 0
+    (accuracy,) = (row.value for row in read_rows(tmp_path / "rows.csv") if row.metric == "accuracy")
+    assert accuracy > 1 / CLASSES
+
+
+def test_a_shortened_recipe_says_which_fields_no_longer_fit(capsys, tree, tmp_path):
+    words = ("train", "--recipe", "imagenet-resnet50", "--root", tree, "--runs", tmp_path, "--epochs", 1)
+    assert run(*words) == 2
+    assert "warmup_epochs must be at most epochs, got 3 and 1" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""Trainings of a second, which tests interrupt, and the bits that they end with."""
+
+import itertools
+import signal
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+
+import regmixup as rm
+from regmixup import data
+from regmixup.training.checkpoint import read_checkpoint
+from regmixup.training.update import Update
+
+IMAGES, BATCH = 50, 16
+STEPS = 4
+"""Per epoch; the last batch has two images."""
+
+EVERY_STEP = rm.Engine(checkpoint_minutes=0)
+
+load_all = data.load
+
+
+def load_few(name, *, root=None):
+    """The first digits of the train set, in place of `regmixup.data.load`; other sets are whole."""
+    found = load_all(name, root=root)
+    return found.select(torch.arange(IMAGES)) if name == "digits/train" else found
+
+
+def config(method="regmixup", **changes):
+    return rm.configure("digits", method, **{"epochs": 3, "batch_size": BATCH, "dropout": 0.2, **changes})
+
+
+def ending(run):
+    """Every tensor that a run ended with, and its history but for the time it took."""
+    tensors = {}
+    for index, member in enumerate(run.members()):
+        found = read_checkpoint(member.checkpoint, fingerprint=member.fingerprint).tensors
+        tensors |= {f"{index}.{name}": tensor for name, tensor in found.items()}
+    return tensors, [{k: v for k, v in record.items() if k != "seconds"} for record in run.history()]
+
+
+def assert_same_ending(found, expected):
+    """Bit for bit."""
+    (tensors, history), (expected_tensors, expected_history) = found, expected
+    assert tensors.keys() == expected_tensors.keys()
+    for name, tensor in tensors.items():
+        assert same_bits(tensor, expected_tensors[name]), name
+    assert history == expected_history
+
+
+def same_bits(a, b):
+    """Also of NaN, and of zeros with different signs."""
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    return a.dtype == b.dtype and torch.equal(a.view(whole[a.element_size()]), b.view(whole[b.element_size()]))
+
+
+@contextmanager
+def signal_after(steps, number=signal.SIGTERM):
+    """This process gets a signal during the step with that number, counted from 1."""
+    with after_step(steps, lambda: signal.raise_signal(number)):
+        yield
+
+
+@contextmanager
+def after_step(steps, action):
+    """Something happens at the end of the step with that number, counted from 1."""
+    update, count = Update.__call__, itertools.count(1)
+
+    def counted(self, parts, *, total):
+        update(self, parts, total=total)
+        if next(count) == steps:
+            action()
+
+    with mock.patch.object(Update, "__call__", counted):
+        yield

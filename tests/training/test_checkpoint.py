@@ -1,0 +1,308 @@
+"""A checkpoint is whole or passed over, and what was saved stays saved."""
+
+import errno
+import json
+import os
+import re
+import resource
+import shutil
+import struct
+import warnings
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup import data, storage
+from regmixup.training.checkpoint import (
+    NAME,
+    Checkpoint,
+    Position,
+    Schedule,
+    newest_checkpoint,
+    read_checkpoint,
+    save_checkpoint,
+    write_checkpoint,
+)
+from regmixup.training.stopping import Interrupted
+from tests.training.short import (
+    EVERY_STEP,
+    STEPS,
+    assert_same_ending,
+    config,
+    ending,
+    load_few,
+    same_bits,
+    signal_after,
+)
+
+NEW, PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
+
+CONTENT = Checkpoint(
+    {
+        "model.weight": torch.tensor([[1.5, -0.0], [float("nan"), 3.0]]),
+        "model.count": torch.tensor(7),
+        "model.half": torch.tensor([1.0, 2.0], dtype=torch.bfloat16),
+        "optimizer.0.momentum_buffer": torch.linspace(0, 1, 5, dtype=torch.float64),
+    },
+    Position(2, 3, {("loss", "clean"): [0.1 + 0.2, 1e-300, 48.0], ("loss",): [5.0, 16.0]}, 1.25),
+    "d" * 64,
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_digits(monkeypatch):
+    monkeypatch.setattr(data, "load", load_few)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """Where the run of these tests ends if nothing happens to it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(data, "load", load_few)
+        return ending(rm.train(config(), tmp_path_factory.mktemp("undisturbed"), device="cpu"))
+
+
+@pytest.fixture(scope="module")
+def cut(tmp_path_factory):
+    """The folder of that run, interrupted in its second epoch, with two checkpoints in it."""
+    runs = tmp_path_factory.mktemp("cut")
+    with pytest.MonkeyPatch.context() as patched, signal_after(STEPS + 2), pytest.raises(Interrupted):
+        patched.setattr(data, "load", load_few)
+        rm.train(config(), runs, device="cpu", engine=EVERY_STEP)
+    return next(runs.iterdir())
+
+
+def copied(cut, tmp_path):
+    return shutil.copytree(cut, tmp_path / cut.name)
+
+
+def resumed(tmp_path):
+    return ending(rm.train(config(), tmp_path, device="cpu"))
+
+
+class TestRoundTrip:
+    def test_everything_comes_back_bit_for_bit(self, tmp_path):
+        write_checkpoint(tmp_path / "a.safetensors", CONTENT, fingerprint="f")
+        found = read_checkpoint(tmp_path / "a.safetensors", fingerprint="f")
+        assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
+        assert found.tensors.keys() == CONTENT.tensors.keys()
+        assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
+
+    def test_a_save_keeps_the_one_before_and_none_before_that(self, tmp_path):
+        for epoch in (1, 2, 3):
+            save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(epoch), "d"), fingerprint="f")
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAME, PREVIOUS])
+        epochs = [read_checkpoint(tmp_path / name, fingerprint="f").position.epoch for name in (NAME, PREVIOUS)]
+        assert epochs == [3, 2]
+
+    def test_what_does_not_read_back_takes_nobodys_place(self, tmp_path, monkeypatch):
+        """A disk that changes what it stores is noticed while the one before is still there."""
+        save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(1), "d"), fingerprint="f")
+        original = storage.save_tensors
+
+        def lossy(path, tensors, metadata):
+            original(path, tensors, metadata)
+            flip(path, -1)
+
+        monkeypatch.setattr("regmixup.training.checkpoint.save_tensors", lossy)
+        with pytest.raises(OSError, match=rf"cannot write .*{NAME}: what was written does not read back \(its content"):
+            save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(2), "d"), fingerprint="f")
+        assert newest_checkpoint(tmp_path, fingerprint="f").position == Position(1)
+
+    def test_none_is_no_checkpoint_and_no_warning(self, tmp_path):
+        assert newest_checkpoint(tmp_path, fingerprint="f") is None
+
+
+def flip(path, index):
+    """Invert one bit of one byte."""
+    content = bytearray(path.read_bytes())
+    content[index] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_no_byte_can_change_unnoticed(tmp_path):
+    """Every byte of the file, header and position included: refused, or read as the same content all the same."""
+    path = tmp_path / "a.safetensors"
+    write_checkpoint(path, CONTENT, fingerprint="f")
+    whole = path.read_bytes()
+    header = 8 + struct.unpack("<Q", whole[:8])[0]
+    unnoticed = []
+    for index in range(len(whole)):
+        path.write_bytes(whole)
+        flip(path, index)
+        try:
+            found = read_checkpoint(path, fingerprint="f")
+        except ValueError as error:
+            assert re.match(r"cannot use checkpoint .*a\.safetensors: ", str(error))  # noqa: PT017
+        else:
+            unnoticed.append(index)
+            assert (found.position, found.data) == (CONTENT.position, CONTENT.data)
+            assert all(same_bits(found.tensors[name], tensor) for name, tensor in CONTENT.tensors.items())
+    assert all(index < header for index in unnoticed)
+
+
+LENGTHS = {
+    "nothing": lambda size, header: 0,
+    "within the header's length": lambda size, header: 5,
+    "the header's length": lambda size, header: 8,
+    "within the header": lambda size, header: header // 2,
+    "the header": lambda size, header: header,
+    "half": lambda size, header: size // 2,
+    "all but one byte": lambda size, header: size - 1,
+}
+
+
+class TestDamage:
+    @pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
+    def test_a_truncated_newest_is_passed_over_for_the_previous(self, cut, tmp_path, expected, length):
+        newest = copied(cut, tmp_path) / NAME
+        content = newest.read_bytes()
+        newest.write_bytes(content[: length(len(content), 8 + struct.unpack("<Q", content[:8])[0])])
+        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {NAME}: "):
+            assert_same_ending(resumed(tmp_path), expected)
+
+    @pytest.mark.parametrize("where", [0.1, 0.5, 0.999])
+    def test_a_flipped_bit_in_the_newest_is_passed_over(self, cut, tmp_path, expected, where):
+        newest = copied(cut, tmp_path) / NAME
+        flip(newest, int(where * newest.stat().st_size))
+        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {NAME}: "):
+            assert_same_ending(resumed(tmp_path), expected)
+
+    def test_the_previous_is_not_lost_to_the_damaged_one(self, cut, tmp_path):
+        """Else the next save would put the damaged one in the place of the only whole one."""
+        folder = copied(cut, tmp_path)
+        flip(folder / NAME, -1)
+        step = read_checkpoint(folder / PREVIOUS, fingerprint=rm.Run.open(folder).fingerprint).position.step
+        with pytest.warns(UserWarning, match="goes on from"), signal_after(1), pytest.raises(Interrupted):
+            rm.train(config(), tmp_path, device="cpu")
+        found = [
+            read_checkpoint(folder / name, fingerprint=rm.Run.open(folder).fingerprint) for name in (PREVIOUS, NAME)
+        ]
+        assert [checkpoint.position.step for checkpoint in found] == [step, step + 1]
+
+    def test_a_whole_newest_is_used_without_a_warning_even_if_the_previous_is_damaged(self, cut, tmp_path, expected):
+        (copied(cut, tmp_path) / PREVIOUS).write_bytes(b"")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert_same_ending(resumed(tmp_path), expected)
+
+    def test_without_any_whole_one_the_error_names_them_and_the_way_out(self, cut, tmp_path, expected):
+        folder = copied(cut, tmp_path)
+        for name in (NAME, PREVIOUS):
+            flip(folder / name, -1)
+        with pytest.raises(ValueError, match=rf"no checkpoint that can be used \({NAME}: its content has changed.*; "
+                                             rf"{PREVIOUS}: its content.*\)\. Delete these files"):  # fmt: skip
+            resumed(tmp_path)
+        for name in (NAME, PREVIOUS):
+            (folder / name).unlink()
+        assert_same_ending(resumed(tmp_path), expected)
+
+    def test_a_run_trained_again_is_not_finished_before_its_end(self, tmp_path, expected):
+        """Its record of the first time is there, and from the first save on a checkpoint."""
+        run = rm.train(config(), tmp_path, device="cpu")
+        run.checkpoint.unlink()
+        with signal_after(2), pytest.raises(Interrupted):
+            rm.train(config(), tmp_path, device="cpu")
+        assert run.checkpoint.exists()
+        assert not run.finished
+        assert_same_ending(resumed(tmp_path), expected)
+
+    def test_other_data_than_it_began_with_are_refused(self, cut, tmp_path, monkeypatch):
+        copied(cut, tmp_path)
+        monkeypatch.setattr(data, "load", lambda name, *, root=None: load_few(name).select(torch.arange(49)))
+        with pytest.raises(ValueError, match=r"digits/train has changed since .* delete the run folder"):
+            resumed(tmp_path)
+
+    def test_a_history_that_was_deleted_does_not_stop_a_run(self, cut, tmp_path, expected):
+        (copied(cut, tmp_path) / "history.jsonl").unlink()
+        tensors, history = resumed(tmp_path)
+        assert_same_ending((tensors, history), (expected[0], expected[1][1:]))
+        (tmp_path / cut.name / "provenance.json").unlink()
+        assert resumed(tmp_path)[1] == history, "the last epoch, although it stands where the second would"
+
+
+class TestFullDisk:
+    @pytest.mark.parametrize(
+        "operation", ["safetensors", "fsync", "to its name", "newest to previous", "new to newest"]
+    )
+    def test_a_save_that_fails_loses_nothing(self, cut, tmp_path, expected, monkeypatch, operation):
+        """The first save of a resumed run fails; all that was saved before is there, and training goes on from it."""
+        folder = copied(cut, tmp_path)
+        at = read_checkpoint(folder / NAME, fingerprint=rm.Run.open(folder).fingerprint).position
+
+        def fail(*args, **kwargs):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def failing(function, source, target):
+            return lambda a, b: fail() if (str(a).endswith(source) and str(b).endswith(target)) else function(a, b)
+
+        renames = {"to its name": (NEW, NEW), "newest to previous": (NAME, PREVIOUS), "new to newest": (NEW, NAME)}
+        with monkeypatch.context() as patched:
+            if operation == "safetensors":
+                patched.setattr("safetensors.torch.save_file", fail)
+            elif operation == "fsync":
+                patched.setattr(storage.os, "fsync", lambda number: (os.fstat(number).st_size > 1000) and fail())
+            else:
+                patched.setattr(os, "replace", failing(os.replace, *renames[operation]))
+            with pytest.raises(OSError, match="No space left on device"):
+                rm.train(config(), tmp_path, device="cpu", engine=EVERY_STEP)
+        found = newest_checkpoint(folder, fingerprint=rm.Run.open(folder).fingerprint).position
+        assert (found.epoch, found.step) in [(at.epoch, at.step), (at.epoch, at.step + 1)]
+        assert not list(folder.glob(".partial-*"))
+        assert_same_ending(resumed(tmp_path), expected)
+
+    def test_a_disk_that_takes_half_of_a_file_loses_nothing(self, cut, tmp_path, expected, capfd):
+        folder = copied(cut, tmp_path)
+        size = (folder / NAME).stat().st_size
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, hard))
+        try:
+            with pytest.raises(OSError, match=rf"cannot write .*{NEW}: .*File too large"):
+                rm.train(config(), tmp_path, device="cpu", engine=EVERY_STEP)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert sorted(p.name for p in folder.glob("*.safetensors")) == sorted([NAME, PREVIOUS])
+        assert_same_ending(resumed(tmp_path), expected)
+
+
+class TestSchedule:
+    def test_by_the_clock_since_the_last_one(self, monkeypatch):
+        now = 100.0
+        monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
+        schedule = Schedule(minutes=2, epochs=None)
+        now = 219.0
+        assert not schedule.after_step()
+        now = 220.0
+        assert schedule.after_step()
+        schedule.saved()
+        assert not schedule.after_step()
+        assert not any(map(schedule.after_epoch, range(1, 9)))
+
+    def test_by_epochs(self):
+        schedule = Schedule(minutes=60, epochs=3)
+        assert [epoch for epoch in range(1, 10) if schedule.after_epoch(epoch)] == [3, 6, 9]
+
+    @pytest.mark.parametrize("batch", [16, 50])
+    def test_an_epoch_of_one_step_is_saved_and_interrupted_like_any_other(self, tmp_path, batch):
+        whole = ending(rm.train(config(batch_size=batch), tmp_path / "whole", device="cpu"))
+        seen = []
+        steps = -(-50 // batch)
+        with signal_after(steps), pytest.raises(Interrupted):
+            rm.train(config(batch_size=batch), tmp_path / "cut", device="cpu", on_epoch=seen.append)
+        assert [record["epoch"] for record in seen] == [1], "the epoch's record is handed on before leaving"
+        rm.train(config(batch_size=batch), tmp_path / "cut", device="cpu", on_epoch=seen.append)
+        assert [record["epoch"] for record in seen] == [1, 2, 3]
+        assert_same_ending(ending(rm.train(config(batch_size=batch), tmp_path / "cut", device="cpu")), whole)
+
+
+def test_the_position_is_readable_without_this_package(cut):
+    from safetensors import safe_open
+
+    with safe_open(cut / NAME, framework="pt") as file:
+        metadata = file.metadata()
+    where = json.loads(metadata["position"])
+    assert (where["epoch"], where["step"]) == (1, 2)
+    ((names, sums),) = where["totals"]
+    assert names == ["loss", "clean", "mixed", "train_accuracy"]
+    assert sums[-1] == 32

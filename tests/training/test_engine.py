@@ -1,0 +1,118 @@
+"""What `auto` means, what cannot be asked for, and what training leaves behind in the process."""
+
+import itertools
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup.training.engine import Engine, choose_execution, settings
+from tests.training.short import config
+
+CPU, MPS, CUDA = (torch.device(name) for name in ("cpu", "mps", "cuda"))
+CHOICES = ("auto", "on", "off")
+PAIRS = [*itertools.product(CHOICES, CHOICES)]
+LONG, SHORT = 100_000, 100
+
+
+def chosen(device, *, compile="auto", graphs="auto", steps=LONG, passes=1, deterministic=False, method="regmixup"):
+    engine = Engine(compile=compile, graphs=graphs, deterministic=deterministic)
+    return choose_execution(engine, config(method, precision="float32"), device, steps=steps, passes=passes)
+
+
+class TestChoice:
+    @pytest.mark.parametrize(("compile", "graphs"), PAIRS)
+    def test_on_cuda_everything_is_on_unless_it_is_off(self, compile, graphs):
+        found = chosen(CUDA, compile=compile, graphs=graphs)
+        assert (found.compile, found.graphs, found.remarks) == (compile != "off", graphs != "off", ())
+
+    @pytest.mark.parametrize(("compile", "graphs"), PAIRS)
+    @pytest.mark.parametrize("device", [CPU, MPS], ids=str)
+    def test_elsewhere_nothing_is_on_unless_asked_for_and_graphs_cannot_be(self, device, compile, graphs):
+        if graphs == "on":
+            with pytest.raises(
+                ValueError, match=f"graphs must be auto or off here, got 'on': there are no CUDA graphs on {device}"
+            ):
+                chosen(device, compile=compile, graphs=graphs)
+        else:
+            found = chosen(device, compile=compile, graphs=graphs)
+            assert (found.compile, found.graphs, found.remarks) == (compile == "on", False, ())
+
+    @pytest.mark.parametrize(("compile", "expected"), [("auto", False), ("on", True), ("off", False)])
+    def test_a_short_run_does_not_repay_compiling(self, compile, expected):
+        assert chosen(CUDA, compile=compile, steps=SHORT).compile is expected
+        assert chosen(CUDA, compile=compile, steps=SHORT).graphs
+
+    @pytest.mark.parametrize("graphs", CHOICES)
+    def test_several_passes_per_step_are_not_captured(self, graphs):
+        if graphs == "on":
+            with pytest.raises(ValueError, match="graphs must be auto or off here, got 'on': a step takes 4 passes"):
+                chosen(CUDA, graphs=graphs, passes=4)
+        else:
+            found = chosen(CUDA, graphs=graphs, passes=4)
+            assert (found.compile, found.graphs) == (True, False)
+            assert found.remarks == (("graphs off: a step takes 4 passes",) if graphs == "auto" else ())
+
+    @pytest.mark.parametrize("compile", CHOICES)
+    def test_what_differentiates_twice_is_not_compiled(self, compile):
+        reason = "torch.compile cannot differentiate twice, as DUQ must"
+        if compile == "on":
+            with pytest.raises(ValueError, match=f"compile must be auto or off here, got 'on': {reason}"):
+                chosen(CUDA, compile=compile, method="duq")
+        else:
+            found = chosen(CUDA, compile=compile, method="duq")
+            assert (found.compile, found.graphs) == (False, True)
+            assert found.remarks == ((f"compile off: {reason}",) if compile == "auto" else ())
+
+    def test_determinism_leaves_compiling_out_and_says_so(self):
+        found = chosen(CUDA, deterministic=True)
+        assert (found.compile, found.remarks) == (False, ("compile off: it would not be deterministic",))
+        assert chosen(CUDA, deterministic=True, compile="off").remarks == ()
+        assert chosen(CPU, deterministic=True).remarks == ()
+
+    def test_a_line_for_people(self):
+        assert str(chosen(CPU)) == "cpu: float32, not compiled"
+        assert str(chosen(CUDA)) == "cuda: float32, compiled, one CUDA graph per step"
+        assert str(chosen(CUDA, passes=2, compile="off")) == (
+            "cuda: float32, not compiled, kernel by kernel (graphs off: a step takes 2 passes)"
+        )
+
+
+class TestEngine:
+    @pytest.mark.parametrize(
+        ("fields", "message"),
+        [
+            ({"compile": "onn"}, "unknown compile 'onn': did you mean 'on'"),
+            ({"graphs": True}, "graphs"),
+            ({"checkpoint_minutes": -1}, "checkpoint_minutes must be a finite number >= 0, got -1"),
+            ({"checkpoint_minutes": float("inf")}, "checkpoint_minutes must be a finite number >= 0, got inf"),
+            ({"checkpoint_epochs": 0}, "checkpoint_epochs must be an integer >= 1, got 0"),
+            ({"checkpoint_epochs": 1.5}, "checkpoint_epochs must be an integer >= 1, got 1.5"),
+            ({"deterministic": True, "compile": "on"}, "compile must be auto or off with deterministic=True, got 'on'"),
+        ],
+    )
+    def test_a_wrong_one_is_explained(self, fields, message):
+        with pytest.raises(ValueError, match=message):
+            Engine(**fields)
+
+    def test_it_does_not_change_what_a_run_is(self, tmp_path):
+        """Nothing of it enters the fingerprint: a run may go on under another engine."""
+        a = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(checkpoint_minutes=0))
+        b = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(deterministic=True))
+        assert a == b
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_determinism_and_the_generator_are_as_before_after_training(before):
+    torch.use_deterministic_algorithms(before)
+    try:
+        torch.manual_seed(7)
+        expected = torch.rand(3)
+        torch.manual_seed(7)
+        with settings(CPU, Engine(deterministic=True)):
+            assert torch.are_deterministic_algorithms_enabled()
+            torch.rand(5)
+        assert torch.are_deterministic_algorithms_enabled() is before
+        assert torch.equal(torch.rand(3), expected)
+    finally:
+        torch.use_deterministic_algorithms(False)

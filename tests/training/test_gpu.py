@@ -1,0 +1,120 @@
+"""The fast path computes what the plain one does, resumes exactly, and never waits for the device. Needs a GPU."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup.data.images import ImageSet
+from regmixup.methods import METHODS
+from regmixup.training.config import resolve
+from regmixup.training.distributed import Ranks
+from regmixup.training.engine import settings
+from regmixup.training.loop import Training
+from regmixup.training.run import Run
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICE = torch.device("cuda")
+PLAIN, GRAPHED = rm.Engine(compile="off", graphs="off"), rm.Engine(compile="off", graphs="on")
+FAST = rm.Engine(compile="on", graphs="on")
+
+
+def synthetic(count):
+    """Images that can be learned: each class has a colour."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(count) % 10
+    colours = torch.randint(0, 256, (10, 3, 1, 1), generator=generator)
+    noise = torch.randint(-60, 60, (count, 3, 32, 32), generator=generator)
+    return ImageSet((colours[labels] + noise).clamp(0, 255).byte(), labels, tuple("abcdefghij"), "synthetic/train")
+
+
+def losses(config, dataset, engine, steps):
+    """The loss of each of the first steps."""
+    found = []
+    with settings(DEVICE, engine):
+        training = Training(Run(Path(), resolve(config, DEVICE)), dataset, DEVICE, Ranks(), engine, workers=0)
+        training.model.train()
+        for step, picked in enumerate(training.loaders[0].picks(0)):
+            if step == steps:
+                break
+            count = len(picked.index)
+            training.update(training.parts(step, [picked], count), total=count)
+            ((total, number),) = [value for name, value in training.tally.totals().items() if name == "loss"]
+            found.append(total / number)
+            training.tally.restore({})
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize("method", ["dnn", "regmixup"])
+def test_compiled_and_captured_steps_lose_as_plain_ones_do(method):
+    """Same draws, no dropout, bfloat16, 50 steps that bring the loss down."""
+    config = rm.configure("cifar10-resnet50", method, network="resnet18", dropout=0.0, lr=0.01, warmup_epochs=0.0)
+    dataset = synthetic(50 * 128)
+    plain, fast = (losses(config, dataset, engine, 50) for engine in (PLAIN, FAST))
+    assert plain[-5:].mean() < 0.7 * plain[:5].mean()
+    assert (fast - plain).abs().max() < 0.03 * plain.max()
+    assert (fast - plain).mean().abs() < 0.005 * plain.mean()
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("deep-ensemble", "kfac-llla")])
+def test_a_captured_step_is_the_plain_one_for_every_method_partial_batch_included(tmp_path, method):
+    config = rm.configure("digits", method, epochs=2, precision="float32", dropout=0.0, batch_size=60)
+    runs = [rm.train(config, tmp_path / name, engine=replace(engine, deterministic=True))
+            for name, engine in (("plain", PLAIN), ("graphed", GRAPHED))]  # fmt: skip
+    plain, graphed = (run.model(device="cpu").state_dict() for run in runs)
+    for name in plain:
+        assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.parametrize("engine", [PLAIN, GRAPHED])
+def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, engine):
+    engine = replace(engine, deterministic=True, checkpoint_minutes=0.0)
+    config = rm.configure("digits", "regmixup", epochs=3, dropout=0.2, batch_size=40)
+    whole = rm.train(config, tmp_path / "whole", engine=engine).model(device="cpu").state_dict()
+
+    def stop(record):
+        if record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rm.train(config, tmp_path / "cut", engine=engine, on_step=stop)
+    resumed = rm.train(config, tmp_path / "cut", engine=engine).model(device="cpu").state_dict()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize("engine", [PLAIN, GRAPHED])
+@pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix", "augmix", "duq"])
+def test_no_step_waits_for_the_device(engine, method):
+    config = resolve(rm.configure("digits", method, batch_size=64), DEVICE)
+    with settings(DEVICE, engine):
+        dataset = rm.data.load("digits/train")
+        training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
+        training.model.train()
+        picks = list(training.loaders[0].picks(0))[:3]
+        draws = range(6)
+        for step in draws:  # both branches of an Alternate are captured
+            training.update(training.parts(step, [picks[0]], 64), total=64)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for step in draws:
+                training.update(training.parts(step, [picks[1]], 64), total=64)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_dropout_differs_between_replays_and_repeats_with_the_seed():
+    config = rm.configure("digits", "dnn", dropout=0.5, lr=1e-9, batch_size=64, crop_padding=0)
+    dataset = rm.data.load("digits/train")
+    first, second = (losses(config, dataset, GRAPHED, 6) for _ in range(2))
+    assert torch.equal(first, second)
+    assert len(set(first.tolist())) == 6
+
+
+def test_a_bad_step_does_not_reach_captured_weights(tmp_path):
+    config = rm.configure("digits", "dnn", epochs=2, lr=1e30, precision="float32")
+    with pytest.raises(RuntimeError, match="infinite or NaN"):
+        rm.train(config, tmp_path, engine=GRAPHED)
+    (snapshot,) = tmp_path.glob("*/diverged.safetensors")
+    assert snapshot.stat().st_size > 0

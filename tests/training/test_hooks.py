@@ -1,0 +1,100 @@
+"""What a training tells whoever listens."""
+
+import pytest
+
+import regmixup as rm
+from regmixup import data
+from regmixup.training import loop
+from regmixup.training.pace import Pace
+from regmixup.training.stopping import Interrupted
+from tests.training.short import BATCH, IMAGES, STEPS, config, load_all, load_few, signal_after
+
+
+@pytest.fixture(autouse=True)
+def _few_digits(monkeypatch):
+    monkeypatch.setattr(data, "load", load_few)
+
+
+@pytest.fixture
+def listen():
+    """All that is told, in order."""
+    told = []
+    hooks = {
+        name: (lambda value, name=name: told.append((name, value))) for name in ("on_start", "on_step", "on_epoch")
+    }
+    return told, hooks
+
+
+def test_the_start_once_then_steps_and_the_epoch_they_belong_to(tmp_path, monkeypatch, listen):
+    monkeypatch.setattr(loop, "LOOK_EVERY", 3)
+    told, hooks = listen
+    run = rm.train(config(epochs=2), tmp_path, device="cpu", **hooks)
+    assert [name for name, _ in told] == ["on_start", *["on_step", "on_step", "on_epoch"] * 2]
+    assert str(told[0][1]) == run.provenance()["execution"] == "cpu: float32, not compiled"
+    steps = [record for name, record in told if name == "on_step"]
+    assert [(record["epoch"], record["step"], record["steps"]) for record in steps] == [
+        (1, 3, STEPS),
+        (1, 4, STEPS),
+        (2, 3, STEPS),
+        (2, 4, STEPS),
+    ]
+    epochs = [record for name, record in told if name == "on_epoch"]
+    assert epochs == run.history()
+    for step, epoch in zip(steps[1::2], epochs, strict=True):
+        means = {"loss", "clean", "mixed", "train_accuracy"}
+        assert {name: step[name] for name in means} == {name: epoch[name] for name in means}
+    assert "images_per_second" not in steps[0]
+    assert all(record["images_per_second"] > 0 and record["seconds_left"] >= 0 for record in steps[1:])
+    assert steps[-1]["seconds_left"] == 0
+
+
+def test_by_default_every_fiftieth_step_and_the_last_are_told(tmp_path, monkeypatch, listen):
+    monkeypatch.setattr(data, "load", load_all)
+    told, hooks = listen
+    rm.train(config("dnn", epochs=1, batch_size=4, lr=1e-3), tmp_path, device="cpu", **hooks)
+    assert [record["step"] for name, record in told if name == "on_step"] == [50, 100, 113]
+
+
+def test_a_resumed_run_is_told_means_since_its_epoch_began(tmp_path, listen):
+    told, hooks = listen
+    with signal_after(2), pytest.raises(Interrupted):
+        rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
+    assert [name for name, _ in told] == ["on_start"]
+    run = rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
+    step = next(record for name, record in told if name == "on_step")
+    assert step["loss"] == run.history()[0]["loss"]
+
+
+def test_a_finished_run_has_nothing_to_tell(tmp_path, listen):
+    rm.train(config(epochs=1), tmp_path, device="cpu")
+    told, hooks = listen
+    rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
+    assert told == []
+
+
+def test_members_of_an_ensemble_number_their_epochs_through(tmp_path, listen):
+    told, hooks = listen
+    rm.train(config("dnn", epochs=2, members=2), tmp_path, device="cpu", **hooks)
+    assert [record["epoch"] for name, record in told if name == "on_epoch"] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("hook", ["on_start", "on_step", "on_epoch"])
+def test_an_error_in_a_hook_is_the_callers_and_the_run_can_go_on(tmp_path, hook):
+    def broken(value):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        rm.train(config(epochs=1), tmp_path, device="cpu", **{hook: broken})
+    assert rm.train(config(epochs=1), tmp_path, device="cpu").finished
+
+
+def test_pace_is_the_rate_since_the_last_look_and_the_time_left_at_it(monkeypatch):
+    now = 10.0
+    monkeypatch.setattr("regmixup.training.pace.time.perf_counter", lambda: now)
+    pace = Pace()
+    assert pace.look(BATCH, IMAGES * 10) == {}, "compilation and warm-up come before the first look"
+    now = 14.0
+    assert pace.look(BATCH + 100, 1000) == {"images_per_second": 25.0, "seconds_left": (1000 - BATCH - 100) / 25}
+    now = 15.0
+    assert pace.look(1000, 1000) == {"images_per_second": 1000 - BATCH - 100, "seconds_left": 0.0}
+    assert pace.look(1000, 1000) == {}, "no time has passed"

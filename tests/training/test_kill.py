@@ -1,0 +1,107 @@
+"""Kill -9 and SIGTERM at any moment: whoever goes on ends with the same bits."""
+
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup import data
+from regmixup.networks.gp_head import GPHead
+from regmixup.training.checkpoint import NAME
+from regmixup.training.stopping import Interrupted
+from tests.training.short import EVERY_STEP, assert_same_ending, config, ending, load_few
+
+KILLS = 50
+CASES = [
+    config("regmixup", epochs=2),
+    config("regmixup+cutmix", epochs=2),
+    config("dnn-sn", epochs=2, head=GPHead(num_features=32, covariance="momentum")),
+    config("duq", epochs=2),
+]
+
+
+@pytest.fixture(autouse=True)
+def _few_digits(monkeypatch):
+    monkeypatch.setattr(data, "load", load_few)
+
+
+def train_to_the_end(case, runs):
+    """In a process of its own. A checkpoint after every step, so that much of the time is spent writing them."""
+    torch.set_num_threads(1)
+    data.load = load_few
+    try:
+        rm.train(CASES[case], runs, device="cpu", engine=EVERY_STEP)
+    except Interrupted as interruption:
+        sys.exit(128 + interruption.signal)
+
+
+def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
+    """Up to five kills on the way of one run, half of them by SIGTERM."""
+    chance = random.Random(0)
+
+    def start(case, runs):
+        child = processes.Process(target=train_to_the_end, args=(case, runs))
+        child.start()
+        return child
+
+    expected, durations = [], []
+    for number, case in enumerate(CASES):
+        expected.append(ending(rm.train(case, tmp_path / "undisturbed", device="cpu")))
+        started = time.monotonic()
+        start(number, tmp_path / "timed").join()
+        durations.append(time.monotonic() - started)
+    durations[0] = min(durations)  # the first child waited for the server
+    codes, in_a_write, chain = [], 0, 0
+    while len(codes) < KILLS:
+        chain += 1
+        assert chain <= KILLS, "runs end before they can be killed"
+        case, runs = chain % len(CASES), tmp_path / f"killed-{chain}"
+        for _ in range(5):
+            child = start(case, runs)
+            child.join(chance.uniform(0.1, 0.7) * durations[case])
+            chance.choice((child.kill, child.terminate))()
+            child.join()
+            if child.exitcode == 0:  # it was faster
+                break
+            codes.append(child.exitcode)
+            in_a_write += bool([*runs.rglob(".partial-*"), *runs.rglob(".tmp*"), *runs.rglob("checkpoint-new*")])
+        run = rm.train(CASES[case], runs, device="cpu")
+        assert_same_ending(ending(run), expected[case])
+        names = {"config.json", "history.jsonl", "provenance.json", NAME, ".lock"}
+        assert {path.name for path in run.folder.iterdir()} == names
+    # SIGTERM ends a process at once that is not training yet.
+    assert set(codes) <= {-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM}
+    assert codes.count(-signal.SIGKILL) > KILLS / 4
+    assert codes.count(128 + signal.SIGTERM) > KILLS / 8
+    assert in_a_write
+
+
+def test_a_kill_between_any_two_file_operations_changes_nothing(tmp_path, monkeypatch):
+    """The folder is copied before each operation: what a kill at that moment leaves behind."""
+    short = config(epochs=2, batch_size=25)
+    moments = 0
+
+    def observed(function):
+        def call(*args, **kwargs):
+            nonlocal moments
+            if (tmp_path / "runs").exists():
+                shutil.copytree(tmp_path / "runs", tmp_path / f"moment-{moments}")
+                moments += 1
+            return function(*args, **kwargs)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in ("fsync", "replace", "unlink"):
+            patched.setattr(os, name, observed(getattr(os, name)))
+        expected = ending(rm.train(short, tmp_path / "runs", device="cpu", engine=EVERY_STEP))
+    assert moments > 30
+    for moment in range(moments):
+        run = rm.train(short, tmp_path / f"moment-{moment}", device="cpu")
+        assert_same_ending(ending(run), expected)

@@ -1,0 +1,143 @@
+"""Ctrl-C and SIGTERM: the first one saves and leaves, the second one leaves at once."""
+
+import signal
+import threading
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup import data
+from regmixup.cli import main
+from regmixup.training.checkpoint import NAME
+from regmixup.training.stopping import Interrupted, stopping
+from tests.training.short import STEPS, after_step, assert_same_ending, config, ending, load_few, signal_after
+
+BOTH = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture(autouse=True)
+def _few_digits(monkeypatch):
+    monkeypatch.setattr(data, "load", load_few)
+
+
+def handlers():
+    return [signal.getsignal(number) for number in BOTH]
+
+
+class TestStopping:
+    @pytest.mark.parametrize("number", BOTH)
+    def test_the_first_signal_is_noted_and_the_handlers_are_back_for_the_second(self, number):
+        before = handlers()
+        with stopping() as stop:
+            assert stop.signal is None
+            assert all(handler not in before for handler in handlers())
+            signal.raise_signal(number)
+            assert stop.signal == number
+            assert handlers() == before
+        assert handlers() == before
+
+    def test_the_handlers_are_back_after_an_error(self):
+        before = handlers()
+        with pytest.raises(ZeroDivisionError), stopping():
+            raise ZeroDivisionError
+        assert handlers() == before
+
+    def test_what_is_ignored_stays_ignored(self):
+        """A shell starts background jobs so: Ctrl-C is for those in the foreground."""
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with stopping() as stop:
+                signal.raise_signal(signal.SIGINT)
+                assert stop.signal is None
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def test_a_handler_that_is_not_pythons_is_left_alone(self, monkeypatch):
+        monkeypatch.setattr(signal, "getsignal", lambda number: None)
+        monkeypatch.setattr(signal, "signal", lambda *args: pytest.fail("replaced"))
+        with stopping() as stop:
+            assert stop.signal is None
+
+    def test_another_thread_catches_nothing(self):
+        found = []
+
+        def enter():
+            with stopping() as stop:
+                found.append((stop.signal, handlers()))
+
+        before = handlers()
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        assert found == [(None, before)]
+
+    def test_interrupted_is_an_interruption_that_names_its_signal(self):
+        interruption = Interrupted(signal.SIGTERM)
+        assert isinstance(interruption, KeyboardInterrupt)
+        assert (str(interruption), interruption.signal) == ("SIGTERM", signal.SIGTERM)
+
+
+def test_training_in_another_thread_ends_with_the_same_bits(tmp_path):
+    expected = ending(rm.train(config(), tmp_path / "main", device="cpu"))
+    found = []
+
+    def work():
+        torch.set_num_threads(1)  # a thread has a number of its own
+        found.append(rm.train(config(), tmp_path / "thread", device="cpu"))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert_same_ending(ending(found[0]), expected)
+
+
+def test_the_last_step_of_training_is_not_lost_to_a_signal(tmp_path):
+    """Asked to stop when there is nothing left to do, a run is finished first; a study then goes no further."""
+    with signal_after(3 * STEPS), pytest.raises(Interrupted):
+        rm.train(config(), tmp_path, device="cpu")
+    assert rm.Run.open(next(tmp_path.iterdir())).finished
+
+
+class TestCommand:
+    """`regmixup train`, which gets the signals from itself in its second step."""
+
+    def command(self, runs):
+        return ["train", "--method", "dnn", "--epochs", "2", "--runs", str(runs), "--device", "cpu"]
+
+    @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+    def test_once_it_saves_and_says_how_to_go_on(self, tmp_path, capsys, number, status):
+        with signal_after(1, number):
+            assert main(self.command(tmp_path / "cut")) == status
+        assert capsys.readouterr().err == "interrupted; the same command goes on from here\n"
+        (folder,) = (tmp_path / "cut").iterdir()
+        assert (folder / NAME).exists()
+        assert not (folder / ".owner").exists()
+        assert main(self.command(tmp_path / "cut")) == main(self.command(tmp_path / "whole")) == 0
+        runs = [rm.Run.open(next((tmp_path / name).iterdir())) for name in ("cut", "whole")]
+        assert_same_ending(*map(ending, runs))
+
+    def test_ctrl_c_twice_leaves_at_once_and_saves_nothing(self, tmp_path, capsys):
+        def twice():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            pytest.fail("still there")
+
+        with after_step(2, twice):
+            assert main(self.command(tmp_path)) == 130
+        assert "goes on from here" in capsys.readouterr().err
+        assert not list(tmp_path.rglob("*.safetensors"))
+
+    def test_sigterm_twice_ends_the_process_at_once(self, tmp_path, processes):
+        child = processes.Process(target=_terminate_twice, args=(self.command(tmp_path),))
+        child.start()
+        child.join()
+        assert child.exitcode == -signal.SIGTERM
+        assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def _terminate_twice(command):
+    torch.set_num_threads(1)
+    with after_step(2, lambda: [signal.raise_signal(signal.SIGTERM) for _ in range(2)]):
+        main(command)

@@ -1,0 +1,121 @@
+"""One update: its gradient is that of the mean loss over the whole batch, however the batch is dealt into parts."""
+
+import pytest
+import torch
+from torch import nn
+
+from regmixup import networks
+from regmixup.data.images import ImageSet
+from regmixup.data.loader import ResidentLoader
+from regmixup.data.seeds import generator_for
+from regmixup.networks.contract import Classifier
+from regmixup.training.distributed import Ranks
+from regmixup.training.guard import Guard
+from regmixup.training.optim import make_optimizer, set_lr
+from regmixup.training.step import Part, Step
+from regmixup.training.tally import Tally, means
+from regmixup.training.update import Update
+from tests.training.short import config
+
+CPU = torch.device("cpu")
+IMAGES = 7
+
+
+def linear():
+    """Softmax regression in float64: no batch norm, so that parts do not see each other."""
+    torch.manual_seed(0)
+    return Classifier(nn.Flatten(), nn.Linear(64, 10), feature_dim=64).double()
+
+
+def dealt(method, shards, *, model=None):
+    """An update on the one batch of 7 images, dealt into parts."""
+    settings = config(method, batch_size=IMAGES, crop_padding=0)
+    generator = torch.Generator().manual_seed(1)
+    images = torch.rand(IMAGES, 1, 8, 8, generator=generator, dtype=torch.float64)
+    dataset = ImageSet(images, torch.arange(IMAGES), tuple("0123456789"), "made up")
+    model = model or linear()
+    loader = ResidentLoader(dataset, batch_size=IMAGES, seed=0, device=CPU)
+    optimizer = make_optimizer(model, settings)
+    guard, tally = Guard(optimizer, CPU, Ranks(), buffers=model.buffers()), Tally(CPU)
+    update = Update(Step(model.train(), settings, loader), optimizer, guard, tally)
+    parts = []
+    for shard in range(shards):
+        picked = next(loader.shard(shard, shards).picks(0))
+        count = len(picked.index)
+        draw = settings.objective.draw(count, (1, 8, 8), generator_for(0, "draw"))
+        parts.append(Part(picked, draw, count, seed=5))
+    return update, parts
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+def test_parts_of_any_size_add_up_to_the_gradient_of_the_whole(shards):
+    update, parts = dealt("dnn", shards)
+    model = update.step.model
+    images, labels = update.step.loader.images, update.step.loader.labels
+    expected = torch.autograd.grad(nn.functional.cross_entropy(model(images), labels), list(model.parameters()))
+    loss = nn.functional.cross_entropy(model(images), labels).item()
+    set_lr(update.optimizer, 0.0)
+    update(parts, total=IMAGES)
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-15)
+    assert means(update.tally.totals())["loss"] == pytest.approx(loss, rel=1e-12)
+    assert update.tally.totals()["loss", "clean", "train_accuracy"][-1] == IMAGES
+
+
+def test_a_step_of_sgd_with_nesterov_momentum_and_decay_by_hand():
+    """v <- 0.9 v + (g + 5e-4 w), w <- w - lr (g + 5e-4 w + 0.9 v), from v = 0."""
+    update, parts = dealt("dnn", 1)
+    weight = update.step.model.head.weight
+    for _ in range(2):
+        before, lr = weight.detach().clone(), 0.25
+        velocity = update.optimizer.state[weight]["momentum_buffer"].clone()
+        set_lr(update.optimizer, lr)
+        update(parts, total=IMAGES)
+        decayed = weight.grad + 5e-4 * before
+        velocity = 0.9 * velocity + decayed
+        torch.testing.assert_close(weight.detach(), before - lr * (decayed + 0.9 * velocity), rtol=1e-12, atol=1e-15)
+
+
+def test_a_part_without_images_changes_nothing_and_gives_every_weight_a_gradient():
+    """A rank that a small last batch leaves without images still takes part in the exchange."""
+    update, parts = dealt("regmixup", 1)
+    set_lr(update.optimizer, 0.0)
+    update(parts, total=IMAGES)
+    expected = [parameter.grad.clone() for parameter in update.step.model.parameters()]
+    totals = update.tally.totals()
+    update.tally.restore({})
+    update([*parts, Part(parts[0].picked, parts[0].draw, 0, seed=None)], total=IMAGES)
+    assert all(torch.equal(a.grad, b) for a, b in zip(update.step.model.parameters(), expected, strict=True))
+    assert update.tally.totals() == totals
+    update([Part(parts[0].picked, parts[0].draw, 0, seed=None)], total=IMAGES)
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in update.step.model.parameters())
+
+
+def test_the_seed_of_a_part_decides_its_dropout():
+    def after(seed):
+        torch.manual_seed(3)
+        model = networks.build("small", num_classes=10, in_channels=1, dropout=0.5).double()
+        update, (part,) = dealt("dnn", 1, model=model)
+        update([Part(part.picked, part.draw, part.count, seed)], total=IMAGES)
+        return model.head.weight.detach().clone()
+
+    assert torch.equal(after(5), after(5))
+    assert not torch.equal(after(5), after(6))
+
+
+def test_all_that_an_update_changes_is_in_its_tensors():
+    """A captured step puts them back after its rehearsals; only the tally has its own way back."""
+    model = networks.build("small", num_classes=10, in_channels=1, constraint="spectral_norm", head="rbf")
+    update, parts = dealt("dnn", 1, model=model.double())
+    before = [tensor.detach().clone() for tensor in update.tensors()]
+    state = {name: value.clone() for name, value in update.step.model.state_dict().items()}
+    momenta = [value["momentum_buffer"].clone() for value in update.optimizer.state.values()]
+    for _ in range(2):
+        update(parts, total=IMAGES)
+    with torch.no_grad():
+        for tensor, value in zip(update.tensors(), before, strict=True):
+            tensor.copy_(value)
+    assert all(torch.equal(value, state[name]) for name, value in update.step.model.state_dict().items())
+    found = [value["momentum_buffer"] for value in update.optimizer.state.values()]
+    assert all(torch.equal(a, b) for a, b in zip(found, momenta, strict=True))
+    assert (update.guard.step, update.guard.found()) == (0, None)
