@@ -21,11 +21,10 @@ BLOCKS = [
     for index, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), flags=re.DOTALL))
 ]
 COMMANDS = [
-    (path.name, line.split("#")[0].strip())
+    (path.name, f"regmixup {words.split('#')[0].strip()}")
     for path in COMPLETE
     for block in re.findall(r"```sh\n(.*?)```", path.read_text(), flags=re.DOTALL)
-    for line in block.splitlines()
-    if line.startswith("regmixup ")
+    for words in re.findall(r"^(?:torchrun .* -m )?regmixup (.*)", block, flags=re.MULTILINE)
 ]
 
 

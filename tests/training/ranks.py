@@ -5,8 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
-import subprocess
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +21,8 @@ from regmixup.training import loop
 from regmixup.training import run as run_module
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
+
+PREDICTED = ["digits/test", "digits-c/contrast/1"]
 
 BATCH = 449
 """The digits' 450 train images leave a last batch of one, and all ranks but one without an image."""
@@ -99,7 +100,7 @@ def train_cases(runs, shards=None):
     for case, config in CASES.items():
         with in_float64(case):
             run = rm.train(rm.configure("digits", **{**vars(config), "shards": shards}), runs / case, device="cpu")
-            run.predict("digits/test", device="cpu")
+            run.predict_all(PREDICTED, device="cpu")
 
 
 def at_step(step, *, epoch, rank, do):
@@ -119,17 +120,23 @@ def signal_oneself(number):
     os.kill(os.getpid(), number)
 
 
-def stop_and_go_on(folder, config):
-    """A run that a signal to one process interrupts, its continuation, the same undisturbed, and an ensemble."""
-    note_positions(folder / "positions.jsonl")
+def stop(runs, case, config):
+    """A run that a signal to one process interrupts."""
     undo = at_step(2, epoch=1, rank=1, do=partial(signal_oneself, signal.SIGTERM))
     try:
-        rm.train(config, folder / "interrupted", device="cpu")
+        with in_float64(case) if case else nullcontext():
+            rm.train(config, runs, device="cpu")
         raise AssertionError("nobody was interrupted")
-    except Interrupted as stop:
-        if stop.signal != signal.SIGTERM:
+    except Interrupted as interrupted:
+        if interrupted.signal != signal.SIGTERM:
             raise
     undo()
+
+
+def stop_and_go_on(folder, config):
+    """An interrupted run, its continuation, the same undisturbed, and an ensemble."""
+    note_positions(folder / "positions.jsonl")
+    stop(folder / "interrupted", None, config)
     rm.train(config, folder / "interrupted", device="cpu")
     run = rm.train(config, folder / "whole", device="cpu")
     with (folder / f"{os.environ['RANK']}.txt").open("w") as file, redirect_stdout(file):
@@ -148,24 +155,6 @@ def fail(folder, rank, where):
     if where == "step":
         at_step(0, epoch=1, rank=rank, do=lose)
     rm.train(digits(epochs=2), folder, device="cpu")
-
-
-def signal_the_group(folder):
-    """A run on image files whose process and decoding workers are signalled together, and which goes on later."""
-    os.setsid()
-    multiprocessing.set_start_method("fork", force=True)  # as on Linux by default: workers join their parent's group
-    note_positions(folder / "positions.jsonl")
-    rgb = {"mean": (0.5,) * 3, "std": (0.2,) * 3, "image_size": 8}
-    config = digits(train_set=f"folder:{folder / 'images'}", batch_size=2, **rgb)
-    kill = ["kill", "-TERM", "--", f"-{os.getpgrp()}"]  # from outside: workers are used to signals from their parent
-    undo = at_step(1, epoch=1, rank=0, do=partial(subprocess.run, kill, start_new_session=True))
-    try:
-        rm.train(config, folder / "runs", device="cpu", workers=1)
-    except Interrupted:
-        undo()
-    assert rm.train(config, folder / "runs", device="cpu", workers=1).finished
-    positions = [json.loads(line) for line in (folder / "positions.jsonl").read_text().splitlines()]
-    assert positions == [[0, 0], [1, 2]]
 
 
 def predict_folder(folder, runs, images):

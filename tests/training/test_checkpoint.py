@@ -276,9 +276,20 @@ class TestSchedule:
         assert not schedule.after_step()
         now = 220.0
         assert schedule.after_step()
-        schedule.saved()
+        schedule.saved(begun=220.0)
         assert not schedule.after_step()
-        assert not any(map(schedule.after_epoch, range(1, 9)))
+
+    def test_after_an_epoch_that_took_a_hundred_times_as_long_as_saving(self, monkeypatch):
+        now = 0.0
+        monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
+        schedule = Schedule(minutes=60, epochs=None)
+        assert schedule.after_epoch(1), "what saving costs is not known yet"
+        now = 2.0
+        schedule.saved(begun=1.5)
+        now = 51.9
+        assert not schedule.after_epoch(2)
+        now = 52.0
+        assert schedule.after_epoch(3)
 
     def test_by_epochs(self):
         schedule = Schedule(minutes=60, epochs=3)

@@ -5,9 +5,8 @@ import pytest
 import regmixup as rm
 from regmixup import data
 from regmixup.training import loop
-from regmixup.training.pace import Pace
 from regmixup.training.stopping import Interrupted
-from tests.training.short import BATCH, IMAGES, STEPS, config, load_all, load_few, signal_after
+from tests.training.short import IMAGES, STEPS, config, load_all, load_few, signal_after
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +41,8 @@ def test_the_start_once_then_steps_and_the_epoch_they_belong_to(tmp_path, monkey
         means = {"loss", "clean", "mixed", "train_accuracy"}
         assert {name: step[name] for name in means} == {name: epoch[name] for name in means}
     assert "images_per_second" not in steps[0]
-    assert all(record["images_per_second"] > 0 and record["seconds_left"] >= 0 for record in steps[1:])
-    assert steps[-1]["seconds_left"] == 0
+    for record in steps[1:]:
+        assert record["images_per_second"] * record["seconds_per_epoch"] == pytest.approx(IMAGES)
 
 
 def test_by_default_every_fiftieth_step_and_the_last_are_told(tmp_path, monkeypatch, listen):
@@ -84,15 +83,3 @@ def test_an_error_in_a_hook_is_the_callers_and_the_run_can_go_on(tmp_path, hook)
     with pytest.raises(ZeroDivisionError):
         rm.train(config(epochs=1), tmp_path, device="cpu", **{hook: broken})
     assert rm.train(config(epochs=1), tmp_path, device="cpu").finished
-
-
-def test_pace_is_the_rate_since_the_last_look_and_the_time_left_at_it(monkeypatch):
-    now = 10.0
-    monkeypatch.setattr("regmixup.training.pace.time.perf_counter", lambda: now)
-    pace = Pace()
-    assert pace.look(BATCH, IMAGES * 10) == {}, "compilation and warm-up come before the first look"
-    now = 14.0
-    assert pace.look(BATCH + 100, 1000) == {"images_per_second": 25.0, "seconds_left": (1000 - BATCH - 100) / 25}
-    now = 15.0
-    assert pace.look(1000, 1000) == {"images_per_second": 1000 - BATCH - 100, "seconds_left": 0.0}
-    assert pace.look(1000, 1000) == {}, "no time has passed"

@@ -86,7 +86,8 @@ def test_an_ensemble_is_the_mean_of_its_members_and_keeps_them(trained, capsys):
     assert torch.equal(found.member_logits, torch.stack(members))
     torch.testing.assert_close(found.logits, sum(members) / 2)
     assert [member.config.seed for member in run.members()] == [0, 1]
-    plain = [rm.configure("digits", "dnn", epochs=EPOCHS, seed=seed, precision="float32", shards=1) for seed in (0, 1)]
+    resolved = {"epochs": EPOCHS, "precision": "float32", "shards": 1}
+    plain = [rm.configure("digits", "dnn", seed=seed, **resolved) for seed in (0, 1)]
     assert [member.config for member in run.members()] == plain
     with pytest.raises(ValueError, match=r"ensemble of 2 models: take one of run\.members"):
         run.model()

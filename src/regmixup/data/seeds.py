@@ -17,6 +17,13 @@ def seed_for(seed: int, *purpose: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
+def reseed(device: torch.device, seed: int) -> None:
+    """Restart torch's own generators, of the CPU and of one device. torch.manual_seed asks every kind of device."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+
+
 def generator_for(seed: int, *purpose: str | int) -> torch.Generator:
     """A CPU generator for one purpose. A stream is resumed by asking for it again: a seed and a position, no state."""
     return torch.Generator().manual_seed(seed_for(seed, *purpose))

@@ -21,6 +21,7 @@ from regmixup.storage import save_tensors
 from regmixup.training.tally import Totals
 
 NAME = "checkpoint.safetensors"
+_RARELY = 100
 _NEW, _PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
 
 
@@ -58,20 +59,29 @@ class Checkpoint:
 
 
 class Schedule:
-    """When to save: so many minutes after the last time (or the start), and after every so many epochs."""
+    """When to save: so many minutes after the last time (or the start), and at the end of some epochs.
+
+    These are every so many, if a number is given, and any other if saving took less than a hundredth of the time since
+    the last save: so small models lose next to nothing when they are killed, and large ones no time to saving.
+    """
 
     def __init__(self, *, minutes: float, epochs: int | None) -> None:
         self.minutes, self.epochs = minutes, epochs
-        self.last = time.monotonic()
+        self.last, self.cost = time.monotonic(), 0.0
 
     def after_step(self) -> bool:
         return time.monotonic() - self.last >= 60 * self.minutes
 
     def after_epoch(self, epoch: int) -> bool:
-        return self.epochs is not None and epoch % self.epochs == 0
+        """epoch: how many have ended."""
+        if self.epochs is not None:
+            return epoch % self.epochs == 0
+        return time.monotonic() - self.last >= _RARELY * self.cost
 
-    def saved(self) -> None:
+    def saved(self, begun: float) -> None:
+        """A save that began at that time, by the monotonic clock, has ended."""
         self.last = time.monotonic()
+        self.cost = self.last - begun
 
 
 def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

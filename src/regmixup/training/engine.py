@@ -31,9 +31,9 @@ class Engine:
     deterministic: bool = False
     """The same bits from the same seed on CUDA, too: slower algorithms, nothing compiled."""
     checkpoint_minutes: float = 5.0
-    """Minutes between checkpoints; 0 for one after every step. Ctrl-C and SIGTERM save one as well."""
+    """Most minutes between checkpoints; 0 for one after every step. Ctrl-C, SIGTERM and the end save one as well."""
     checkpoint_epochs: int | None = None
-    """Also a checkpoint after every so many epochs. The end of training always saves one."""
+    """Also after every so many epochs; default: after any that took a hundred times as long as saving takes."""
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.data.seeds import reseed
 from regmixup.training.engine import cudnn
 from regmixup.training.step import Part
 from regmixup.training.update import Update
@@ -42,7 +43,7 @@ class CapturedUpdate:
         for target, source in zip(_tensors(fixed), _tensors(part), strict=True):
             target.copy_(source, non_blocking=True)
         assert part.seed is not None
-        torch.manual_seed(part.seed)
+        reseed(self.update.tally.device, part.seed)
         graph.replay()
 
     def _capture(self, part: Part) -> tuple[Part, torch.cuda.CUDAGraph]:

@@ -183,9 +183,9 @@ class Training:
                 run.write_history(history)
             if self.curves is not None:
                 self.curves.epoch(record)
-            asked, due = self.wishes(stop)
+            asked, due = self.wishes(stop, ended=self.at.epoch)
             end = self.at.epoch == config.total_epochs
-            if asked or due or end or self.schedule.after_epoch(self.at.epoch):
+            if asked or due or end:
                 self.save()
             if on_epoch is not None:
                 on_epoch(record)
@@ -236,9 +236,13 @@ class Training:
                     raise Interrupted(asked)
         self.at = Position(epoch, self.steps, self.totals(), time.perf_counter() - begun)
 
-    def wishes(self, stop: Stop) -> tuple[int, bool]:
-        """The signal that asked any rank to stop, 0 for none, and whether a checkpoint is due. All ranks agree."""
-        asked, due = self.ranks.largest_of(stop.signal or 0, int(self.schedule.after_step()))
+    def wishes(self, stop: Stop, *, ended: int | None = None) -> tuple[int, bool]:
+        """The signal that asked any rank to stop, 0 for none, and whether a checkpoint is due. All ranks agree.
+
+        ended: the number of epochs, if one has just ended.
+        """
+        due = self.schedule.after_step() or (ended is not None and self.schedule.after_epoch(ended))
+        asked, due = self.ranks.largest_of(stop.signal or 0, int(due))
         return asked, bool(due)
 
     def parts(self, step: int, picked: Sequence[Any], total: int) -> list[Part]:
@@ -277,9 +281,10 @@ class Training:
 
     def save(self) -> None:
         """A checkpoint of this position."""
+        begun = time.monotonic()
         if self.ranks.first:
             checkpoint.save_checkpoint(self.run.folder, self.content(self.at), fingerprint=self.run.fingerprint)
-        self.schedule.saved()
+        self.schedule.saved(begun)
         self.ranks.wait()  # nobody ends the program while the first rank writes
 
     def content(self, at: Position) -> Checkpoint:

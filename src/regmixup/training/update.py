@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from regmixup.data.seeds import reseed
 from regmixup.mixing import Draw
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.guard import Guard
@@ -48,7 +49,7 @@ class Update:
         losses = []
         for index, part in enumerate(parts):
             if part.seed is not None:
-                torch.manual_seed(part.seed)
+                reseed(self.tally.device, part.seed)
             share = part.count / total
             with self._exchange(last=index == len(parts) - 1), self.statistics.part(share):
                 loss, names, sums = self.through(part)
