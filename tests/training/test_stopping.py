@@ -124,7 +124,7 @@ class TestCommand:
             signal.raise_signal(signal.SIGINT)
             pytest.fail("still there")
 
-        with after_step(2, twice):
+        with after_step(1, twice):
             assert main(self.command(tmp_path)) == 130
         assert "goes on from here" in capsys.readouterr().err
         assert not list(tmp_path.rglob("*.safetensors"))

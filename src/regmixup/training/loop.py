@@ -242,8 +242,8 @@ class Training:
         ended: the number of epochs, if one has just ended.
         """
         due = self.schedule.after_step() or (ended is not None and self.schedule.after_epoch(ended))
-        asked, due = self.ranks.largest_of(stop.signal or 0, int(due))
-        return asked, bool(due)
+        asked, agreed = self.ranks.largest_of(stop.signal or 0, int(due))
+        return asked, bool(agreed)
 
     def parts(self, step: int, picked: Sequence[Any], total: int) -> list[Part]:
         """The parts of a batch that are this process's, each with its randomness."""
