@@ -17,9 +17,12 @@ def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> li
 
     >>> changed_fields({"epochs": 30, "lr": 0.1}, recipe="cifar10-wrn28-10", method="dnn")
     ['epochs 30 instead of 350']
+    >>> changed_fields({"shards": 1}, recipe="cifar10-wrn28-10", method="dnn")
+    []
     """
     own = methods.get(method.partition("(")[0]).at(recipe).train
     wanted = {**dataclasses.asdict(recipes.get(recipe)), **own}
+    wanted["shards"] = wanted["shards"] or 1  # the recipes leave it to the number of processes; the paper had one
     return [
         f"{name} {_shown(config[name])} instead of {_shown(value)}"
         for name, value in wanted.items()
