@@ -2,13 +2,12 @@
 
 import os
 import signal
-from functools import partial
 
 import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import regmixup as rm
-from tests.training.ranks import at_step, digits, note_positions, signal_oneself
+from tests.training.ranks import at_step, digits, note_positions, send
 
 KILLED, STOPPED = (digits(epochs=4, batch_size=64, dropout=0.2, seed=seed) for seed in (0, 1))
 
@@ -34,7 +33,7 @@ def train(folder):
     note_positions(folder / "positions.jsonl")
     every = rm.Engine(checkpoint_epochs=1)
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
-        at_step(3, epoch=2, rank=1, do=partial(signal_oneself, signal.SIGKILL))
+        at_step(3, epoch=2, rank=1, do=send(signal.SIGKILL))
     rm.train(KILLED, folder / "runs", device="cpu", engine=every)
-    at_step(2, epoch=1, rank=0, do=lambda: os.kill(os.getppid(), signal.SIGTERM))
+    at_step(2, epoch=1, rank=0, do=send(signal.SIGTERM, to=os.getppid))
     rm.train(STOPPED, folder / "runs", device="cpu", engine=every)

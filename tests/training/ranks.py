@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
 from regmixup.training import loop
 from regmixup.training import run as run_module
+from regmixup.training.guard import DivergedError
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
 
@@ -104,25 +106,26 @@ def train_cases(runs, shards=None):
 
 
 def at_step(step, *, epoch, rank, do):
-    """Do something before a step of an epoch, on one rank; returns what undoes this."""
+    """Do something with the training before a step of an epoch, on one rank; returns what undoes this."""
     original = loop.Training.parts
 
     def parts(self, at, *args):
         if (self.at.epoch, at, self.ranks.rank) == (epoch, step, rank):
-            do()
+            do(self)
         return original(self, at, *args)
 
     loop.Training.parts = parts
     return partial(setattr, loop.Training, "parts", original)
 
 
-def signal_oneself(number):
-    os.kill(os.getpid(), number)
+def send(number, *, to=os.getpid):
+    """What sends a signal to this process, or to its parent."""
+    return lambda training: os.kill(to(), number)
 
 
 def stop(runs, case, config):
     """A run that a signal to one process interrupts."""
-    undo = at_step(2, epoch=1, rank=1, do=partial(signal_oneself, signal.SIGTERM))
+    undo = at_step(2, epoch=1, rank=1, do=send(signal.SIGTERM))
     try:
         with in_float64(case) if case else nullcontext():
             rm.train(config, runs, device="cpu")
@@ -155,6 +158,15 @@ def fail(folder, rank, where):
     if where == "step":
         at_step(0, epoch=1, rank=rank, do=lose)
     rm.train(digits(epochs=2), folder, device="cpu")
+
+
+def diverge(folder):
+    """A run whose loss becomes NaN on one rank."""
+    at_step(1, epoch=1, rank=1, do=lambda training: training.model.head.weight.data.fill_(float("nan")))
+    try:
+        rm.train(digits(batch_size=64), folder, device="cpu")
+    except DivergedError:
+        sys.exit(7)
 
 
 def predict_folder(folder, runs, images):

@@ -124,6 +124,14 @@ def test_a_rank_that_fails_ends_the_others(tmp_path, rank, where):
     assert ranks.run_ranks(2, ranks.fail, tmp_path, rank, where, timeout=60) == [1, 1]
 
 
+def test_a_loss_that_is_not_finite_on_one_rank_ends_all_of_them(tmp_path):
+    assert ranks.run_ranks(2, ranks.diverge, tmp_path) == [7, 7]
+    run = only_run(tmp_path)
+    record = json.loads((run.folder / "diverged.json").read_text())
+    assert (record["epoch"], record["step"], len(record["images"])) == (2, 2, 64)
+    assert all(torch.isfinite(t).all() for t in load_file(run.folder / "diverged.safetensors").values())
+
+
 def write_images(folder):
     """Ten images of one class; returns their names."""
     pixels = torch.randint(256, (10, 8, 8, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -185,8 +193,8 @@ def test_restarted_processes_share_a_part_of_the_store_that_is_new():
 
 def test_a_second_signal_is_caught_too_under_torchrun():
     with stopping(patient=True) as stop:
-        ranks.signal_oneself(signal.SIGTERM)
-        ranks.signal_oneself(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
     assert stop.signal == signal.SIGTERM
 
 

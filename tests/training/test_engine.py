@@ -116,3 +116,11 @@ def test_determinism_and_the_generator_are_as_before_after_training(before):
         assert torch.equal(torch.rand(3), expected)
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_onednn_is_as_before_after_training():
+    """A CPU without bfloat16 makes torch turn it off at the first product of matrices in that precision."""
+    assert torch.backends.mkldnn.enabled
+    with settings(CPU, Engine()):
+        torch.backends.mkldnn.set_flags(False)
+    assert torch.backends.mkldnn.enabled

@@ -108,6 +108,8 @@ def settings(device: torch.device, engine: Engine) -> Iterator[None]:
         # fork_rng would otherwise start every accelerator of the machine.
         seeded = [] if device.type == "cpu" else [device]
         stack.enter_context(torch.random.fork_rng(seeded, device_type=device.type if seeded else "cuda"))
+        # torch turns oneDNN off for good where a CPU lacks bfloat16: the bits of later runs would depend on this one.
+        stack.callback(torch.backends.mkldnn.set_flags, torch.backends.mkldnn.enabled)
         if device.type == "cuda":
             stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))
         if engine.deterministic:

@@ -63,11 +63,15 @@ def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int
     return 3, config.image_size, config.image_size
 
 
-def clean_parts(dataset: ImageSet | FolderSet, size: Sequence[int]) -> Iterator[ImageSet]:
-    """The images of a dataset without augmentation, a part at a time.
+def clean_parts(dataset: ImageSet | FolderSet, size: Sequence[int], *, rows: range | None = None) -> Iterator[ImageSet]:
+    """The images of a dataset without augmentation, a part at a time; all of them, or those in `rows`.
 
     Image files are brought to the size (height, width) that a network was trained on; images in memory keep theirs.
     """
+    if rows is not None and len(rows) < len(dataset):
+        if not rows:
+            return
+        dataset = dataset.select(torch.arange(rows.start, rows.stop))
     if isinstance(dataset, ImageSet):
         yield dataset
         return

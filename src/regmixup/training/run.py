@@ -239,12 +239,8 @@ class Run:
         record = self.provenance()
         channels, *size = record["input"]
         known = _labels_among(source.classes, record["classes"])
-        mine = ranks.share(len(source), unit=_BATCH)
-        own = (
-            source if len(mine) == len(source) else source.select(torch.arange(mine.start, mine.stop)) if mine else None
-        )
         found = []
-        for part in clean_parts(own, size) if own is not None else ():
+        for part in clean_parts(source, size, rows=ranks.share(len(source), unit=_BATCH)):
             images = match_channels(part.images, channels)
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
