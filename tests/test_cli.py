@@ -104,6 +104,12 @@ def test_train_dry_run_prints_the_resolved_configuration_and_writes_nothing(caps
     assert not list(tmp_path.iterdir())
 
 
+def test_of_a_choice_that_is_made_twice_the_last_counts(capsys):
+    assert run("train", "--method", "dnn", "--seed", 1, "--method=mixup", "--seed", 2, "--dry-run") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["objective"]["kind"], shown["seed"]) == ("Mixup", 2)
+
+
 def test_the_engines_flags_reach_training_and_its_provenance(capsys, tmp_path):
     flags = ("--deterministic", "--compile", "off", "--checkpoint-minutes", 1.5, "--checkpoint-epochs", 2)
     assert run("train", "--epochs", 1, "--device", "cpu", "--runs", tmp_path / "runs", *flags) == 0

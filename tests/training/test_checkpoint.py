@@ -8,6 +8,7 @@ import resource
 import shutil
 import struct
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from regmixup.training.checkpoint import (
     save_checkpoint,
     write_checkpoint,
 )
+from regmixup.training.loop import Training
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
     EVERY_STEP,
@@ -290,6 +292,22 @@ class TestSchedule:
         assert not schedule.after_epoch(2)
         now = 52.0
         assert schedule.after_epoch(3)
+
+    def test_processes_that_write_nothing_know_what_saving_costs(self, monkeypatch):
+        """Else each of them would ask for a checkpoint after every epoch, and all would agree."""
+        now = 0.0
+
+        def wait():
+            nonlocal now
+            now += 3.0
+
+        monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
+        schedule = Schedule(minutes=60, epochs=None)
+        Training.save(SimpleNamespace(ranks=SimpleNamespace(first=False, wait=wait), schedule=schedule))
+        now = 302.0
+        assert not schedule.after_epoch(1)
+        now = 303.0
+        assert schedule.after_epoch(1)
 
     def test_by_epochs(self):
         schedule = Schedule(minutes=60, epochs=3)

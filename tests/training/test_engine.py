@@ -1,12 +1,18 @@
 """What `auto` means, what cannot be asked for, and what training leaves behind in the process."""
 
 import itertools
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 import regmixup as rm
+from regmixup import methods
+from regmixup.data.seeds import generator_for
+from regmixup.mixing import Draw
 from regmixup.training.engine import Engine, choose_execution, settings
+from regmixup.training.graphs import variety
 from tests.training.short import config
 
 CPU, MPS, CUDA = (torch.device(name) for name in ("cpu", "mps", "cuda"))
@@ -100,6 +106,43 @@ class TestEngine:
         a = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(checkpoint_minutes=0))
         b = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(deterministic=True))
         assert a == b
+
+
+def test_the_devices_own_streams_and_seeds_are_used_during_training(monkeypatch):
+    """`torch.cuda.Stream()`, `torch.cuda.graph` and `torch.cuda.manual_seed` mean the current device."""
+    current = ["cuda:0"]
+
+    @contextmanager
+    def made_current(device):
+        current.append(str(device))
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", made_current)
+    monkeypatch.setattr(torch.random, "fork_rng", lambda *_, **__: nullcontext())
+    with settings(torch.device("cuda:1"), Engine()):
+        assert current[-1] == "cuda:1"
+    assert current == ["cuda:0"]
+
+
+@pytest.mark.parametrize("method", methods.METHODS)
+def test_the_draws_of_a_method_are_of_one_variety_or_of_one_for_each_branch(method):
+    """Each is captured as a CUDA graph of its own."""
+    objective = rm.configure("cifar10-wrn28-10", method).objective
+    draws = [objective.draw(6, (3, 32, 32), generator_for(0, step)) for step in range(20)]
+    assert len({variety(draw) for draw in draws}) == len({draw.branch for draw in draws})
+
+
+def test_whatever_is_no_tensor_and_every_shape_makes_another_variety():
+    @dataclass(frozen=True)
+    class Named(Draw):
+        name: str = "a"
+
+    row = torch.zeros(3)
+    alike = [Draw(lam=row), Draw(lam=row + 1)]
+    other = [Draw(lam=row[:2]), Draw(box=row), Draw(lam=row, branch=0), Named(lam=row), Named(lam=row, name="b")]
+    assert len({variety(draw) for draw in alike}) == 1
+    assert len({variety(draw) for draw in alike + other}) == 6
 
 
 @pytest.mark.parametrize("before", [False, True])

@@ -18,7 +18,10 @@ def seed_for(seed: int, *purpose: str | int) -> int:
 
 
 def reseed(device: torch.device, seed: int) -> None:
-    """Restart torch's own generators, of the CPU and of one device. torch.manual_seed asks every kind of device."""
+    """Restart torch's own generators, of the CPU and of the current device of a kind.
+
+    torch.manual_seed asks every kind of device.
+    """
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
         torch.get_device_module(device).manual_seed(seed)

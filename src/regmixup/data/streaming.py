@@ -101,7 +101,7 @@ class StreamingLoader:
         batches = batches[: len(batches) - len(empty)]
         loader = DataLoader(
             self.samples,
-            batch_sampler=[[(epoch, int(index)) for index in batch] for batch in batches],
+            batch_sampler=[[(epoch, index) for index in batch.tolist()] for batch in batches],
             num_workers=self.workers,
             pin_memory=pin,
             prefetch_factor=4 if self.workers else None,

@@ -25,7 +25,7 @@ class Engine:
     """How a run is carried out. None of this enters the run's fingerprint."""
 
     compile: Choice = "auto"
-    """torch.compile for the forward and backward pass; auto: on CUDA, if the run is long enough to repay it."""
+    """torch.compile for the forward and backward pass; auto: on CUDA, if enough steps are left to repay it."""
     graphs: Choice = "auto"
     """The whole step captured once as a CUDA graph and replayed; auto: on CUDA, if each step is one pass on one GPU."""
     deterministic: bool = False
@@ -69,7 +69,7 @@ class Execution:
 def choose_execution(
     engine: Engine, config: TrainConfig, device: torch.device, *, steps: int, passes: int = 1
 ) -> Execution:
-    """Decide what `auto` means. steps: of the whole run. passes: forward and backward passes per step, over all ranks.
+    """Decide what `auto` means. steps: still to be taken. passes: forward and backward passes per step, over all ranks.
 
     Asking with "on" for what cannot be is an error; with "auto" it is left out, and a remark says why.
     """
@@ -101,7 +101,7 @@ def choose_execution(
 
 @contextmanager
 def settings(device: torch.device, engine: Engine) -> Iterator[None]:
-    """The process-wide settings that training wants, put back at its end: random generators, cuDNN, determinism."""
+    """The process-wide settings that training wants, put back at its end: device, generators, cuDNN, determinism."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "regmixup" / "compiled"))
     with ExitStack() as stack:
@@ -111,6 +111,7 @@ def settings(device: torch.device, engine: Engine) -> Iterator[None]:
         # torch turns oneDNN off for good where a CPU lacks bfloat16: the bits of later runs would depend on this one.
         stack.callback(torch.backends.mkldnn.set_flags, torch.backends.mkldnn.enabled)
         if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))  # streams, graphs and seeds are those of the current one
             stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))
         if engine.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

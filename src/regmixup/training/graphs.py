@@ -10,18 +10,21 @@ import torch
 from torch import Tensor
 
 from regmixup.data.seeds import reseed
+from regmixup.mixing import Draw
 from regmixup.training.engine import cudnn
 from regmixup.training.step import Part
 from regmixup.training.update import Update
 
 _REHEARSALS = 3
+_MOST = 8
 
 
 class CapturedUpdate:
     """The same as its `Update`, but the host launches one thing per step instead of hundreds of kernels.
 
-    A graph has fixed shapes and branches, so there is one for every branch of the draw that full batches have; a
-    partial batch runs kernel by kernel. full: images of a full batch.
+    A graph has fixed shapes and branches, so there is one for every variety of the draw (see `variety`) that full
+    batches have, and eight of them at most; what comes after those, and a partial batch, runs kernel by kernel.
+    full: images of a full batch.
     """
 
     def __init__(self, update: Update, *, full: int) -> None:
@@ -31,12 +34,12 @@ class CapturedUpdate:
 
     def __call__(self, parts: Sequence[Part], *, total: int) -> None:
         (part,) = parts
-        if part.count != self.full:
+        key = variety(part.draw)
+        if part.count != self.full or (key not in self._graphs and len(self._graphs) == _MOST):
             deterministic = torch.backends.cudnn.deterministic
             with cudnn(benchmark=False, deterministic=deterministic):  # no search for a shape that comes once an epoch
                 self.update(parts, total=total)
             return
-        key = (type(part.draw), part.draw.branch)
         if key not in self._graphs:
             self._graphs[key] = self._capture(part)
         fixed, graph = self._graphs[key]
@@ -59,7 +62,8 @@ class CapturedUpdate:
         torch.cuda.current_stream().wait_stream(stream)
         self.update.optimizer.zero_grad(set_to_none=True)  # so that gradients are allocated inside the graph
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # The thread that pins the memory of loaded images may ask CUDA for more meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             self.update([fixed], total=part.count)
         self._pool = graph.pool()
         with torch.no_grad():
@@ -67,6 +71,16 @@ class CapturedUpdate:
                 tensor.copy_(value)
         self.update.tally.restore(totals)
         return fixed, graph
+
+
+def variety(draw: Draw) -> tuple[object, ...]:
+    """What a graph takes for granted about a draw: its type, the shapes of its tensors, and all else it holds.
+
+    >>> variety(Draw(partner=torch.tensor([1, 0]), branch=1))[1:]
+    (None, torch.Size([2]), None, 1)
+    """
+    values = [getattr(draw, f.name) for f in dataclasses.fields(draw)]
+    return type(draw), *(value.shape if isinstance(value, Tensor) else value for value in values)
 
 
 def _tensors(part: Part) -> list[Tensor]:

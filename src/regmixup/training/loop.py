@@ -284,8 +284,8 @@ class Training:
         begun = time.monotonic()
         if self.ranks.first:
             checkpoint.save_checkpoint(self.run.folder, self.content(self.at), fingerprint=self.run.fingerprint)
-        self.schedule.saved(begun)
         self.ranks.wait()  # nobody ends the program while the first rank writes
+        self.schedule.saved(begun)  # after the wait, so that the others know what saving costs, too
 
     def content(self, at: Position) -> Checkpoint:
         """All that training goes on from."""

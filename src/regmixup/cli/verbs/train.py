@@ -120,13 +120,14 @@ def main(args: Sequence[str]) -> None:
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str | None:
-    """The word after a flag, or behind its equals sign."""
-    for index, word in enumerate(args):
-        if word == flag and index + 1 < len(args):
-            return args[index + 1]
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-    return None
+    """The word after a flag, or behind its equals sign; where it is given twice, the last, as for all flags."""
+    found = None
+    for word, following in zip(args, (*args[1:], None), strict=True):
+        if word == flag:
+            found = following
+        elif word.startswith(f"{flag}="):
+            found = word.partition("=")[2]
+    return found
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:
