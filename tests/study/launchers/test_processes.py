@@ -37,7 +37,7 @@ def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monk
             self.connection, theirs = multiprocessing.Pipe()
             theirs.close()
 
-        def stop(self):
+        def leave(self):
             self.connection.close()
 
     monkeypatch.setattr(processes, "_Worker", Dying)

@@ -13,6 +13,7 @@ import torch
 
 from regmixup.study.launchers.schedule import Progress
 from regmixup.study.launchers.tasks import RETRIES, Job, Outcome, Task, attempt
+from regmixup.training.stopping import Interrupted
 
 
 def all_devices() -> tuple[str, ...]:
@@ -80,7 +81,7 @@ class _Workers:
                 ended.append(worker.connection.recv())
                 self.idle.append(worker)
             except (EOFError, ConnectionResetError):
-                worker.stop()
+                worker.leave()
                 self.without_worker.append(worker.device)
                 self.losses[task.index] += 1
                 if self.losses[task.index] <= RETRIES:
@@ -95,12 +96,12 @@ class _Workers:
         return Outcome(task=task, error=error)
 
     def stop(self) -> None:
-        """End every process. A run that is under way keeps its last checkpoint."""
+        """End every process. A run that is under way saves a checkpoint first."""
         workers = [*self.idle, *self.busy]
-        for worker in workers:  # all are told before any is waited for
+        for worker in workers:  # all are told before any is waited for, and once: the second time they end at once
             worker.process.terminate()
         for worker in workers:
-            worker.stop()
+            worker.leave()
 
 
 class _Worker:
@@ -115,9 +116,9 @@ class _Worker:
         self.process.start()
         theirs.close()  # so that the line ends when the process does
 
-    def stop(self) -> None:
+    def leave(self) -> None:
+        """Wait for its end."""
         self.connection.close()
-        self.process.terminate()
         self.process.join()
 
 
@@ -127,6 +128,6 @@ def _work(connection: Connection, job: Job, device: torch.device, threads: int) 
     torch.set_num_threads(threads)
     if device.index is not None and device.type != "cpu":
         torch.accelerator.set_device_index(device.index)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError, Interrupted):
         while True:
             connection.send(attempt(job, connection.recv(), device))
