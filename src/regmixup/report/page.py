@@ -39,7 +39,7 @@ def _lead(results: Results) -> str:
     parts = [f"{len(labels)} method{'s' * (len(labels) != 1)}, {seeds} seed{'s' * (seeds != 1)} each: {titles}."]
     measured = {row.metric for row in results.rows}
     if "auroc" in measured:
-        scores = {label: paper_score(label.partition("(")[0]).replace("_", " ") for label in labels}
+        scores = {label: paper_score(label).replace("_", " ") for label in labels}
         others = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
         exception = f", but {others}" if others else ""
         parts.append(f"AUROC in the first table is by the score the paper uses: Dempster-Shafer{exception}.")

@@ -169,7 +169,7 @@ class _Cells:
             "sets": sets,
             "scores": scores,
             "metrics": [{"name": name, "title": title, "higher": higher} for name, (title, higher) in DETECTED.items()],
-            "paper": [paper_score(label.partition("(")[0]) for label in self.setting.labels],
+            "paper": [paper_score(label) for label in self.setting.labels],
             "cells": {
                 metric: {s: [self.every([Quantity(name, metric, score=s)]) for name in sets] for s in scores}
                 for metric in DETECTED

@@ -214,9 +214,14 @@ def _notes(rows: Sequence[Row], paper: PaperValue | None, changed: Sequence[str]
 
 
 def is_ensemble(method: str) -> bool:
-    """Whether a method trains several networks; a method with its values, `mixup(alpha=1)`, is like the method."""
-    known = methods.METHODS.get(method.partition("(")[0])
+    """Whether a method trains several networks."""
+    known = _known(method)
     return known is not None and known.train.get("members", 1) > 1
+
+
+def _known(label: str) -> methods.Method | None:
+    """The method that a label names; `mixup(alpha=1)` is mixup."""
+    return methods.METHODS.get(label.partition("(")[0])
 
 
 def ood_sets(rows: Sequence[Row]) -> list[str]:
@@ -245,26 +250,11 @@ def main_columns(rows: Sequence[Row]) -> list[Column]:
     return [*columns, Column("T", temperature, higher_is_better=None, percent=False)]
 
 
-def score_columns(rows: Sequence[Row], score: str) -> list[Column]:
-    """AUROC of one score on every OOD set."""
-
-    def detected(dataset: str) -> Callable[[Row], bool]:
-        return lambda r: (r.dataset, r.metric, r.score) == (dataset, "auroc", score)
-
-    return [Column(name.removesuffix("/test"), detected(name)) for name in ood_sets(rows)]
-
-
-def shift_columns(family: str, corruption: str) -> list[Column]:
-    """Accuracy at each severity of one corruption."""
-
-    def at(severity: int) -> Callable[[Row], bool]:
-        wanted = (family, corruption, severity, "accuracy", "none")
-        return lambda r: (r.dataset, r.corruption, r.severity, r.metric, r.posthoc) == wanted
-
-    return [Column(str(severity), at(severity)) for severity in range(1, 6)]
-
-
 def paper_score(method: str) -> str:
-    """The OOD score the paper uses for a method; Dempster-Shafer for methods it does not know."""
-    known = methods.METHODS.get(method)
+    """The OOD score the paper uses for a method; Dempster-Shafer for methods it does not know.
+
+    >>> paper_score("mixup"), paper_score("mixup(alpha=1)"), paper_score("something-new")
+    ('entropy', 'entropy', 'dempster_shafer')
+    """
+    known = _known(method)
     return known.score if known is not None else "dempster_shafer"
