@@ -66,7 +66,8 @@ class PlannedRun:
     def entry(self, folder: str) -> dict[str, Any]:
         """Its line in study.json. folder: of the run."""
         own = {"method": self.method, "label": self.label, "recipe": self.recipe, "seed": self.config.seed}
-        return {**own, "folder": folder, "stem": self.stem}
+        posthoc = encode(self.posthoc) if self.posthoc is not None else None
+        return {**own, "folder": folder, "stem": self.stem, "posthoc": posthoc}
 
 
 @dataclass(frozen=True, kw_only=True)
