@@ -115,7 +115,7 @@ class Results:
         folder = Path(folder)
         for name in ("study.json", "rows.csv"):
             if not (folder / name).is_file():
-                raise ValueError(f"{folder} is not the folder of a finished study: it has no {name}")
+                raise ValueError(f"{folder} holds no results of a study: it has no {name}")
         study = read_table(folder / "study.json")
         wanted = {"title", "about", "recipe", "runs"}
         if not wanted <= study.keys():

@@ -33,8 +33,11 @@ class StudyVerb(Launching):
     """Train and evaluate every run of a study, then print its tables and write its report.
 
     Work that is done already is not done again, so the same command resumes an interrupted study.
+
     Example: regmixup study digits
+
     Example: regmixup study accuracy --dry-run
+
     Example: regmixup study accuracy --devices cuda:0 cuda:1
     """
 
@@ -89,9 +92,10 @@ def main(args: Sequence[str]) -> None:
 
 def _say_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, root: Path | None) -> None:
     """The dry run: every run, the remaining time, and data that would be missing."""
+    width = max(len(planned.name) for planned in plan)
     for planned in plan:
         state = "done" if run_status(planned, runs, device).state == "done" else "to do"
-        print(f"{state:6} {planned.label:12} {runs / resolve(planned.config, device).name}")
+        print(f"{state:6} {planned.name:{width}}  {runs / resolve(planned.config, device).name}")
     print(f"left   {estimate(plan, runs, device)}")
     if missing := missing_data(plan, root):
         print(explain_missing(missing))
