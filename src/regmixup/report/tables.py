@@ -17,6 +17,13 @@ from regmixup.types import MEAN, Row
 REFERENCE = "dnn"
 LEVEL = 0.05
 """A difference with a smaller p is marked."""
+CALIBRATION = {
+    "ECE": ("ece", "none"),
+    "ECE + T": ("ece", "temperature"),
+    "AdaECE": ("adaptive_ece", "none"),
+    "AdaECE + T": ("adaptive_ece", "temperature"),
+}
+"""Metric and posthoc."""
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 
 
@@ -229,25 +236,38 @@ def ood_sets(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row.dataset for row in rows if row.metric == "auroc"))
 
 
+def shifted_sets(rows: Sequence[Row]) -> list[str]:
+    """The shifted sets, families of corruptions as one."""
+    return list(dict.fromkeys(row.dataset for row in rows if row.corruption == MEAN))
+
+
 def main_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
     test = next((row.dataset for row in rows if row.metric == "accuracy" and not row.corruption), "")
 
-    def on(dataset: str, metric: str, posthoc: str = "none", corruption: str = "") -> Callable[[Row], bool]:
-        return lambda r: (r.dataset, r.metric, r.posthoc, r.corruption) == (dataset, metric, posthoc, corruption)
-
     def detected(dataset: str) -> Callable[[Row], bool]:
         return lambda r: r.dataset == dataset and r.metric == "auroc" and r.score == paper_score(r.method)
 
-    shifted = list(dict.fromkeys(r.dataset for r in rows if r.corruption == MEAN))
-    columns = [Column("accuracy", on(test, "accuracy"))]
-    columns += [Column(f"accuracy {family}", on(family, "accuracy", corruption=MEAN)) for family in shifted]
+    columns = [Column("accuracy", _on(test, "accuracy"))]
+    columns += [Column(f"accuracy {name}", _on(name, "accuracy", corruption=MEAN)) for name in shifted_sets(rows)]
     columns += [Column(f"AUROC {name.removesuffix('/test')}", detected(name)) for name in ood_sets(rows)]
-    for metric, title in (("ece", "ECE"), ("adaptive_ece", "AdaECE")):
-        columns.append(Column(title, on(test, metric), higher_is_better=False))
-        columns.append(Column(f"{title} + T", on(test, metric, "temperature"), higher_is_better=False))
-    temperature = on(test, "temperature", "temperature")
+    for title, (metric, posthoc) in CALIBRATION.items():
+        columns.append(Column(title, _on(test, metric, posthoc), higher_is_better=False))
+    temperature = _on(test, "temperature", "temperature")
     return [*columns, Column("T", temperature, higher_is_better=None, percent=False)]
+
+
+def shift_columns(rows: Sequence[Row]) -> list[Column]:
+    """The columns of a study's second table: calibration on every shifted set, before and after T."""
+    return [
+        Column(f"{title} {name}", _on(name, metric, posthoc, MEAN), higher_is_better=False)
+        for title, (metric, posthoc) in CALIBRATION.items()
+        for name in shifted_sets(rows)
+    ]
+
+
+def _on(dataset: str, metric: str, posthoc: str = "none", corruption: str = "") -> Callable[[Row], bool]:
+    return lambda r: (r.dataset, r.metric, r.posthoc, r.corruption) == (dataset, metric, posthoc, corruption)
 
 
 def paper_score(method: str) -> str:

@@ -17,7 +17,7 @@ from regmixup.cli.plain_table import plain_table
 from regmixup.progress import LiveProgress
 from regmixup.report.build import report, terminal_tables
 from regmixup.report.results import Results
-from regmixup.report.selected import Selected
+from regmixup.report.selected import CAPTION, Selected
 from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import estimate
 from regmixup.study.plan import PlannedRun, Scale, load_study
@@ -82,8 +82,7 @@ def main(args: Sequence[str]) -> None:
             console.print(table)
         if results.selected:
             choices = Selected(results.selected)
-            grid = choices.grid()
-            console.print(plain_table(grid.caption, [head.text for head in grid.head[0]], choices.lines()))
+            console.print(plain_table(CAPTION, choices.heads(), choices.lines()))
         if study.timing:
             lines = timing_lines(plan, runs, launcher.device)
             console.print(plain_table("Training cost, median over epochs", HEADS, lines))
