@@ -327,7 +327,7 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
         (["report", "digtis"], "did you mean 'digits'"),
-        (["report", "."], ". is not the folder of a finished study"),
+        (["report", "."], ". holds no results of a study"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),
         (["data", "list", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),

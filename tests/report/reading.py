@@ -52,6 +52,7 @@ def check_latex(text):
         *("multicolumn", "textbf", "underline", "textit", "textsuperscript", "smallskip", "raggedright"),
         *("footnotesize", "scriptsize", "uparrow", "downarrow", "times", "pm", "alpha", "eta", "lambda", "sigma"),
         *("textbackslash", "textasciitilde", "textasciicircum", "textless", "textgreater"),
+        *("resizebox", "textwidth"),
     )
     assert set(re.findall(r"\\([a-zA-Z]+)", text)) <= set(known)
     assert text.isascii()

@@ -91,6 +91,32 @@ def test_what_was_selected_is_in_every_text(written, tmp_path):
             assert words in text, (name, words)
 
 
+def test_a_choice_of_t_alone_has_no_columns_for_grids(written, tmp_path):
+    results, _ = written
+    choice = {
+        "recipe": "digits", "method": "dnn", "values": {}, "by": "", "score": None, "candidates": 1,
+        "temperature": 1.25, "on": "digits/val", "calibration": "holdout", "seeds": [0, 1],
+    }  # fmt: skip
+    report(replace(results, folder=tmp_path, selected=[choice]))
+    assert "| recipe | method | T (by ECE) | on | seeds |" in (tmp_path / "report.md").read_text()
+
+
+def test_calibration_under_shift_is_the_mean_over_the_shifted_sets_in_every_text(written):
+    results, texts = written
+    lines = {(line["method"], line["quantity"]): line for line in csv.DictReader(texts["report.csv"].splitlines())}
+    for title, metric, posthoc in (("ECE", "ece", "none"), ("AdaECE + T", "adaptive_ece", "temperature")):
+        wanted = ("dnn", "digits-c", metric, posthoc)
+        own = [
+            row.value for row in results.rows
+            if (row.method, row.dataset, row.metric, row.posthoc) == wanted and row.severity is not None
+        ]  # fmt: skip
+        assert len(own) == 2 * 2  # severities x seeds
+        mean = float(lines["dnn", f"{title} digits-c"]["mean"])
+        assert mean == pytest.approx(sum(own) / len(own))
+        for name in ("report.html", "report.md", "report.tex"):
+            assert f"{100 * mean:.2f}" in texts[name], (name, title)
+
+
 def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
     results, _ = written
     rows = [row for row in results.rows if row.posthoc == "none"]

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from regmixup.config import encode
-from regmixup.methods import METHODS
-from regmixup.report.build import main_tables, terminal_tables
+from regmixup.posthoc import MeanField
+from regmixup.report.build import main_tables, shift_tables, terminal_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results, RunRecord
 from regmixup.training.config import configure
@@ -23,7 +23,7 @@ def results(finished_study):
 
 
 def page(results):
-    return render(results, main_tables(results))
+    return render(results, main_tables(results), shift_tables(results))
 
 
 class Tags(HTMLParser):
@@ -133,14 +133,16 @@ def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study
     own = RunRecord.config.func
     sngp = encode(configure("digits", "sngp"))
     monkeypatch.setattr(RunRecord, "config", property(lambda run: sngp if run.label == "regmixup" else own(run)))
-    monkeypatch.setitem(METHODS, "regmixup", METHODS["sngp"])
-    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page(Results.open(finished_study.folder))))
+    results = Results.open(finished_study.folder)
+    treated = {"posthoc": encode(MeanField(factor=7.5))}
+    runs = [replace(run, **treated if run.label == "regmixup" else {}) for run in results.runs]
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page(replace(results, runs=runs))))
     assert not re.search(r"\blr |head |constraint ", facts["recipe"])
     assert "lr 0.1, " in facts["dnn"]
     assert "constraint none, head LinearHead" in facts["dnn"]
     assert "lr 0.01, " in facts["regmixup"]
     assert "head GPHead (num_features 1024, kernel_std 0.15, " in facts["regmixup"]
-    assert facts["regmixup"].endswith("posthoc monte_carlo (samples 10)")
+    assert facts["regmixup"].endswith("posthoc MeanField (factor 7.5)")
 
 
 def test_rendering_twice_gives_the_same_page(results):

@@ -66,7 +66,7 @@ def test_nothing_is_left_of_a_finished_study_and_half_of_one_half_done(finished_
 
 
 def test_an_estimate_is_rounded_and_says_on_what():
-    assert str(Estimate(1, 0.2, "2 CPU cores")) == "1 network to train, about 1 minutes on 2 CPU cores"
+    assert str(Estimate(1, 0.2, "2 CPU cores")) == "1 network to train, about 1 minute on 2 CPU cores"
     assert (
         str(Estimate(3, 20_000.0, "one H200")) == "3 networks to train, about 20,000 GPU minutes (14 days) on one H200"
     )

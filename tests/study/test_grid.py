@@ -67,5 +67,5 @@ def test_an_axis_knows_whether_training_depends_on_it():
 
 
 def test_an_empty_axis_is_refused():
-    with pytest.raises(ValueError, match=r"grid over alpha must be a list without repetition, got \[\]"):
+    with pytest.raises(ValueError, match=r"grid over alpha must be one or more, without repetition, got \[\]"):
         Grid.of({"objective": {"alpha": []}})

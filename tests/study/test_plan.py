@@ -50,8 +50,16 @@ def test_a_family_stands_for_all_of_its_sets():
         ("[train]", "[grid.dnn]\nconstraint.c = [1]\n[train]", "grid names constraint.c, but constraint is None here"),
         ("[train]", "[grid.dnn]\nposthoc.factor = [1]\n[train]", "grid names posthoc.factor, but posthoc is None here"),
         ("[train]", "[grid.regmixup]\nobjective.alpha = [-1]\n[train]", "alpha must be a finite number > 0, got -1"),
-        ("[train]", "[grid.regmixup]\nobjective.alpha = [1, 1]\n[train]", "alpha must be a list without repetition"),
+        (
+            "[train]",
+            "[grid.regmixup]\nobjective.alpha = [1, 1]\n[train]",
+            "alpha must be one or more, without repetition",
+        ),
         ("[train]", "[grid.dnn]\nepohcs = [1]\n[train]", "did you mean 'epochs'"),
+        ("[train]", "[grid.dnn]\nseed = [1, 2]\n[train]", r"seed cannot stand under \[grid.dnn\]"),
+        ("[train]", "[grid.dnn]\nobjective = 'mixup'\n[train]", r"objective cannot stand under \[grid.dnn\]"),
+        ("[train]", "[grid]\ndnn = 3\n[train]", "grid.dnn must be a table, got 3"),
+        ("[train]", "[only]\ndnn = []\n[train]", r"only.dnn must be a list of recipes, got \[\]"),
         ('"photographs/test"', '"photograph/test"', "unknown dataset"),
         ("epochs = 5", "epohcs = 5", "did you mean 'epochs'"),
         ("epochs = 5", "seed = 5", r"seed cannot stand under \[train\]"),
@@ -115,6 +123,9 @@ def test_a_value_that_is_refused_is_told_with_the_file(tmp_path):
     path = write_mini(tmp_path, MINI.replace('"regmixup"]', '"regmixpu"]'))
     with pytest.raises(ValueError, match=f"{path}: unknown method 'regmixpu'"):
         load_study(str(path))
+    path = write_mini(tmp_path, MINI.replace("epochs = 5", "epochs = 0"))
+    with pytest.raises(ValueError, match=f"cannot plan dnn, digits, of study {path}: epochs must be an integer >= 1"):
+        list(load_study(str(path)).runs())
 
 
 def test_an_unknown_study_is_answered_with_the_list():

@@ -7,7 +7,7 @@ import pytest
 from regmixup.evaluation import metrics
 from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
 from regmixup.posthoc import MonteCarlo
-from regmixup.report.build import main_tables
+from regmixup.report.build import main_tables, shift_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
@@ -89,7 +89,7 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
     results = Results.open(tmp_path / "study-mini")
     assert {row.method for row in results.rows} == {"dnn"}
     assert len(results.study["runs"]) == 1
-    assert "<dt>dnn</dt>" in render(results, main_tables(results))
+    assert "<dt>dnn</dt>" in render(results, main_tables(results), shift_tables(results))
 
 
 @pytest.mark.filterwarnings("ignore:the best")

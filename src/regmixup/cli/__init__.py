@@ -36,7 +36,7 @@ Train image classifiers with RegMixup and its relatives, and measure how reliabl
   --version  print the version
 
 examples:
-  regmixup study digits                                   the embedded study, about 2 minutes on a CPU
+  regmixup study digits                                   the embedded study, about 3 minutes on a CPU
   regmixup train --method regmixup --alpha 10 --seed 1    one model
   regmixup evaluate --predictions mine.npz --ood svhn.npz any model's logits"""
 

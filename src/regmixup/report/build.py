@@ -14,21 +14,29 @@ from regmixup.report.markdown import to_markdown
 from regmixup.report.page import render
 from regmixup.report.results import Results, Setting
 from regmixup.report.selected import Selected
-from regmixup.report.tables import Table, main_columns, tabulate
+from regmixup.report.tables import Column, Table, main_columns, shift_columns, tabulate
 from regmixup.report.terminal import TerminalTable
 from regmixup.storage import write_text
 
 
 def main_tables(results: Results) -> list[Table]:
     """The first table of every setting: every method by accuracy, shift, detection and calibration."""
-    return [_main_table(results, setting) for setting in results.settings]
+    return [_table(results, setting, main_columns(setting.rows)) for setting in results.settings]
 
 
-def _main_table(results: Results, setting: Setting) -> Table:
+def shift_tables(results: Results) -> list[Table]:
+    """The second table of every setting, of calibration under shift; without columns where nothing is shifted."""
+    return [
+        _table(results, setting, shift_columns(setting.rows), "calibration under shift") for setting in results.settings
+    ]
+
+
+def _table(results: Results, setting: Setting, columns: Sequence[Column], what: str = "") -> Table:
+    """Of the columns that somebody has a value for. what: tells it from the setting's first table."""
     changed = {run.label: run.changes for run in setting.runs}
-    caption = f"{results.title}: {setting.title}" if len(results.settings) > 1 else results.title
-    label = f"tab:{setting.name.replace(' ', '-')}"
-    table = tabulate(setting.rows, main_columns(setting.rows), caption=caption, label=label, changed=changed)
+    titles = [results.title, *([setting.title] if len(results.settings) > 1 else []), *([what] if what else [])]
+    label = "-".join(["tab:" + setting.name, *([what] if what else [])]).replace(" ", "-")
+    table = tabulate(setting.rows, columns, caption=": ".join(titles), label=label, changed=changed)
     kept = [index for index in range(len(table.columns)) if any(cells[index] for cells in table.lines.values())]
     lines = {name: [cells[index] for index in kept] for name, cells in table.lines.items()}
     return replace(table, columns=[table.columns[index] for index in kept], lines=lines)
@@ -44,26 +52,27 @@ def report(results: Results) -> list[Path]:
     """Write report.html, report.md, report.tex and report.csv into the results' folder."""
     if not any(setting.rows for setting in results.settings):
         raise ValueError(f"{results.folder} has no row of a finished run: there is nothing to report yet")
-    tables = main_tables(results)
-    written: list[Drawable] = [*tables, *([Selected(results.selected)] if results.selected else [])]
+    tables, shifted = main_tables(results), shift_tables(results)
+    written: list[Drawable] = [table for both in zip(tables, shifted, strict=True) for table in both if table.columns]
+    written += [Selected(results.selected)] if results.selected else []
     texts = {
-        "report.html": render(results, tables),
+        "report.html": render(results, tables, shifted),
         "report.md": f"# {results.title}\n\n" + "\n".join(map(to_markdown, written)),
         "report.tex": "\n".join(map(to_latex, written)),
-        "report.csv": to_csv(results, tables),
+        "report.csv": to_csv(results, tables, shifted),
     }
     for name, text in texts.items():
         write_text(results.folder / name, text)
     return [results.folder / name for name in texts]
 
 
-def to_csv(results: Results, tables: Sequence[Table]) -> str:
+def to_csv(results: Results, *tables: Sequence[Table]) -> str:
     """A line per cell, as fractions: what the tables print, and what they only mark."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = ("setting", "method", "quantity", "mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
     writer.writerow(names)
-    for setting, table in zip(results.settings, tables, strict=True):
+    for setting, table in [place for part in tables for place in zip(results.settings, part, strict=True)]:
         for method, cells in table.lines.items():
             for column, cell in zip(table.columns, cells, strict=True):
                 if cell is None:

@@ -19,6 +19,8 @@ def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> li
     ['epochs 30 instead of 350']
     >>> changed_fields({"shards": 1}, recipe="cifar10-wrn28-10", method="dnn")
     []
+    >>> changed_fields({"milestones": []}, recipe="cifar10-wrn28-10", method="dnn")
+    ['milestones none instead of 150, 250']
     """
     own = methods.get(method.partition("(")[0]).at(recipe).train
     wanted = {**dataclasses.asdict(recipes.get(recipe)), **own}
@@ -32,4 +34,4 @@ def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> li
 
 def _shown(value: Any) -> str:
     """JSON has lists where a recipe has tuples."""
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    return (", ".join(map(str, value)) or "none") if isinstance(value, (list, tuple)) else str(value)

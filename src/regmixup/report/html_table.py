@@ -10,8 +10,9 @@ from regmixup.report.tables import REFERENCE, Cell, Column, Table
 
 
 def row_head(name: str) -> str:
-    """The first cell of a line; long names may break after a plus."""
-    return f'<th scope="row" data-value="{escape(name)}">{escape(name).replace("+", "+<wbr>")}</th>'
+    """The first cell of a line; long names may break after a plus and before a bracket."""
+    breakable = escape(name).replace("+", "+<wbr>").replace("(", "<wbr>(")
+    return f'<th scope="row" data-value="{escape(name)}">{breakable}</th>'
 
 
 def sortable(caption: str, heads: Iterable[str], lines: Iterable[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from regmixup.report.grid import Block, Drawable, GridCell, Heading, letter
 
+WIDE = 6
+"""Columns that fit on a page as they are."""
 _SPECIAL = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row these would be its argument
@@ -16,19 +18,20 @@ _SPECIAL = {
 def to_latex(table: Drawable) -> str:
     r"""A `table` environment: best single model bold, best of all underlined; notes as letters, spelled out below.
 
-    It needs \usepackage{booktabs} and nothing else.
+    It needs \usepackage{booktabs} and, for a table that is scaled down to the page, \usepackage{graphicx}.
     """
     grid = table.grid()
     notes = {note: letter(index) for index, note in enumerate(grid.notes())}
     lines = [r"\begin{table}", r"\centering"]
     lines += [rf"\caption{{{escape(grid.caption)}}}"] if grid.caption else []
     lines += [rf"\label{{{grid.label}}}"] if grid.label else []
+    lines += [r"\resizebox{\textwidth}{!}{%"] if (wide := grid.width > WIDE) else []
     lines += [rf"\begin{{tabular}}{{{'l' * grid.num_labels}{'r' * (grid.width - grid.num_labels)}}}", r"\toprule"]
     for heading in grid.head:
         lines += _heading(heading, grid.num_labels)
     for block in grid.blocks:
         lines += [r"\midrule", *_block(block, grid.width, notes)]
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
     below = [escape(remark) for remark in grid.remarks]
     below += [rf"\textsuperscript{{{mark}}} {escape(note)}" for note, mark in notes.items()]
     if below:

@@ -16,10 +16,10 @@ SCRIPTS = ("state", "text", "controls", "panel", "figure", "figures", "tables", 
 """In the order in which they build upon each other."""
 
 
-def render(results: Results, tables: Sequence[Table]) -> str:
-    """The whole page. tables: the main table of every setting."""
+def render(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
+    """The whole page. tables: the main table of every setting. shifted: that of its calibration under shift."""
     data = page_data(results)
-    found = list(sections(results, tables, data))
+    found = list(sections(results, tables, shifted, data))
     return Template(web_file("page.html")).substitute(
         title=escape(results.title),
         lead=escape(_lead(results)),
@@ -39,10 +39,11 @@ def _lead(results: Results) -> str:
     parts = [f"{len(labels)} method{'s' * (len(labels) != 1)}, {seeds} seed{'s' * (seeds != 1)} each: {titles}."]
     measured = {row.metric for row in results.rows}
     if "auroc" in measured:
-        scores = {label: paper_score(label.partition("(")[0]).replace("_", " ") for label in labels}
+        scores = {label: paper_score(label).replace("_", " ") for label in labels}
         others = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
         exception = f", but {others}" if others else ""
         parts.append(f"AUROC in the first table is by the score the paper uses: Dempster-Shafer{exception}.")
     if "temperature" in measured:
-        parts.append("T is fitted on validation data by ECE; OOD scores use unscaled logits.")
+        unscaled = "; OOD scores use unscaled logits" if "auroc" in measured else ""
+        parts.append(f"T is fitted on validation data by ECE{unscaled}.")
     return " ".join(parts)

@@ -12,7 +12,7 @@ from regmixup.report.mixing import QUANTILES, mixing_figure
 from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.pooled import mean_curve, pooled_histograms, pooled_history, pooled_profile, pooled_reliability
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import REFERENCE, paper_score
+from regmixup.report.tables import CALIBRATION, REFERENCE, paper_score
 from regmixup.types import MEAN, Row
 
 MOST_SHOWN = 6
@@ -22,10 +22,7 @@ MOST_OF_A_GRID = 16
 _FIRST = (REFERENCE, "mixup", "regmixup", "deep-ensemble", "sngp", "augmix")
 ON_SHIFT = {
     "accuracy": ("accuracy", "none", True),
-    "ECE": ("ece", "none", False),
-    "ECE + T": ("ece", "temperature", False),
-    "AdaECE": ("adaptive_ece", "none", False),
-    "AdaECE + T": ("adaptive_ece", "temperature", False),
+    **{title: (metric, posthoc, False) for title, (metric, posthoc) in CALIBRATION.items()},
 }
 """What the table of corruptions can show: metric, posthoc, whether larger is better."""
 DETECTED = {"auroc": ("AUROC", True), "aupr": ("AUPR", True), "fpr_at_tpr": ("FPR at 95 % TPR", False)}
@@ -169,7 +166,7 @@ class _Cells:
             "sets": sets,
             "scores": scores,
             "metrics": [{"name": name, "title": title, "higher": higher} for name, (title, higher) in DETECTED.items()],
-            "paper": [paper_score(label.partition("(")[0]) for label in self.setting.labels],
+            "paper": [paper_score(label) for label in self.setting.labels],
             "cells": {
                 metric: {s: [self.every([Quantity(name, metric, score=s)]) for name in sets] for s in scores}
                 for metric in DETECTED

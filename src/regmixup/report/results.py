@@ -21,7 +21,7 @@ class RunRecord:
     """A finished run, as far as a report reads it.
 
     label: what tables call it; method: its name in the catalogue; recipe: the one it was configured from, "" if none.
-    stem: what the files of its rows and figures are called.
+    stem: what the files of its rows and figures are called. posthoc: what was done to its predictions, as plain values.
     """
 
     folder: Path
@@ -30,6 +30,7 @@ class RunRecord:
     recipe: str
     seed: int
     stem: str
+    posthoc: dict[str, Any] | None = None
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -114,7 +115,7 @@ class Results:
         folder = Path(folder)
         for name in ("study.json", "rows.csv"):
             if not (folder / name).is_file():
-                raise ValueError(f"{folder} is not the folder of a finished study: it has no {name}")
+                raise ValueError(f"{folder} holds no results of a study: it has no {name}")
         study = read_table(folder / "study.json")
         wanted = {"title", "about", "recipe", "runs"}
         if not wanted <= study.keys():
@@ -127,6 +128,7 @@ class Results:
                 recipe=entry.get("recipe", study["recipe"]),
                 seed=entry["seed"],
                 stem=entry["stem"],
+                posthoc=entry.get("posthoc"),
             )
             for entry in study["runs"]
         ]
@@ -153,7 +155,8 @@ class Results:
             for label, stem in {stem.rpartition("-")[0]: stem for stem in stems}.items():
                 method = label.partition("(")[0]
                 config = read_table(folder / "config.json")
-                runs.append(RunRecord(folder, label, method, _likely_recipe(config, method), config["seed"], stem))
+                recipe = _likely_recipe(config, method)
+                runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
                 rows += read_rows(folder / f"rows-{stem}.csv")
         return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
 
@@ -190,3 +193,9 @@ def _likely_recipe(config: dict[str, Any], method: str) -> str:
         if wanted == (config["train_set"], config["network"]):
             return name
     return ""
+
+
+def _usual(method: str, recipe: str) -> dict[str, Any] | None:
+    """What a method does to its predictions unless a study says otherwise, which a bare run folder does not tell."""
+    spec = METHODS[method].at(recipe).posthoc if method in METHODS else None
+    return {"kind": spec.name, **spec.fields} if spec is not None else None

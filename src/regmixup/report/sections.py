@@ -10,7 +10,7 @@ from typing import Any
 
 from regmixup.report.html_table import row_head, sortable, to_html
 from regmixup.report.results import Results
-from regmixup.report.selected import Selected
+from regmixup.report.selected import CAPTION, Selected
 from regmixup.report.sources import sources
 from regmixup.report.tables import Table
 
@@ -47,9 +47,11 @@ _DRAWN = {
 }
 
 
-def sections(results: Results, tables: Sequence[Table], data: Mapping[str, Any]) -> Iterator[Section]:
+def sections(
+    results: Results, tables: Sequence[Table], shifted: Sequence[Table], data: Mapping[str, Any]
+) -> Iterator[Section]:
     """Every section that the results have something for, in the page's order."""
-    yield Section("results", "Results", _results(results, tables))
+    yield Section("results", "Results", _results(results, tables, shifted))
     if results.selected:
         yield Section("selected", "What was selected, and on what", _selected(Selected(results.selected)))
     if results.about.strip():
@@ -65,16 +67,19 @@ def sections(results: Results, tables: Sequence[Table], data: Mapping[str, Any])
     yield Section("sources", "Where the numbers came from", _sources(results))
 
 
-def _results(results: Results, tables: Sequence[Table]) -> str:
+def _results(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
     several = len(tables) > 1
     parts = [
         '<div class="controls"><label class="check"><input type="checkbox" id="facts" checked> '
         "n, p and the paper's number in every cell</label></div>"
     ]
-    for index, (setting, table) in enumerate(zip(results.settings, tables, strict=True)):
+    for index, (setting, table, second) in enumerate(zip(results.settings, tables, shifted, strict=True)):
         heading = f"<h3>{escape(setting.title)}</h3>" if several else ""
         remarks = f'<p class="legend-text">{escape(_remarks(table))}</p>'
         parts.append(f"{heading}{to_html(table, f'main-{index}')}{remarks}")
+        if second.columns:
+            drawn = to_html(second, f"main-{index}-shift")
+            parts.append(f"<details><summary>Calibration under shift</summary>{drawn}</details>")
     if several:
         options = "".join(f'<option value="{i}">{escape(s.title)}</option>' for i, s in enumerate(results.settings))
         picker = f'<select id="setting" data-choose="setting" data-number>{options}</select>'
@@ -83,12 +88,11 @@ def _results(results: Results, tables: Sequence[Table]) -> str:
 
 
 def _selected(selected: Selected) -> str:
-    grid = selected.grid()
     lines = []
     for recipe, *rest in selected.lines():
         cells = "".join(f'<td data-value="{escape(text)}">{escape(text)}</td>' for text in rest)
         lines.append(f"<tr>{row_head(recipe)}{cells}</tr>")
-    return sortable(grid.caption, [heading.text for heading in grid.head[0]], lines)
+    return sortable(CAPTION, selected.heads(), lines)
 
 
 def _remarks(table: Table) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 
 from regmixup.report.grid import Block, Grid, GridCell, Heading, Line
 
+CAPTION = "Selected on validation sets, mean over seeds; scores in percent"
 _HEADS = ("recipe", "method", "selected", "by", "score", "T (by ECE)", "on", "seeds")
+_NOTHING = "–"
 
 
 @dataclass(frozen=True)
@@ -17,15 +19,23 @@ class Selected:
 
     choices: Sequence[Mapping[str, Any]]
 
+    def heads(self) -> list[str]:
+        """Of the columns that have something in them: a study without grids has chosen T alone."""
+        return [_HEADS[index] for index in self._filled()]
+
     def lines(self) -> list[tuple[str, ...]]:
-        """One line per choice, in words, under the heads of `grid`."""
-        return [_line(choice) for choice in self.choices]
+        """One line per choice, in words, under `heads`."""
+        filled = self._filled()
+        return [tuple(line[index] for index in filled) for line in map(_line, self.choices)]
 
     def grid(self) -> Grid:
         """As the writers of Markdown and LaTeX take it."""
         lines = tuple(Line(line[:2], tuple(map(GridCell, line[2:]))) for line in self.lines())
-        caption = "Selected on validation sets, mean over seeds; scores in percent"
-        return Grid((tuple(map(Heading, _HEADS)),), (Block(lines),), caption, "tab:selected")
+        return Grid((tuple(map(Heading, self.heads())),), (Block(lines),), CAPTION, "tab:selected")
+
+    def _filled(self) -> list[int]:
+        lines = [_line(choice) for choice in self.choices]
+        return [index for index in range(len(_HEADS)) if any(line[index] != _NOTHING for line in lines)]
 
 
 def _line(choice: Mapping[str, Any]) -> tuple[str, ...]:
@@ -41,4 +51,4 @@ def _line(choice: Mapping[str, Any]) -> tuple[str, ...]:
     temperature = f"{choice['temperature']:.3f}" if choice["temperature"] is not None else ""
     on = choice["on"] + (", companion" if choice["calibration"] == "companion" else "")
     shown = (choice["recipe"], choice["method"], values, by, score, temperature, on, str(len(choice["seeds"])))
-    return tuple(text or "–" for text in shown)
+    return tuple(text or _NOTHING for text in shown)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from regmixup.methods import METHODS
 from regmixup.report.results import Setting
 
 
@@ -17,21 +16,15 @@ def sources(setting: Setting) -> dict[str, str]:
     names = [name for name in first if name not in ("kind", "seed", "train_set")]
     shared = [name for name in names if all(config.get(name) == first[name] for config in configs.values())]
     own = [name for name in names if name not in shared]
-    chosen = {label: _posthoc(setting.of(label)[0].method, setting.of(label)[0].recipe) for label in setting.labels}
+    posthoc = {label: {"posthoc": setting.of(label)[0].posthoc} for label in setting.labels}
     return {
         "recipe": _listed(first, shared),
-        **{label: _listed(config | chosen[label], [*own, "posthoc"]) for label, config in configs.items()},
+        **{label: _listed(config | posthoc[label], [*own, "posthoc"]) for label, config in configs.items()},
         "train set": ", ".join(f"{name} (sha256 {value[:16]}…)" for name, value in records[0]["data"].items()),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
         "training time": f"{sum(record['seconds'] for record in records):.0f} s over {len(records)} runs",
         "versions": ", ".join(f"{name} {value}" for name, value in records[0]["versions"].items()),
     }
-
-
-def _posthoc(method: str, recipe: str) -> dict[str, Any]:
-    """What a method does to its predictions, in the form of a configuration's field."""
-    spec = METHODS[method].at(recipe).posthoc if method in METHODS else None
-    return {"posthoc": {"kind": spec.name, **spec.fields} if spec is not None else None}
 
 
 def _listed(fields: Mapping[str, Any], names: Iterable[str]) -> str:

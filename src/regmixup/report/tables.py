@@ -17,6 +17,13 @@ from regmixup.types import MEAN, Row
 REFERENCE = "dnn"
 LEVEL = 0.05
 """A difference with a smaller p is marked."""
+CALIBRATION = {
+    "ECE": ("ece", "none"),
+    "ECE + T": ("ece", "temperature"),
+    "AdaECE": ("adaptive_ece", "none"),
+    "AdaECE + T": ("adaptive_ece", "temperature"),
+}
+"""Metric and posthoc."""
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 
 
@@ -214,9 +221,14 @@ def _notes(rows: Sequence[Row], paper: PaperValue | None, changed: Sequence[str]
 
 
 def is_ensemble(method: str) -> bool:
-    """Whether a method trains several networks; a method with its values, `mixup(alpha=1)`, is like the method."""
-    known = methods.METHODS.get(method.partition("(")[0])
+    """Whether a method trains several networks."""
+    known = _known(method)
     return known is not None and known.train.get("members", 1) > 1
+
+
+def _known(label: str) -> methods.Method | None:
+    """The method that a label names; `mixup(alpha=1)` is mixup."""
+    return methods.METHODS.get(label.partition("(")[0])
 
 
 def ood_sets(rows: Sequence[Row]) -> list[str]:
@@ -224,47 +236,45 @@ def ood_sets(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row.dataset for row in rows if row.metric == "auroc"))
 
 
+def shifted_sets(rows: Sequence[Row]) -> list[str]:
+    """The shifted sets, families of corruptions as one."""
+    return list(dict.fromkeys(row.dataset for row in rows if row.corruption == MEAN))
+
+
 def main_columns(rows: Sequence[Row]) -> list[Column]:
     """The columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
     test = next((row.dataset for row in rows if row.metric == "accuracy" and not row.corruption), "")
 
-    def on(dataset: str, metric: str, posthoc: str = "none", corruption: str = "") -> Callable[[Row], bool]:
-        return lambda r: (r.dataset, r.metric, r.posthoc, r.corruption) == (dataset, metric, posthoc, corruption)
-
     def detected(dataset: str) -> Callable[[Row], bool]:
         return lambda r: r.dataset == dataset and r.metric == "auroc" and r.score == paper_score(r.method)
 
-    shifted = list(dict.fromkeys(r.dataset for r in rows if r.corruption == MEAN))
-    columns = [Column("accuracy", on(test, "accuracy"))]
-    columns += [Column(f"accuracy {family}", on(family, "accuracy", corruption=MEAN)) for family in shifted]
+    columns = [Column("accuracy", _on(test, "accuracy"))]
+    columns += [Column(f"accuracy {name}", _on(name, "accuracy", corruption=MEAN)) for name in shifted_sets(rows)]
     columns += [Column(f"AUROC {name.removesuffix('/test')}", detected(name)) for name in ood_sets(rows)]
-    for metric, title in (("ece", "ECE"), ("adaptive_ece", "AdaECE")):
-        columns.append(Column(title, on(test, metric), higher_is_better=False))
-        columns.append(Column(f"{title} + T", on(test, metric, "temperature"), higher_is_better=False))
-    temperature = on(test, "temperature", "temperature")
+    for title, (metric, posthoc) in CALIBRATION.items():
+        columns.append(Column(title, _on(test, metric, posthoc), higher_is_better=False))
+    temperature = _on(test, "temperature", "temperature")
     return [*columns, Column("T", temperature, higher_is_better=None, percent=False)]
 
 
-def score_columns(rows: Sequence[Row], score: str) -> list[Column]:
-    """AUROC of one score on every OOD set."""
+def shift_columns(rows: Sequence[Row]) -> list[Column]:
+    """The columns of a study's second table: calibration on every shifted set, before and after T."""
+    return [
+        Column(f"{title} {name}", _on(name, metric, posthoc, MEAN), higher_is_better=False)
+        for title, (metric, posthoc) in CALIBRATION.items()
+        for name in shifted_sets(rows)
+    ]
 
-    def detected(dataset: str) -> Callable[[Row], bool]:
-        return lambda r: (r.dataset, r.metric, r.score) == (dataset, "auroc", score)
 
-    return [Column(name.removesuffix("/test"), detected(name)) for name in ood_sets(rows)]
-
-
-def shift_columns(family: str, corruption: str) -> list[Column]:
-    """Accuracy at each severity of one corruption."""
-
-    def at(severity: int) -> Callable[[Row], bool]:
-        wanted = (family, corruption, severity, "accuracy", "none")
-        return lambda r: (r.dataset, r.corruption, r.severity, r.metric, r.posthoc) == wanted
-
-    return [Column(str(severity), at(severity)) for severity in range(1, 6)]
+def _on(dataset: str, metric: str, posthoc: str = "none", corruption: str = "") -> Callable[[Row], bool]:
+    return lambda r: (r.dataset, r.metric, r.posthoc, r.corruption) == (dataset, metric, posthoc, corruption)
 
 
 def paper_score(method: str) -> str:
-    """The OOD score the paper uses for a method; Dempster-Shafer for methods it does not know."""
-    known = methods.METHODS.get(method)
+    """The OOD score the paper uses for a method; Dempster-Shafer for methods it does not know.
+
+    >>> paper_score("mixup"), paper_score("mixup(alpha=1)"), paper_score("something-new")
+    ('entropy', 'entropy', 'dempster_shafer')
+    """
+    known = _known(method)
     return known.score if known is not None else "dempster_shafer"

@@ -50,9 +50,8 @@ class TerminalTable:
         for method in methods:
             grid.add_column(Text(method), justify="right", no_wrap=True)
         for index, column in enumerate(self.table.columns):
-            arrow = {True: " ↑", False: " ↓", None: ""}[column.higher_is_better]
             cells = (self.table.lines[method][index] for method in methods)
-            grid.add_row(Text(column.title + arrow), *map(_shown, cells))
+            grid.add_row(Text(column.heading), *map(_shown, cells))
         return grid
 
 

@@ -91,7 +91,7 @@ class Estimate:
         if self.minutes == 0:
             return f"{count}, no time"
         shown = float(f"{self.minutes:.2g}")
-        unit = "GPU minutes" if "CPU" not in self.device else "minutes"
+        unit = ("GPU minute" if "CPU" not in self.device else "minute") + "s" * (shown > 1)
         hours = f" ({self.minutes / 60:.2g} hours)" if 120 <= self.minutes < 4800 else ""
         days = f" ({self.minutes / 1440:.2g} days)" if self.minutes >= 4800 else ""
         return f"{count}, about {max(shown, 1.0):,.0f} {unit}{hours}{days} on {self.device}"

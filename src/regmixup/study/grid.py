@@ -77,12 +77,19 @@ class Grid:
         names = _short_names(varied)
         for fields, values in varied.items():
             if not values or any(value in values[:index] for index, value in enumerate(values)):
-                raise ValueError(f"grid over {names[fields]} must be a list without repetition, got {list(values)}")
+                raise ValueError(
+                    f"grid over {names[fields]} must be one or more, without repetition, got {list(values)}"
+                )
         axes = tuple(Axis(fields, tuple(map(_value, values)), names[fields]) for fields, values in varied.items())
         fixed = [
             (field.strip(), value) for key, value in entries.items() if not _is_list(value) for field in key.split(",")
         ]
         return cls(axes, tuple(fixed))
+
+    @property
+    def fields(self) -> list[str]:
+        """Every field that is set, varied or not."""
+        return [*(field for axis in self.axes for field in axis.fields), *(field for field, _ in self.fixed)]
 
     def points(self) -> Iterator[Point]:
         """Every combination, the last axis fastest."""

@@ -44,13 +44,15 @@ class StudyFile:
         names = (self.recipe,) if self.recipe else self.recipes
         if not names or (self.recipe and self.recipes) or len(set(names)) != len(names):
             raise ValueError("study must have recipe (str), or recipes (a list of str without repetition)")
-        if len(set(self.methods)) != len(self.methods):
-            raise ValueError(f"methods of study {self.name!r} must be a list without repetition, got {self.methods}")
+        if not self.methods or len(set(self.methods)) != len(self.methods):
+            raise ValueError(
+                f"methods of study {self.name!r} must be one or more, without repetition, got {list(self.methods)}"
+            )
         for method in self.methods:
             methods.get(method)
         for method, chosen in self.only.items():
             check_name("method under [only]", method, self.methods)
-            if not isinstance(chosen, list):
+            if not isinstance(chosen, list) or not chosen:
                 raise ValueError(f"only.{method} must be a list of recipes, got {chosen!r}")
             for recipe in chosen:
                 check_name(f"recipe of only.{method}", recipe, names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,7 +66,8 @@ class PlannedRun:
     def entry(self, folder: str) -> dict[str, Any]:
         """Its line in study.json. folder: of the run."""
         own = {"method": self.method, "label": self.label, "recipe": self.recipe, "seed": self.config.seed}
-        return {**own, "folder": folder, "stem": self.stem}
+        posthoc = encode(self.posthoc) if self.posthoc is not None else None
+        return {**own, "folder": folder, "stem": self.stem, "posthoc": posthoc}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +108,9 @@ class Study:
         for what in ("methods", "seeds"):
             values = getattr(self, what)
             if not values or len(set(values)) != len(values):
-                raise ValueError(f"{what} of study {self.name!r} must be a list without repetition, got {values}")
+                raise ValueError(
+                    f"{what} of study {self.name!r} must be one or more, without repetition, got {list(values)}"
+                )
         for part in self.parts:
             if self.select and (part.evaluate.test or not part.evaluate.validation):
                 raise ValueError(
@@ -117,7 +120,15 @@ class Study:
                 )
         for name in self.grid:
             check_name("method with a grid", name, self.methods)
-            kinds = {axis.of_posthoc for axis in self.grid_of(name).axes}
+            if not isinstance(self.grid[name], Mapping):
+                raise ValueError(f"grid.{name} must be a table, got {self.grid[name]!r}")
+            grid = self.grid_of(name)
+            for of_study in ("seed", "objective"):
+                if of_study in grid.fields:
+                    raise ValueError(
+                        f"{of_study} cannot stand under [grid.{name}]: a study names its seeds and methods"
+                    )
+            kinds = {axis.of_posthoc for axis in grid.axes}
             if self.select and len(kinds) > 1:
                 raise ValueError(
                     f"the grid of {name} must be over training or over posthoc fields where a study selects: the "
@@ -153,7 +164,12 @@ class Study:
             for part in self.parts:
                 for method in part.methods:
                     for point in self.grid_of(method).points():
-                        yield self._plan(part, method, seed, point)
+                        try:
+                            planned = self._plan(part, method, seed, point)
+                        except ValueError as error:
+                            where = f"{method}{point}, {part.recipe}, of study {self.source or self.name}"
+                            raise ValueError(f"cannot plan {where}: {error}") from error
+                        yield planned
 
     def _plan(self, part: Part, method: str, seed: int, point: Point) -> PlannedRun:
         from regmixup import posthoc

@@ -105,13 +105,27 @@ def objective_of(spec: methods.Spec) -> Objective:
 def choose_device(device: str | torch.device | None = None) -> torch.device:
     """The given device, or the accelerator torch sees (under torchrun, each process its own), or the CPU."""
     if device is not None:
-        found = torch.device(device)
+        try:
+            found = torch.device(device)
+        except RuntimeError as error:
+            raise ValueError(f"device must be one that torch knows, such as cpu or cuda:0, got {device!r}") from error
     else:
         found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if str(found) == "cuda" and "LOCAL_RANK" in os.environ:
         # A process that sees no GPU but its own calls it 0, whatever its rank.
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
     return found
+
+
+def check_present(device: torch.device) -> None:
+    """Raise unless this machine has the device: better than every run of a study finding out for itself."""
+    if device.type == "cpu":
+        return
+    there = torch.accelerator.current_accelerator(check_available=True)
+    count = torch.accelerator.device_count() if there is not None and there.type == device.type else 0
+    if (device.index or 0) >= count:
+        found = f"{count} of the kind {device.type}" if count else "none of that kind"
+        raise ValueError(f"device must be one of this machine, which has {found}, got {device}")
 
 
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from regmixup.study.launchers import Processes, all_devices, processes
+from regmixup.study.launchers import InTurn, Processes, all_devices, processes
 from regmixup.study.launchers.tasks import RETRIES
 from regmixup.study.runner import FailedRunsError, run_study
 from tests.study.launchers.killing import KillOne
@@ -76,11 +76,24 @@ def test_ctrl_c_stops_a_study_and_its_workers(tmp_path):
         ((), "one or more of the same kind.*got none"),
         (("cpu", "cuda:0"), "one or more of the same kind.*got cpu, cuda:0"),
         (("cuda:0", "cuda:1", "cuda:0"), "each accelerator once, got cuda:0 more than once"),
+        (("cpu", "nonsense"), "device must be one that torch knows, such as cpu or cuda:0, got 'nonsense'"),
     ],
 )
 def test_devices_that_do_not_go_together_are_refused(devices, message):
     with pytest.raises(ValueError, match=message):
         Processes(devices)
+
+
+@pytest.mark.parametrize("launcher", [InTurn("cuda:2"), Processes(("cuda:1", "cuda:2"))])
+def test_a_device_that_is_not_there_stops_a_study_before_its_first_run(launcher, study, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="which has 2 of the kind cuda, got cuda:2"):
+        run_study(study, tmp_path, launcher=launcher)
+    assert not list(tmp_path.glob("[!s]*"))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    with pytest.raises(ValueError, match="which has none of that kind"):
+        run_study(study, tmp_path, launcher=launcher)
 
 
 def test_all_devices_are_those_torch_sees(monkeypatch):

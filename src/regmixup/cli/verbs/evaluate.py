@@ -27,7 +27,9 @@ class EvaluateVerb:
 
     Files: .safetensors, .npz (keys logits, labels), .npy (logits), .csv (header label,name,...; then label, logits).
     Labels may be left out of OOD files.
+
     Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
+
     Example: regmixup evaluate --predictions test.npz --method kfac-llla --train train.npz --val val.npz
     """
 

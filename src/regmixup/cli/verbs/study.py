@@ -17,7 +17,7 @@ from regmixup.cli.plain_table import plain_table
 from regmixup.progress import LiveProgress
 from regmixup.report.build import report, terminal_tables
 from regmixup.report.results import Results
-from regmixup.report.selected import Selected
+from regmixup.report.selected import CAPTION, Selected
 from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import estimate
 from regmixup.study.plan import PlannedRun, Scale, load_study
@@ -33,8 +33,11 @@ class StudyVerb(Launching):
     """Train and evaluate every run of a study, then print its tables and write its report.
 
     Work that is done already is not done again, so the same command resumes an interrupted study.
+
     Example: regmixup study digits
+
     Example: regmixup study accuracy --dry-run
+
     Example: regmixup study accuracy --devices cuda:0 cuda:1
     """
 
@@ -79,8 +82,7 @@ def main(args: Sequence[str]) -> None:
             console.print(table)
         if results.selected:
             choices = Selected(results.selected)
-            grid = choices.grid()
-            console.print(plain_table(grid.caption, [head.text for head in grid.head[0]], choices.lines()))
+            console.print(plain_table(CAPTION, choices.heads(), choices.lines()))
         if study.timing:
             lines = timing_lines(plan, runs, launcher.device)
             console.print(plain_table("Training cost, median over epochs", HEADS, lines))
@@ -89,9 +91,10 @@ def main(args: Sequence[str]) -> None:
 
 def _say_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, root: Path | None) -> None:
     """The dry run: every run, the remaining time, and data that would be missing."""
+    width = max(len(planned.name) for planned in plan)
     for planned in plan:
         state = "done" if run_status(planned, runs, device).state == "done" else "to do"
-        print(f"{state:6} {planned.label:12} {runs / resolve(planned.config, device).name}")
+        print(f"{state:6} {planned.name:{width}}  {runs / resolve(planned.config, device).name}")
     print(f"left   {estimate(plan, runs, device)}")
     if missing := missing_data(plan, root):
         print(explain_missing(missing))

@@ -37,7 +37,9 @@ class TrainVerb(Surroundings):
 
     --head and --constraint replace the method's own, so that any combination is one line.
     A finished run is never repeated, an interrupted one goes on from where it was.
+
     Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
+
     Example: regmixup train --method regmixup --head gp --constraint spectral_norm --constraint.c 6
     """
 

@@ -4,7 +4,7 @@ const SPELT = { dempster_shafer: "Dempster-Shafer", gen: "GEN", odin: "ODIN", kn
 const worded = (name) => SPELT[name] ?? String(name).replaceAll("_", " ").replace(/\/test$/, "");
 const fixed = (digits) => (value) => (value === null || value === undefined ? "–" : value.toFixed(digits).replace("-", "−"));
 const short = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(3))).replace("-", "−"));
-const breakable = (name) => safe(name).replaceAll("+", "+<wbr>");
+const breakable = (name) => safe(name).replaceAll("+", "+<wbr>").replaceAll("(", "<wbr>(");
 const style = (index) => `s${index % 8} d${Math.floor(index / 8) % 4}`;
 
 /** An element from markup. */

@@ -11,7 +11,7 @@ import torch
 
 from regmixup.study.launchers.schedule import Progress
 from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
-from regmixup.training.config import choose_device
+from regmixup.training.config import check_present, choose_device
 from regmixup.training.loop import Hooks
 
 
@@ -23,6 +23,7 @@ class InTurn:
 
     @contextmanager
     def open(self, job: Job, progress: Progress | None) -> Iterator[_ThisProcess]:
+        check_present(self.device)
         yield _ThisProcess(job, self.device, progress)
 
 

@@ -13,6 +13,7 @@ import torch
 
 from regmixup.study.launchers.schedule import Progress
 from regmixup.study.launchers.tasks import RETRIES, Job, Outcome, Task, attempt
+from regmixup.training.config import check_present, choose_device
 from regmixup.training.stopping import Interrupted
 
 
@@ -31,7 +32,7 @@ class Processes:
     """
 
     def __init__(self, devices: Sequence[str | torch.device]) -> None:
-        self.devices = [torch.device(device) for device in devices]
+        self.devices = [choose_device(device) for device in devices]
         if len({device.type for device in self.devices}) != 1:
             names = ", ".join(map(str, self.devices)) or "none"
             raise ValueError(f"devices must be one or more of the same kind: it decides the precision, got {names}")
@@ -45,6 +46,8 @@ class Processes:
 
     @contextmanager
     def open(self, job: Job, progress: Progress | None) -> Iterator[_Workers]:
+        for device in self.devices:
+            check_present(device)
         workers = _Workers(job, self.devices)
         try:
             yield workers
