@@ -261,7 +261,7 @@ def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
     folders = [path.parent for path in finished_study.runs.glob("*/rows-*.csv")]
     assert run("report", *folders, "--out", tmp_path) == 0
     assert "AUROC photographs" in capsys.readouterr().out
-    assert (tmp_path / "report.md").read_text().count("| dnn |") == 1
+    assert (tmp_path / "report.md").read_text().count("| dnn |") == 2  # the main table, and calibration under shift
     assert run("report", folders[0], finished_study.folder) == 2
     assert "neither" in capsys.readouterr().err
     assert run("report", finished_study.folder, folders[0]) == 2

@@ -71,15 +71,15 @@ def test_every_figure_is_drawn(opened):
 
 
 def test_a_table_is_sorted_by_click_and_by_keyboard(opened):
-    head = "document.querySelectorAll('#results thead th')[1]"
+    head = "document.querySelectorAll('#results > .scroll thead th')[1]"
     opened.run(f"{head}.querySelector('button').click()")
     assert opened.run(f"{head}.getAttribute('aria-sort')") == "descending"
-    falling = values_of(opened, "#results", 1)
+    falling = values_of(opened, "#results > .scroll", 1)
     assert falling == sorted(falling, reverse=True)
     opened.run(f"{head}.querySelector('button').focus()")
     opened.press("Enter")
     assert opened.run(f"{head}.getAttribute('aria-sort')") == "ascending"
-    assert values_of(opened, "#results", 1) == sorted(falling)
+    assert values_of(opened, "#results > .scroll", 1) == sorted(falling)
     assert opened.run("document.querySelectorAll('#results [aria-sort]').length") == 1
 
 
