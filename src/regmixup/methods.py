@@ -245,6 +245,8 @@ _METHODS = (
     ),
 )
 METHODS = {method.name: method for method in _METHODS}
+REFERENCE = "dnn"
+"""Plain training, which other methods are compared with where a study has it."""
 
 
 def get(name: str) -> Method:

@@ -105,6 +105,11 @@ class Recipe:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
 
     @property
+    def num_shards(self) -> int:
+        """Parts of a batch; one as long as nobody has decided."""
+        return self.shards or 1
+
+    @property
     def total_epochs(self) -> int:
         """All passes over the train set: the schedule's and those of the cool-down."""
         return self.epochs + self.cooldown_epochs

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
+from regmixup.methods import REFERENCE
 from regmixup.report.grid import letter
-from regmixup.report.tables import REFERENCE, Cell, Column, Table
+from regmixup.report.tables import Cell, Column, Table
 
 
 def row_head(name: str) -> str:

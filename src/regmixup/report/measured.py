@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from regmixup.report.paper import PaperValue
 from regmixup.report.significance import compare
+from regmixup.report.tables import aggregate
 from regmixup.types import Row
 
 Values = dict[int | None, float]
@@ -63,14 +64,12 @@ def compact(
     """
     if not values:
         return None
-    n = len(values)
-    mean = math.fsum(values.values()) / n
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values.values()) / (n - 1)) if n > 1 else None
+    cell = aggregate(list(values.values()), percent=False)
     found = compare(values, reference) if reference and reference is not values else None
     shown: Compact = [
-        round(scale * mean, 2),
-        round(scale * std, 2) if std is not None else None,
-        n,
+        round(scale * cell.mean, 2),
+        round(scale * cell.std, 2) if cell.n > 1 else None,
+        cell.n,
         float(f"{found.p:.2g}") if found is not None else None,
     ]
     return [*shown, round(scale * paper.value, 2)] if paper is not None else shown

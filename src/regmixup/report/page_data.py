@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from regmixup.evaluation.curves import COVERAGE, FPR
+from regmixup.methods import REFERENCE
 from regmixup.report.measured import Compact, Measured, Quantity, Values, compact
 from regmixup.report.mixing import QUANTILES, mixing_figure
 from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.pooled import mean_curve, pooled_histograms, pooled_history, pooled_profile, pooled_reliability
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import CALIBRATION, REFERENCE, paper_score
+from regmixup.report.tables import CALIBRATION, paper_score
 from regmixup.types import MEAN, Row
 
 MOST_SHOWN = 6

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from regmixup import methods
+from regmixup.methods import REFERENCE
 from regmixup.report.best import find_best
 from regmixup.report.grid import Block, Grid, GridCell, Heading, Line
 from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.significance import Comparison, compare
 from regmixup.types import MEAN, Row
 
-REFERENCE = "dnn"
 LEVEL = 0.05
 """A difference with a smaller p is marked."""
 CALIBRATION = {

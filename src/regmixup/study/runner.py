@@ -14,6 +14,7 @@ from types import FrameType
 import torch
 
 from regmixup.evaluation.shift import relative_rows
+from regmixup.methods import REFERENCE
 from regmixup.storage import InUseError, owning, write_json, write_rows
 from regmixup.study.carry_out import carry_out
 from regmixup.study.check import check_data, check_folder
@@ -28,9 +29,6 @@ from regmixup.training.engine import Engine
 from regmixup.training.run import Run
 
 __all__ = ["FailedRunsError", "carry_out", "run_study", "study_folder"]
-
-REFERENCE = "dnn"
-"""The method that errors under shift are relative to, where a study has it."""
 
 
 class FailedRunsError(RuntimeError):

@@ -8,12 +8,12 @@ from statistics import median
 
 import torch
 
+from regmixup.methods import REFERENCE
 from regmixup.study.cost import models
 from regmixup.study.plan import PlannedRun
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 
-REFERENCE = "dnn"
 HEADS = ("recipe", "method", "seconds per epoch", f"relative to {REFERENCE}")
 
 

@@ -57,7 +57,7 @@ def synchronised(model: Classifier) -> Classifier:
 
 def check_every_process_has_images(images: int, config: TrainConfig) -> None:
     """Synchronised layers wait for all processes, so none may be left without a part of the last batch."""
-    shards, last = config.shards or 1, images % config.batch_size
+    shards, last = config.num_shards, images % config.batch_size
     if 0 < last < shards:
         raise ValueError(
             f"batch_size must leave a last batch of at least {shards} images, one per process, for synchronised "

@@ -22,7 +22,6 @@ def make_loaders(
 
     workers: processes that decode files, all loaders together. mine: numbers among the config.shards of each batch.
     """
-    shards = config.shards or 1
     if isinstance(dataset, ImageSet):
         whole = ResidentLoader(
             dataset,
@@ -32,7 +31,7 @@ def make_loaders(
             padding=config.crop_padding,
             flip=config.flip,
         )
-        return [whole.shard(shard, shards) for shard in mine]
+        return [whole.shard(shard, config.num_shards) for shard in mine]
     transform = TrainTransform(
         size=config.image_size,
         interpolation=config.interpolation,
@@ -49,7 +48,7 @@ def make_loaders(
             device=device,
             workers=-(-workers // len(mine)),
             rank=shard,
-            world=shards,
+            world=config.num_shards,
         )
         for shard in mine
     ]

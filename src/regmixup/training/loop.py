@@ -124,7 +124,7 @@ class Training:
     ) -> None:
         self.run, self.config, self.dataset, self.device, self.ranks = run, run.config, dataset, device, ranks
         self.engine = engine
-        config, self.shards = run.config, run.config.shards or 1
+        config, self.shards = run.config, run.config.num_shards
         self.shape = input_shape(dataset, config)
         torch.manual_seed(seed_for(config.seed, "init"))
         model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)

@@ -34,7 +34,7 @@ class Update:
     def __init__(self, step: Step, optimizer: torch.optim.Optimizer, guard: Guard, tally: Tally) -> None:
         self.step, self.optimizer, self.guard, self.tally = step, optimizer, guard, tally
         self.ranks = guard.ranks
-        several = (step.config.shards or 1) > 1
+        several = step.config.num_shards > 1
         self.statistics = Statistics(step.model.backbone.buffers() if several else (), self.ranks)
         self.through: nn.Module = step
         if self.ranks.world > 1:
