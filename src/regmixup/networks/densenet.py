@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from regmixup.networks.batch_norm import BatchNorm2d, ReLU
 from regmixup.networks.contract import GlobalAverage
 from regmixup.networks.layers import conv
 
@@ -16,8 +17,8 @@ class DenseLayer(nn.Module):
         super().__init__()
         bottleneck = 4 * growth
         self.branch = nn.Sequential(
-            nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), conv(inputs, bottleneck, 1),
-            nn.BatchNorm2d(bottleneck), nn.ReLU(inplace=True), conv(bottleneck, growth, 3),
+            BatchNorm2d(inputs), ReLU(inplace=True), conv(inputs, bottleneck, 1),
+            BatchNorm2d(bottleneck), ReLU(inplace=True), conv(bottleneck, growth, 3),
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
@@ -26,7 +27,7 @@ class DenseLayer(nn.Module):
 
 def _transition(inputs: int) -> list[nn.Module]:
     """Half the channels and half the image, rounded up so that a small image never vanishes."""
-    activate = [nn.BatchNorm2d(inputs), nn.ReLU(inplace=True)]
+    activate = [BatchNorm2d(inputs), ReLU(inplace=True)]
     return [*activate, conv(inputs, inputs // 2, 1), nn.AvgPool2d(2, ceil_mode=True)]
 
 
@@ -41,5 +42,5 @@ def densenet121(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int
             channels //= 2
         layers += [DenseLayer(channels + index * growth, growth) for index in range(depth)]
         channels += depth * growth
-    layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), GlobalAverage(), nn.Dropout(dropout)]
+    layers += [BatchNorm2d(channels), ReLU(inplace=True), GlobalAverage(), nn.Dropout(dropout)]
     return nn.Sequential(*layers), channels

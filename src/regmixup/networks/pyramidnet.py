@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regmixup.networks.batch_norm import BatchNorm2d, ReLU
 from regmixup.networks.contract import GlobalAverage
 from regmixup.networks.layers import he_conv
 
@@ -20,10 +21,10 @@ class PyramidBlock(nn.Module):
         super().__init__()
         outputs = 4 * width
         self.branch = nn.Sequential(
-            nn.BatchNorm2d(inputs), he_conv(inputs, width, 1),
-            nn.BatchNorm2d(width), nn.ReLU(inplace=True), he_conv(width, width, 3, stride),
-            nn.BatchNorm2d(width), nn.ReLU(inplace=True), he_conv(width, outputs, 1),
-            nn.BatchNorm2d(outputs),
+            BatchNorm2d(inputs), he_conv(inputs, width, 1),
+            BatchNorm2d(width), ReLU(inplace=True), he_conv(width, width, 3, stride),
+            BatchNorm2d(width), ReLU(inplace=True), he_conv(width, outputs, 1),
+            BatchNorm2d(outputs),
         )  # fmt: skip
         self.shrink = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
         self.new_channels = outputs - inputs
@@ -42,10 +43,10 @@ def pyramidnet(*, depth: int, widening: int, in_channels: int, dropout: float) -
     assert (depth - 2) % 9 == 0
     stage = (depth - 2) // 9
     channels = 16
-    layers: list[nn.Module] = [he_conv(in_channels, channels, 3), nn.BatchNorm2d(channels)]
+    layers: list[nn.Module] = [he_conv(in_channels, channels, 3), BatchNorm2d(channels)]
     for index in range(3 * stage):
         width = round(16 + (index + 1) * widening / (3 * stage))
         layers.append(PyramidBlock(channels, width, stride=2 if index in (stage, 2 * stage) else 1))
         channels = 4 * width
-    layers += [nn.BatchNorm2d(channels), nn.ReLU(inplace=True), GlobalAverage(), nn.Dropout(dropout)]
+    layers += [BatchNorm2d(channels), ReLU(inplace=True), GlobalAverage(), nn.Dropout(dropout)]
     return nn.Sequential(*layers), channels

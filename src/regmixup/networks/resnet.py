@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from regmixup.networks.batch_norm import BatchNorm2d, ReLU, stored_gradient
 from regmixup.networks.contract import GlobalAverage
 from regmixup.networks.layers import conv
 
@@ -17,16 +18,16 @@ class _Residual(nn.Module):
         self.branch = branch
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(conv(inputs, outputs, 1, stride), BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.branch(x) + self.shortcut(x))
+        return F.relu(stored_gradient(self.branch(x) + self.shortcut(x)))
 
 
 def _basic(inputs: int, width: int, stride: int) -> _Residual:
     branch = nn.Sequential(
-        conv(inputs, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-        conv(width, width, 3), nn.BatchNorm2d(width),
+        conv(inputs, width, 3, stride), BatchNorm2d(width), ReLU(),
+        conv(width, width, 3), BatchNorm2d(width),
     )  # fmt: skip
     return _Residual(branch, inputs, width, stride)
 
@@ -34,9 +35,9 @@ def _basic(inputs: int, width: int, stride: int) -> _Residual:
 def _bottleneck(inputs: int, width: int, stride: int) -> _Residual:
     outputs = 4 * width
     branch = nn.Sequential(
-        conv(inputs, width, 1), nn.BatchNorm2d(width), nn.ReLU(),
-        conv(width, width, 3, stride), nn.BatchNorm2d(width), nn.ReLU(),
-        conv(width, outputs, 1), nn.BatchNorm2d(outputs),
+        conv(inputs, width, 1), BatchNorm2d(width), ReLU(),
+        conv(width, width, 3, stride), BatchNorm2d(width), ReLU(),
+        conv(width, outputs, 1), BatchNorm2d(outputs),
     )  # fmt: skip
     return _Residual(branch, inputs, outputs, stride)
 
@@ -52,7 +53,7 @@ def resnet50(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
 
 
 def _resnet(in_channels: int, dropout: float, *, block, expansion: int, depths: tuple[int, ...]):  # type: ignore[no-untyped-def]
-    layers: list[nn.Module] = [conv(in_channels, 64, 3), nn.BatchNorm2d(64), nn.ReLU()]
+    layers: list[nn.Module] = [conv(in_channels, 64, 3), BatchNorm2d(64), ReLU()]
     channels = 64
     for stage, depth in enumerate(depths):
         width = 64 * 2**stage

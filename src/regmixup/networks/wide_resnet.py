@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from regmixup.networks.batch_norm import BatchNorm2d, ReLU, stored_gradient
 from regmixup.networks.contract import GlobalAverage
 from regmixup.networks.dropout import Dropout
 from regmixup.networks.layers import he_conv
@@ -14,11 +15,11 @@ class PreActivationBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
-        self.activate = nn.Sequential(nn.BatchNorm2d(inputs), nn.ReLU(inplace=True))
+        self.activate = nn.Sequential(BatchNorm2d(inputs), ReLU(inplace=True))
         self.branch = nn.Sequential(
             he_conv(inputs, outputs, 3, stride),
-            nn.BatchNorm2d(outputs),
-            nn.ReLU(inplace=True),
+            BatchNorm2d(outputs),
+            ReLU(inplace=True),
             Dropout(dropout),
             he_conv(outputs, outputs, 3),
         )
@@ -26,7 +27,10 @@ class PreActivationBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         active = self.activate(x)
-        return self.branch(active) + (x if self.projection is None else self.projection(active))
+        if self.projection is None:
+            return self.branch(active) + x
+        active = stored_gradient(active)
+        return self.branch(active) + self.projection(active)
 
 
 class ChannelDropoutBlock(nn.Module):
@@ -39,9 +43,9 @@ class ChannelDropoutBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
         super().__init__()
         self.branch = nn.Sequential(
-            nn.BatchNorm2d(inputs), nn.ReLU(inplace=True), nn.Dropout2d(dropout),
+            BatchNorm2d(inputs), ReLU(inplace=True), nn.Dropout2d(dropout),
             he_conv(inputs, outputs, 3, stride, fan="in"),
-            nn.BatchNorm2d(outputs), nn.ReLU(inplace=True), nn.Dropout2d(dropout),
+            BatchNorm2d(outputs), ReLU(inplace=True), nn.Dropout2d(dropout),
             he_conv(outputs, outputs, 3, fan="in"),
         )  # fmt: skip
         self.shortcut: nn.Module = nn.Identity()
@@ -83,4 +87,4 @@ def wide_resnet(
             stride = 2 if group > 0 and index == 0 else 1
             layers.append(block(channels, 16 * 2**group * width, stride, dropout))
             channels = 16 * 2**group * width
-    return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(inplace=True), GlobalAverage()), channels
+    return nn.Sequential(*layers, BatchNorm2d(channels), ReLU(inplace=True), GlobalAverage()), channels

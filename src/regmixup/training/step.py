@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regmixup.data.loader import Loader
 from regmixup.mixing import Draw
+from regmixup.networks.batch_norm import taken_whole
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
@@ -51,7 +52,10 @@ class Step(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.config, self.loader, self.compiled = model, config, loader, frozenset(compiled)
-        self._compiled = torch.compile(self.outcome, fullgraph=True, dynamic=False) if compiled else self.outcome
+        self._compiled = self.outcome
+        if compiled:
+            options: dict[str, Any] = {"unsafe_marked_cacheable_functions": taken_whole()}
+            self._compiled = torch.compile(self.outcome, fullgraph=True, dynamic=False, options=options)
 
     def forward(self, part: Part) -> Outcome:
         if part.count == 0:  # a last batch of fewer images than ranks: only take part in the exchange of gradients
