@@ -102,11 +102,15 @@ def test_the_networks_of_the_paper_use_them(network):
     assert not {nn.BatchNorm2d, nn.ReLU} & kinds
 
 
+def test_other_models_are_compiled_as_usual():
+    assert batch_norm.compile_options(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())) == {}
+
+
 def test_compilation_keeps_values_and_gradients(as_if_compiled):
     """Through torch.compile's own tracing and its split into forward and backward, with residual sums."""
-    batch_norm.taken_whole()
     torch.manual_seed(0)
     model = networks.build("resnet18", num_classes=5).double().train()
+    assert batch_norm.compile_options(model)
     x, y = torch.rand(4, 3, 8, 8).double(), torch.arange(4)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager_decomp_partition")
     before = [buffer.clone() for buffer in model.buffers()]
@@ -124,13 +128,13 @@ def test_compilation_keeps_values_and_gradients(as_if_compiled):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a compiled step on CUDA is where they differ")
 def test_compiled_on_cuda_they_agree_with_eager_ones():
-    batch_norm.taken_whole()
     found = []
     for compiled in (True, False):
         torch.manual_seed(0)
         model = networks.build("resnet18", num_classes=10).cuda().to(memory_format=torch.channels_last).train()
         x = torch.rand(64, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
-        forward = torch.compile(model, fullgraph=True) if compiled else model
+        options = batch_norm.compile_options(model)
+        forward = torch.compile(model, fullgraph=True, options=options) if compiled else model
         with torch.autocast("cuda", dtype=torch.bfloat16):
             loss = F.cross_entropy(forward(x), torch.arange(64, device="cuda") % 10)
         loss.backward()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regmixup.data.loader import Loader
 from regmixup.mixing import Draw
-from regmixup.networks.batch_norm import taken_whole
+from regmixup.networks.batch_norm import compile_options
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
@@ -54,7 +54,7 @@ class Step(nn.Module):
         self.model, self.config, self.loader, self.compiled = model, config, loader, frozenset(compiled)
         self._compiled = self.outcome
         if compiled:
-            options: dict[str, Any] = {"unsafe_marked_cacheable_functions": taken_whole()}
+            options = compile_options(model)
             self._compiled = torch.compile(self.outcome, fullgraph=True, dynamic=False, options=options)
 
     def forward(self, part: Part) -> Outcome:
