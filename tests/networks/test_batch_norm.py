@@ -127,21 +127,26 @@ def test_compilation_keeps_values_and_gradients(as_if_compiled):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="a compiled step on CUDA is where they differ")
-def test_compiled_on_cuda_they_agree_with_eager_ones():
-    found = []
-    for compiled in (True, False):
+def test_compiled_on_cuda_they_are_as_near_to_float32_as_eager_ones():
+    """Rounding to bfloat16 flips ReLUs near zero, so gradients are compared by their distance to those in float32."""
+
+    def gradients(*, compiled, bfloat16):
         torch.manual_seed(0)
         model = networks.build("resnet18", num_classes=10).cuda().to(memory_format=torch.channels_last).train()
         x = torch.rand(64, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
-        options = batch_norm.compile_options(model)
-        forward = torch.compile(model, fullgraph=True, options=options) if compiled else model
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        forward = torch.compile(model, fullgraph=True, options=batch_norm.compile_options(model)) if compiled else model
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bfloat16):
             loss = F.cross_entropy(forward(x), torch.arange(64, device="cuda") % 10)
         loss.backward()
-        found.append((loss.detach(), [p.grad for p in model.parameters()], list(model.buffers())))
-    (loss, gradients, buffers), (plain_loss, plain_gradients, plain_buffers) = found
-    assert abs(loss - plain_loss) < 0.01
-    for ours, plain in zip(gradients, plain_gradients, strict=True):
-        assert (ours - plain).norm() < 0.05 * plain.norm()
-    for ours, plain in zip(buffers, plain_buffers, strict=True):
-        assert torch.allclose(ours.float(), plain.float(), rtol=0.01, atol=0.01)
+        return loss.detach(), [p.grad for p in model.parameters()], list(model.buffers())
+
+    exact_loss, exact, exact_buffers = gradients(compiled=False, bfloat16=False)
+    errors = {}
+    for compiled in (False, True):
+        loss, found, buffers = gradients(compiled=compiled, bfloat16=True)
+        assert abs(loss - exact_loss) < 0.01
+        for buffer, value in zip(buffers, exact_buffers, strict=True):
+            assert torch.allclose(buffer.float(), value.float(), rtol=0.01, atol=0.01)
+        errors[compiled] = [float((a - b).norm() / b.norm()) for a, b in zip(found, exact, strict=True)]
+    assert max(errors[True]) < 1.2 * max(errors[False])
+    assert sum(errors[True]) < 1.1 * sum(errors[False])

@@ -49,13 +49,21 @@ def losses(config, dataset, engine, steps):
 
 @pytest.mark.parametrize("method", ["dnn", "regmixup"])
 def test_compiled_and_captured_steps_lose_as_plain_ones_do(method):
-    """Same draws, no dropout, bfloat16, 50 steps that bring the loss down."""
-    config = rm.configure("cifar10-resnet50", method, network="resnet18", dropout=0.0, lr=0.01, warmup_epochs=0.0)
+    """Same draws, no dropout, 50 steps that bring the loss down.
+
+    Rounding to bfloat16 changes the gradient of a ResNet-18 by a third, so two ways to compute it drift apart. How
+    far they may is how far the plain one drifts from float32.
+    """
+    config = rm.configure("cifar10-resnet50", method, network="resnet18", dropout=0.0, lr=0.002, warmup_epochs=0.0)
     dataset = synthetic(50 * 128)
+    exact = losses(replace(config, precision="float32"), dataset, PLAIN, 50)
     plain, fast = (losses(config, dataset, engine, 50) for engine in (PLAIN, FAST))
     assert plain[-5:].mean() < 0.7 * plain[:5].mean()
-    assert (fast - plain).abs().max() < 0.03 * plain.max()
-    assert (fast - plain).mean().abs() < 0.005 * plain.mean()
+    assert abs(fast[0] - plain[0]) < 0.005
+    noise = (plain - exact).abs()
+    assert (fast - exact).abs().mean() < 1.5 * noise.mean() + 0.002
+    assert (fast - plain).abs().mean() < 2 * noise.mean() + 0.002
+    assert (fast - plain).mean().abs() < noise.mean() + 0.002
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("deep-ensemble", "kfac-llla")])
