@@ -2,11 +2,15 @@
 
 import multiprocessing
 import os
+import signal
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would the programs that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tensors of the tests are tiny: one thread is faster than several, and sums always run in the same order.
 torch.set_num_threads(1)

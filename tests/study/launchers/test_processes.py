@@ -62,7 +62,11 @@ def test_ctrl_c_stops_a_study_and_its_workers(tmp_path):
             time.sleep(0.05)
         pids = [int(owner.read_text()) for owner in owners]
         os.killpg(parent.pid, signal.SIGINT)
-        assert parent.wait(30) == 130
+        try:
+            assert parent.wait(30) == 130
+        except subprocess.TimeoutExpired:
+            os.killpg(parent.pid, signal.SIGKILL)  # or it would be waited for, and it is endless
+            raise
         assert parent.stderr.read() == "interrupted; the same command goes on from here\n"
     assert len(pids) == 2
     for pid in pids:
