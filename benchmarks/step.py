@@ -219,13 +219,13 @@ def main() -> None:
         for method in args.methods:
             flops = teraflop(network, method)
             loops = {"ours": ours} if args.alone else {"ours": ours, "plain": plain, "released": released}
-            base = 0.0
+            base = 0.0  # ms of ours, which comes first
             for name, loop in loops.items():
                 values = loop(network, method, dataset, args)
-                base = base or values["ms"]
                 speed = flops / values["ms"] * 1000
                 extra = ["–"] * 3
                 if name == "ours":
+                    base = values["ms"]
                     extra = [f"{values['warm-up']:.0f}", f"{values['epoch']:.3f}", f"{values['recompiled']:.0f}"]
                 cells = [network, method, name, f"{values['ms']:.2f}", f"{values['ms'] / base:.2f}"]
                 cells += [f"{speed:.0f}", f"{100 * speed / rate:.0f} %", f"{values['memory']:.1f}", *extra]

@@ -9,7 +9,7 @@ from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from tests.study.mini import MINI, write_mini
 
-KILLS = 8
+KILLS = 20
 
 
 def carry_out(study_file: str, runs: str) -> None:

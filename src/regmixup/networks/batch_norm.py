@@ -113,8 +113,8 @@ class _StoredGradient(torch.autograd.Function):
 def compile_options(model: nn.Module) -> dict[str, Any]:
     """What torch.compile should know of a model with these layers; nothing for others.
 
-    * The functions with a backward pass of their own are taken as they are: looking through each of them would take
-      as long as compiling the rest. Their text is the key under which compiled code is kept for later runs.
+    * The functions with a backward pass of their own are taken as they are: looking through each of them makes
+      tracing half as long again. Their text is the key under which compiled code is kept for later runs.
     * The gradient before a batch norm is an expression of up to eight tensors (with ReLU, dropout and a sum of two
       gradients). It is not stored: that would be in float32, and read as often.
     """
