@@ -1,5 +1,6 @@
 """What `auto` means, what cannot be asked for, and what training leaves behind in the process."""
 
+import gc
 import itertools
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from regmixup import methods
 from regmixup.data.seeds import generator_for
 from regmixup.mixing import Draw
 from regmixup.training.engine import Engine, choose_execution, settings
-from regmixup.training.graphs import variety
+from regmixup.training.graphs import uncollected, variety
 from tests.training.short import config
 
 CPU, MPS, CUDA = (torch.device(name) for name in ("cpu", "mps", "cuda"))
@@ -131,6 +132,19 @@ def test_the_draws_of_a_method_are_of_one_variety_or_of_one_for_each_branch(meth
     objective = rm.configure("cifar10-wrn28-10", method).objective
     draws = [objective.draw(6, (3, 32, 32), generator_for(0, step)) for step in range(20)]
     assert len({variety(draw) for draw in draws}) == len({draw.branch for draw in draws})
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["on", "off"])
+def test_garbage_collection_is_as_before_after_compiling_even_if_that_fails(before):
+    was = gc.isenabled()
+    try:
+        (gc.enable if before else gc.disable)()
+        with pytest.raises(RuntimeError, match="no compiler"), uncollected():
+            assert not gc.isenabled()
+            raise RuntimeError("no compiler")
+        assert gc.isenabled() is before
+    finally:
+        (gc.enable if was else gc.disable)()
 
 
 def test_whatever_is_no_tensor_and_every_shape_makes_another_variety():
