@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Literal
 
 import pytest
@@ -91,6 +91,11 @@ class TestRoundTrip:
     def test_the_class_is_recorded(self):
         assert encode(FULL)["kind"] == "Tree"
         assert encode(FULL)["leaf"]["kind"] == "BigLeaf"
+
+    def test_no_field_may_take_the_place_of_the_class(self):
+        shaped = make_dataclass("Shaped", [("kind", str)])
+        with pytest.raises(ValueError, match="a field of Shaped must not be named kind, which records the class"):
+            encode(shaped("round"))
 
     def test_fields_left_out_take_their_defaults(self):
         assert decode(Tree, {"name": "x", "leaf": {"weight": 2.0}}) == Tree(name="x", leaf=Leaf(weight=2.0))

@@ -84,6 +84,8 @@ def encode(config: Any) -> dict[str, Any]:
     """A dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
     hints = _hints(type(config))
     values = {f.name: _encode(getattr(config, f.name), hints[f.name]) for f in dataclasses.fields(config)}
+    if "kind" in values:
+        raise ValueError(f"a field of {type(config).__name__} must not be named kind, which records the class")
     return {"kind": type(config).__name__, **values}
 
 

@@ -33,6 +33,12 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
 
 
+def test_wrong_workers_are_refused_before_any_run(tmp_path):
+    with pytest.raises(ValueError, match="workers must be an integer >= 0, got -1"):
+        run_study(load_study(str(write_mini(tmp_path))), tmp_path / "runs", device="cpu", workers=-1)
+    assert not (tmp_path / "runs").exists()
+
+
 def test_each_run_folder_holds_its_own_rows_and_predictions(finished_study):
     _, runs, folder = finished_study
     for entry in Results.open(folder).study["runs"]:

@@ -237,6 +237,20 @@ def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
     assert members._mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
 
 
+def test_an_ensemble_does_without_the_history_that_somebody_deleted(tmp_path):
+    member = rm.train(config(epochs=1, seed=1), tmp_path)
+    (member.folder / "history.jsonl").unlink()
+    ensemble = rm.train(config(epochs=1, members=2), tmp_path)
+    assert member.folder in [one.folder for one in ensemble.members()]
+    assert ensemble.history() == rm.train(config(epochs=1), tmp_path).history()
+
+
+@pytest.mark.parametrize("workers", [-1, 1.5, "2"])
+def test_workers_are_counted_even_where_none_are_needed(tmp_path, workers):
+    with pytest.raises(ValueError, match=f"workers must be an integer >= 0, got {workers!r}"):
+        rm.train(config(), tmp_path, workers=workers)
+
+
 def test_an_objective_of_ones_own_trains(tmp_path):
     from dataclasses import dataclass
 

@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 import torch
 
 from regmixup import data
+from regmixup.config import check_count
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import epoch_batches
@@ -82,6 +83,8 @@ def train(
     speed; on_epoch: after every epoch with its record. Under torchrun the first process alone logs and calls them.
     """
     device, engine = choose_device(device), engine or Engine()
+    if workers is not None:
+        check_count("workers", workers, least=0)
     with joined(device) as ranks, closing(Loggers(loggers if ranks.first else ())) as told:
         config = resolve(config, device, world=ranks.world)
         run = Run(Path(runs) / config.name, config)

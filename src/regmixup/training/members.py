@@ -48,7 +48,7 @@ def train_members(
     ]
     if not writes:
         return
-    histories = [member.history() for member in members]
+    histories = [history for member in members if (history := member.history())]  # somebody may have deleted one
     run.write_history([_mean_record(records) for records in zip(*histories, strict=True)])
     seconds = sum(record["seconds"] for history in histories for record in history)
     own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}

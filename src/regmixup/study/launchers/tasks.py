@@ -10,6 +10,7 @@ from typing import Unpack
 
 import torch
 
+from regmixup.config import check_count
 from regmixup.storage import InUseError, write_text
 from regmixup.study.carry_out import carry_out
 from regmixup.study.plan import PlannedRun, Study
@@ -32,6 +33,10 @@ class Job:
     root: Path | None
     workers: int | None
     engine: Engine | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            check_count("workers", self.workers, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
