@@ -262,10 +262,11 @@ def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
     assert run("report", *folders, "--out", tmp_path) == 0
     assert "AUROC photographs" in capsys.readouterr().out
     assert (tmp_path / "report.md").read_text().count("| dnn |") == 2  # the main table, and calibration under shift
-    assert run("report", folders[0], finished_study.folder) == 2
+    assert run("report", folders[0], tmp_path) == 2
     assert "neither" in capsys.readouterr().err
-    assert run("report", finished_study.folder, folders[0]) == 2
-    assert "one study" in capsys.readouterr().err
+    for mixed in ([folders[0], finished_study.folder], [finished_study.folder, folders[0]]):
+        assert run("report", *mixed) == 2
+        assert "report takes one study, or any number of run folders" in capsys.readouterr().err
 
 
 def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):

@@ -133,7 +133,10 @@ def owning(folder: Path) -> Iterator[None]:
     """
     import filelock
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot write to {folder}: {error.strerror or error}; choose another --runs folder") from error
     owner = folder / ".owner"
     lock = filelock.FileLock(folder / ".lock", timeout=0, is_singleton=True)
     if lock.is_locked:  # by this process, further out

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regmixup.evaluation.bootstrap import Bootstrap, Interval
-from regmixup.evaluation.calibration import accuracy
+from regmixup.evaluation.calibration import accuracy, ece
 from regmixup.evaluation.named_metrics import resample_classification
 from tests.evaluation.test_calibration import softmax_table
 
@@ -41,6 +41,30 @@ def test_the_interval_is_of_percentiles_that_occur():
     assert Bootstrap(level=0.5).interval(torch.tensor([math.inf, 1.0, math.inf])) == Interval(1.0, math.inf)
     with pytest.raises(ValueError, match=r"non-empty \(R,\) tensor, got shape \(0,\)"):
         Bootstrap().interval(torch.zeros(0))
+
+
+def test_resampled_values_are_moved_about_the_value_but_not_below_zero():
+    values = torch.arange(1000.0)
+    assert Bootstrap().interval(values, about=1499.5) == Interval(1024.0, 1975.0)
+    assert Bootstrap().interval(values, about=99.5) == Interval(0.0, 575.0)
+
+
+def test_intervals_of_calibration_errors_hold_the_value_and_cover_what_it_is_on_average():
+    """200 sets of 300 predictions, calibrated, so that the error is noise alone: 180 +- 3 * 4.2 cover its mean."""
+    generator = torch.Generator().manual_seed(0)
+    bootstrap, held, intervals, found = Bootstrap(resamples=200, level=0.9), [], [], []
+    for _ in range(200):
+        probs = (2 * torch.randn(300, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
+        labels = torch.multinomial(probs, 1, generator=generator)[:, 0]
+        value = ece(probs, labels)
+        resampled = resample_classification(probs, labels, bootstrap.counts(300), ["ece"])["ece"]
+        interval = bootstrap.interval(resampled, about=value)
+        held.append(interval.low <= value <= interval.high)
+        intervals.append(interval)
+        found.append(value)
+    mean = sum(found) / len(found)
+    assert all(held)
+    assert 167 <= sum(one.low <= mean <= one.high for one in intervals) <= 200
 
 
 def test_a_paired_difference_is_narrower_than_two_separate_intervals():

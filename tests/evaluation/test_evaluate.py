@@ -249,6 +249,11 @@ def test_the_intervals_are_percentiles_over_resampled_test_images(rows):
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
+def test_every_value_lies_in_its_interval(rows):
+    outside = [row for row in rows if row.low is not None and not row.low <= row.value <= row.high]
+    assert outside == []
+
+
 def test_shifted_versions_are_resampled_together(rows):
     """The mean over subsets of the same images has the interval of the mean, not the mean of the intervals."""
     same = [replace(TEST, dataset=f"toy-c/copy/{severity}") for severity in (1, 2, 3)]

@@ -438,6 +438,30 @@ def test_wrong_images_are_refused(objective, x, message):
         objective(net_for(objective), x, torch.zeros(len(x), dtype=torch.int64), seeded())
 
 
+@each_objective
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda logits: (logits, logits), r"the model must return logits, one \(N, K\) tensor, got tuple"),
+        (lambda logits: {"logits": logits}, r"the model must return logits, one \(N, K\) tensor, got dict"),
+        (lambda logits: logits[:, :, None], r"the model must return logits \(N, K\), N = \d+ here, got shape"),
+        (lambda logits: logits[1:], r"the model must return logits \(N, K\), N = \d+ here, got shape"),
+    ],
+)
+def test_a_model_of_anything_but_logits_is_refused(objective, spoil, message):
+    class Spoilt(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = net_for(objective)
+
+        def forward(self, x):
+            return spoil(self.inner(x))
+
+    x, y = batch()
+    with pytest.raises(ValueError, match=message):
+        objective(Spoilt(), x, y, generator=seeded())
+
+
 @each_random_objective
 def test_a_draw_for_another_batch_size_is_refused(objective):
     drawn = [draw for draw in draws_of(objective, batch_size=3) if draw != Draw(branch=draw.branch)]

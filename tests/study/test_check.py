@@ -51,6 +51,8 @@ def test_a_folder_of_images_must_be_there(tmp_path):
             '"svhn/test"',
             "svhn/test has images of 32x32, models of digits/train see images of 8x8",
         ),
+        ('test = "digits/test"', 'test = "digits/train"', "test must be a set that the models are not trained on"),
+        ('"photographs/test"', '"digits/test"', "ood must not name the test set, got digits/test"),
         ('test = "digits/test"', 'test = "photographs/test"', "photographs/test does not show the classes"),
         ('"digits-c/contrast/5"', '"photographs/test"', "photographs/test does not show the classes of digits/train"),
     ],

@@ -14,6 +14,7 @@ from PIL import Image
 import regmixup as rm
 from regmixup.training.loop import train
 from regmixup.training.stopping import Interrupted
+from tests.data.official import write_cifar
 from tests.training.short import after_step, assert_same_ending, ending, signal_after
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
@@ -102,6 +103,13 @@ def test_files_are_an_ood_set_for_a_model_of_grey_digits(tree, tmp_path):
     assert found.logits.shape == (24, 10)
     rows = rm.evaluate(digits.predict("digits/test"), ood=[rm.Predictions(found.logits, found.labels, dataset="tree")])
     assert {row.dataset for row in rows} == {"digits/test", "tree"}
+
+
+def test_images_of_another_size_and_channels_are_refused_as_they_are(tmp_path):
+    write_cifar(tmp_path, "cifar10")
+    digits = rm.train(rm.configure("digits", "dnn", epochs=1), tmp_path, device="cpu")
+    with pytest.raises(ValueError, match="cifar10/test has images of 3x32x32, the run was trained on images of 1x8x8"):
+        digits.predict("cifar10/test", root=tmp_path)
 
 
 def test_images_of_another_size_are_refused_with_both_sizes(run):

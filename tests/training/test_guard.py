@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import regmixup as rm
@@ -220,3 +221,26 @@ class TestGuard:
         weight.grad = torch.ones(2)
         guard.watch([torch.tensor(1.0), torch.tensor(float("inf"))], [weight])
         assert guard.found() == 0
+
+
+@pytest.mark.parametrize("lr", [100.0, 1000.0])
+def test_statistics_that_overflow_stop_the_run_though_the_loss_is_finite(tmp_path, lr, monkeypatch):
+    monkeypatch.undo()  # all the digits
+    with pytest.raises(DivergedError):
+        rm.train(rm.configure("digits", "dnn", epochs=4, lr=lr), tmp_path, device="cpu")
+    for path in tmp_path.glob("*/*.safetensors"):
+        assert all(bool(torch.isfinite(t).all()) for t in load_file(path).values() if t.is_floating_point()), path
+
+
+def test_a_buffer_that_is_infinite_from_the_start_is_no_divergence():
+    mask, mean = torch.tensor([0.0, -torch.inf]), torch.zeros(2)
+    weight = nn.Parameter(torch.ones(1))
+    weight.grad = torch.ones(1)
+    guard = Guard(torch.optim.SGD([weight]), torch.device("cpu"), Ranks(), buffers=[mask, mean])
+    for value, found in ((1.0, None), (torch.inf, 1)):
+        guard.remember()
+        mean[0] = value
+        guard.watch([torch.tensor(1.0)], [weight])
+        assert guard.found() == found
+    guard.rewind()
+    assert mean.tolist() == [1.0, 0.0]

@@ -177,3 +177,9 @@ def test_a_cpu_is_looked_at_by_the_clock_and_loggers_at_fixed_steps(tmp_path, mo
     rm.train(config(epochs=1), tmp_path, device="cpu", loggers=[recorder], on_step=seen.append)
     assert [record["step"] for record in seen] == list(range(1, STEPS + 1))
     assert [step for step, _ in recorder.curve("step/loss")] == list(LOOKS)
+
+
+def test_what_cannot_log_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"loggers must have a method log\(values, step\), .*, got <built-in function"):
+        rm.train(config(), tmp_path / "runs", device="cpu", loggers=[print])
+    assert not (tmp_path / "runs").exists()

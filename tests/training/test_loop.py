@@ -251,6 +251,34 @@ def test_workers_are_counted_even_where_none_are_needed(tmp_path, workers):
         rm.train(config(), tmp_path, workers=workers)
 
 
+def test_a_name_is_no_configuration(tmp_path):
+    with pytest.raises(ValueError, match=r"config must be a TrainConfig, as rm.configure\(...\) returns, got 'digits'"):
+        rm.train("digits", tmp_path)
+
+
+def test_runs_that_cannot_be_a_folder_are_explained(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"cannot write to .*: Not a directory; choose another --runs folder"):
+        rm.train(config(), tmp_path / "file")
+
+
+def test_a_damaged_config_is_written_again(tmp_path):
+    run = rm.train(config(epochs=1), tmp_path)
+    (run.folder / "provenance.json").unlink()
+    (run.folder / "config.json").write_text("x")
+    assert rm.Run.open(rm.train(config(epochs=1), tmp_path).folder).config == run.config
+
+
+def test_training_needs_no_home_directory(tmp_path, monkeypatch):
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("XDG_CACHE_HOME", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pathlib.Path.home", homeless)
+    assert rm.train(config(epochs=1), tmp_path, device="cpu").finished
+
+
 def test_an_objective_of_ones_own_trains(tmp_path):
     from dataclasses import dataclass
 

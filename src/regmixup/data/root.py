@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 VARIABLE = "REGMIXUP_DATA"
@@ -20,9 +21,18 @@ def data_root(root: str | Path | None = None) -> Path:
         return Path(root).expanduser()
     if named := os.environ.get(VARIABLE):
         return Path(named).expanduser()
+    return cache_folder()
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for this package; one for temporary files where there is no home directory."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification says that a relative path is to be ignored.
-    return (cache if cache.is_absolute() else Path.home() / ".cache") / "regmixup"
+    if not cache.is_absolute():  # the XDG specification says that a relative path is to be ignored
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:
+            cache = Path(tempfile.gettempdir())
+    return cache / "regmixup"
 
 
 def existing_root(root: str | Path | None = None) -> Path:

@@ -13,6 +13,7 @@ from regmixup.evaluation.bootstrap import Bootstrap, Counts
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.fisher import ClassMoments
 from regmixup.evaluation.named_metrics import (
+    BINNED,
     CLASSIFICATION,
     DETECTION,
     resample_classification,
@@ -198,7 +199,7 @@ class _Measure:
     def interval(self, row: Row, values: Tensor | None) -> Row:
         if self.bootstrap is None or values is None:
             return row
-        found = self.bootstrap.interval(values)
+        found = self.bootstrap.interval(values, about=row.value if row.metric in BINNED else None)
         return replace(row, low=found.low, high=found.high)
 
     def classification(

@@ -6,7 +6,8 @@ for everything measured on these images:
     bootstrap = Bootstrap()
     counts = bootstrap.counts(len(labels), stream="cifar10/test")
     values = resample_classification(probs, labels, counts, ["accuracy", "ece"])  # {"accuracy": (R,), "ece": (R,)}
-    bootstrap.interval(values["ece"])
+    bootstrap.interval(values["accuracy"])
+    bootstrap.interval(values["ece"], about=ece(probs, labels))
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ CLASSIFICATION: dict[str, Metric[ResampledOutcomes]] = {
     "mce": Metric(calibration_variants.mce, resampled_outcomes.mce),
     "debiased_ece": Metric(calibration_variants.debiased_ece, resampled_outcomes.debiased_ece),
 }
+
+BINNED = frozenset({"ece", "adaptive_ece", "classwise_ece", "mce", "debiased_ece"})
+"""What resampling makes larger on average: see `Bootstrap.interval`."""
 
 DETECTION: dict[str, Metric[ResampledScores]] = {
     "auroc": Metric(detection.auroc, resampled_scores.auroc),

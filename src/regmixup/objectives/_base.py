@@ -98,6 +98,16 @@ def check_batch(x: Tensor, y: Tensor) -> None:
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
 
 
+def logits_of(model: nn.Module, x: Tensor) -> Tensor:
+    """The model's logits for some images; whatever else it returns is refused."""
+    logits = model(x)
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(logits).__name__}")
+    if logits.ndim != 2 or len(logits) != len(x):
+        raise ValueError(f"the model must return logits (N, K), N = {len(x)} here, got shape {tuple(logits.shape)}")
+    return logits
+
+
 def check_labels(y: Tensor, num_classes: int) -> None:
     """Class indices must lie in [0, num_classes); probabilities need num_classes columns, rows that sum to 1."""
     if y.ndim == 2:

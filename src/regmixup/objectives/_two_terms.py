@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.mixing import Draw
+from regmixup.objectives._base import logits_of
 from regmixup.objectives._vicinal import Vicinal
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
@@ -52,7 +53,7 @@ class TwoTerms(Vicinal):
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.eta == 0:
-            return clean_loss(model(x), y)
+            return clean_loss(logits_of(model, x), y)
         clean, sampled, logits = self.terms(model, x, y, draw)
         total = clean + self.eta * sampled
         if self.scale == "mean":
@@ -77,6 +78,6 @@ class Regularised(TwoTerms):
     def forward(self, model: nn.Module, clean: Tensor, sampled: Tensor) -> tuple[Tensor, Tensor]:
         """The logits of both, in one pass or two."""
         if self.passes == "separate":
-            return model(clean), model(sampled)
-        logits = model(torch.cat([clean, sampled]))
+            return logits_of(model, clean), logits_of(model, sampled)
+        logits = logits_of(model, torch.cat([clean, sampled]))
         return logits[: len(clean)], logits[len(clean) :]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number
 from regmixup.mixing import Draw, LamMode, Pairing, height_and_width, mixed_cross_entropy, sample_beta, sample_partners
-from regmixup.objectives._base import Objective, can_look, check_labels
+from regmixup.objectives._base import Objective, can_look, check_labels, logits_of
 from regmixup.types import LossOutput
 
 
@@ -35,7 +35,7 @@ class Vicinal(Objective):
         """The cross-entropy of every sampled image, (m N,)."""
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        loss = self.losses(model(self.sampled(x, draw)), y, draw).mean()
+        loss = self.losses(logits_of(model, self.sampled(x, draw)), y, draw).mean()
         return LossOutput(loss=loss, logits=None, parts={self.part: loss.detach()})
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from regmixup.config import check_count, check_number
 from regmixup.mixing import Draw, sample_beta, sample_dirichlet, sample_uniform
 from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, Step, apply_step
-from regmixup.objectives._base import Objective, can_look
+from regmixup.objectives._base import Objective, can_look, logits_of
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 
@@ -113,8 +113,8 @@ class AugMix(Objective):
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.jsd_weight == 0:
-            return clean_loss(model(x), y)
-        logits = model(torch.cat([x, *self.augment(x, self._check(x, draw))]))
+            return clean_loss(logits_of(model, x), y)
+        logits = logits_of(model, torch.cat([x, *self.augment(x, self._check(x, draw))]))
         clean = clean_loss(logits[: len(x)], y)
         jsd = jensen_shannon(logits.reshape(1 + _VERSIONS, len(x), -1))
         total = clean.loss + self.jsd_weight * jsd

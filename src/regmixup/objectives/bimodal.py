@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.mixing import Draw, sample_coins
+from regmixup.objectives._base import logits_of
 from regmixup.objectives._two_terms import Terms, TwoTerms
 from regmixup.objectives.mixup import Mixup
 
@@ -84,7 +85,7 @@ class Bimodal(TwoTerms, Mixup):
         ]
 
     def terms(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> Terms:
-        losses = self.losses(model(self.sampled(x, draw)), y, draw)
+        losses = self.losses(logits_of(model, self.sampled(x, draw)), y, draw)
         assert isinstance(draw, CoinDraw)
         assert draw.stays is not None
         stays = draw.stays.flatten()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.mixing import Draw
-from regmixup.objectives._base import Objective, can_look, check_labels
+from regmixup.objectives._base import Objective, can_look, check_labels, logits_of
 from regmixup.types import LossOutput
 
 
@@ -47,7 +47,7 @@ class DUQ(Objective):
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.penalty > 0:
             x = x.detach().requires_grad_()
-        logits = model(x)
+        logits = logits_of(model, x)
         check_labels(y, logits.shape[1])
         if can_look(logits) and bool((logits > 0).any()):
             raise ValueError('model must return log kernels <= 0, as networks with head="rbf" do, got values above 0')

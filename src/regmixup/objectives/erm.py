@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regmixup.mixing import Draw, cross_entropy
-from regmixup.objectives._base import Objective, check_labels
+from regmixup.objectives._base import Objective, check_labels, logits_of
 from regmixup.types import LossOutput
 
 
@@ -24,7 +24,7 @@ class ERM(Objective):
     """
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        return clean_loss(model(x), y)
+        return clean_loss(logits_of(model, x), y)
 
 
 def clean_loss(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> LossOutput:

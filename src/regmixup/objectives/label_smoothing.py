@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.mixing import Draw
-from regmixup.objectives._base import Objective
+from regmixup.objectives._base import Objective, logits_of
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 
@@ -29,4 +29,4 @@ class LabelSmoothing(Objective):
         check_number("smoothing", self.smoothing, least=0, below=1)
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        return clean_loss(model(x), y, self.smoothing)
+        return clean_loss(logits_of(model, x), y, self.smoothing)

@@ -83,7 +83,7 @@ def _is_folder(name: str) -> bool:
 
 
 def _misfits(planned: PlannedRun) -> Iterator[str]:
-    """Sets that a model of the planned run cannot predict, or whose labels mean nothing to it."""
+    """Sets that a model of the planned run cannot predict, whose labels mean nothing to it, or that it has seen."""
     config, sets = planned.config, planned.evaluate
     family = _family(config.train_set)
     side = SIDES.get(family, config.image_size)
@@ -95,6 +95,10 @@ def _misfits(planned: PlannedRun) -> Iterator[str]:
         own = _family(name)
         if own not in (family, "folder") and family != "folder" and not own.startswith((f"{family}-", f"{family}.")):
             yield f"{name} does not show the classes of {config.train_set}: it may be an OOD set, no other"
+    if sets.test == config.train_set:
+        yield f"test must be a set that the models are not trained on, got {sets.test}"
+    if sets.test in sets.ood:
+        yield f"ood must not name the test set, got {sets.test}"
 
 
 def _family(name: str) -> str:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
 
 from regmixup.config import check_choices, check_count, check_number
+from regmixup.data.root import cache_folder
 from regmixup.training.config import TrainConfig
 
 Choice = Literal["auto", "on", "off"]
@@ -102,8 +102,7 @@ def choose_execution(
 @contextmanager
 def settings(device: torch.device, engine: Engine) -> Iterator[None]:
     """The process-wide settings that training wants, put back at its end: device, generators, cuDNN, determinism."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "regmixup" / "compiled"))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     with ExitStack() as stack:
         # fork_rng would otherwise start every accelerator of the machine.
         seeded = [] if device.type == "cpu" else [device]

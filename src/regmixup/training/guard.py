@@ -1,4 +1,4 @@
-"""A loss that is not a finite number never reaches the weights."""
+"""Numbers that are not finite never reach the weights."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from regmixup.training.distributed import Ranks
 
 
 class DivergedError(RuntimeError):
-    """Training produced a loss or a gradient that is not finite."""
+    """Training produced a loss, a gradient or batch-norm statistics that are not finite."""
 
 
 class Guard:
     """Closes the optimizer from the first bad step on, decided on the device, so that nothing waits for it.
 
-    A step is bad if its loss or the norm of its gradient is infinite or NaN. A fused optimizer leaves weights and
-    momentum alone while its `found_inf` is 1; that gate stays closed, so they are those from before the bad step
-    whenever the loop gets to look. The forward pass has changed the buffers by then (batch-norm statistics, centroids),
-    with values that may be NaN; so the guard keeps a copy from before each step, which stops at the same gate.
+    A step is bad if its loss or the norm of its gradient is infinite or NaN, or if a buffer became so: an infinite
+    variance divides a batch to zero, so that the loss looks sound, and never leaves batch norm's running one. A fused
+    optimizer leaves weights and momentum alone while its `found_inf` is 1; that gate stays closed, so they are those
+    from before the bad step whenever the loop gets to look. The forward pass has changed the buffers by then
+    (batch-norm statistics, centroids), with values that may be NaN; so the guard keeps a copy from before each step,
+    which stops at the same gate.
     """
 
     def __init__(
@@ -57,9 +59,12 @@ class Guard:
                 buffer.copy_(value.view_as(buffer))
 
     def watch(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> None:
-        """Look at a step's losses and gradients, and close the gate if they are bad."""
+        """Look at a step's losses, gradients and buffers, and close the gate if they are bad."""
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         bad = ~torch.isfinite(torch.stack([norm.float(), *(loss.detach().float() for loss in losses)])).all()
+        for dtype, group in self._buffers.items():
+            if dtype.is_floating_point:  # a mask may be infinite from the start
+                bad |= (torch.isfinite(self._kept[dtype]) & ~torch.isfinite(_joined(group))).any()
         flag = bad.to(self.closed.dtype)
         self.ranks.largest(flag)
         self.bad_step.copy_(torch.where((self.bad_step < 0) & (flag > 0), self.step, self.bad_step))

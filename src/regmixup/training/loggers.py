@@ -73,6 +73,12 @@ class Loggers:
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
         self._loggers = list(loggers)
+        for logger in self._loggers:
+            if not callable(getattr(logger, "log", None)):
+                raise ValueError(
+                    f"each of loggers must have a method log(values, step), as rm.FunctionLogger(function) has, "
+                    f"got {logger!r}"
+                )
 
     def add(self, logger: Logger) -> None:
         self._loggers.append(logger)

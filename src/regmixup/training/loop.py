@@ -82,6 +82,8 @@ def train(
     on_start: called with what the engine chose; on_step: now and then with the means since the epoch began and the
     speed; on_epoch: after every epoch with its record. Under torchrun the first process alone logs and calls them.
     """
+    if not isinstance(config, TrainConfig):
+        raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
     device, engine = choose_device(device), engine or Engine()
     if workers is not None:
         check_count("workers", workers, least=0)

@@ -77,8 +77,7 @@ class Run:
             yield
             return
         with owning(self.folder):
-            if not (self.folder / "config.json").exists():
-                write_json(self.folder / "config.json", encode(self.config))
+            write_json(self.folder / "config.json", encode(self.config))  # as it may be damaged
             yield
 
     def history(self) -> list[dict[str, Any]]:
@@ -243,7 +242,7 @@ class Run:
         for part in clean_parts(source, size, rows=ranks.share(len(source), unit=_BATCH)):
             images = match_channels(part.images, channels)
             if list(images.shape[1:]) != [channels, *size]:
-                shape, wanted = "x".join(map(str, images.shape[1:])), "x".join(map(str, [channels, *size]))
+                shape, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, [channels, *size]))
                 raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
             labels = known[part.labels]
             found.append(

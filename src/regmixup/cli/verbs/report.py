@@ -44,7 +44,8 @@ def _results(verb: ReportVerb) -> Results:
     if not verb.what:
         raise ValueError("report needs a study or run folders, got nothing")
     first = Path(verb.what[0])
-    if first.is_dir() and not (first / "study.json").is_file() and (first / "config.json").is_file():
+    studies = [one for one in verb.what if (Path(one) / "study.json").is_file()]
+    if not studies and (first / "config.json").is_file():
         return Results.of_runs(verb.what, verb.out or first.parent / "report")
     if len(verb.what) > 1:
         raise ValueError(f"report takes one study, or any number of run folders, got {', '.join(verb.what)}")
