@@ -317,10 +317,10 @@ class Training:
                 kept = f"they could not be saved ({error}), but "
         self.ranks.wait()
         raise DivergedError(
-            f"the loss or its gradient became infinite or NaN in epoch {self.at.epoch + 1}, step {step + 1} (images "
-            f"{', '.join(map(str, index[:8]))}{', ...' if len(index) > 8 else ''} of {config.train_set}). It did not "
-            f"reach the weights: {kept}the last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up usually "
-            "helps"
+            f"the loss, its gradient or a buffer became infinite or NaN in epoch {self.at.epoch + 1}, step {step + 1} "
+            f"(images {', '.join(map(str, index[:8]))}{', ...' if len(index) > 8 else ''} of {config.train_set}). It "
+            f"did not reach the weights: {kept}the last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up "
+            "usually helps"
         )
 
 
