@@ -47,7 +47,7 @@ def test_arrays_that_pytorch_cannot_hold_are_copied(change):
         ("logits", None, "None"),
         ("labels", None, "None"),
         ("labels", ["cat", "dog"], r"\['cat', 'dog'\]"),
-        ("labels", np.array(["cat", "dog"]), "ndarray of <U3"),
+        ("labels", np.array(["cat", "dog"]), "ndarray of text"),
         ("features", np.array([None]), "ndarray of object"),
         ("probs", [[1.0], [1.0, 2.0]], r"\[\[1.0\], \[1.0, 2.0\]\]"),
     ],

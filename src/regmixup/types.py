@@ -113,7 +113,8 @@ def as_tensor(name: str, value: Any) -> Tensor:
         return torch.as_tensor(np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C"))
     except (TypeError, ValueError) as error:
         dtype = getattr(value, "dtype", None)
-        got = f"{type(value).__name__} of {dtype}" if dtype is not None else repr(value)
+        kind = "text" if getattr(dtype, "kind", "") in ("S", "U") else dtype
+        got = f"{type(value).__name__} of {kind}" if dtype is not None else repr(value)
         raise ValueError(f"{name} must be a tensor or an array of numbers, got {got[:80]}") from error
 
 
