@@ -81,16 +81,36 @@ class TwoAnswers(nn.Module):
         return x.flatten(1), x
 
 
+PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\.\) and \(N,\)"
+
+
 @pytest.mark.parametrize(
     ("subject", "loaders", "message"),
     [
         (torch.zeros(3, 4), None, "subject must be Predictions or an nn.Module, got Tensor"),
         (model(), None, 'loaders must be a table with at least "test"'),
-        (model(), {"val": []}, 'loaders must be a table with at least "test"'),
+        (model(), {"val": []}, r"""loaders must be a table with at least "test", .*, got the keys \['val'\]"""),
+        (model(), {"test": [], "val": []}, "unknown role in loaders 'val': did you mean 'validation'"),
         (model(), {"test": [], "odd": {}}, "unknown role in loaders 'odd': did you mean 'ood'"),
         (model(), {"test": []}, "batches of test must hold at least one"),
         (model(), {"test": {"all": loader(0)}}, 'the loader of "test" must be an iterable of .x, y., got a table'),
-        (model(), {"test": [images(0)[0]]}, "a batch must be .x, y, ...., got one tensor of shape .30, 3, "),
+        (model(), {"test": [images(0)[0]]}, f"{PAIRS}, got one tensor of shape .30, 3, "),
+        (model(), {"test": [{"image": 1, "label": 2}]}, rf"{PAIRS}, got dict with the keys \['image', 'label'\]"),
+        (model(), {"test": [("a.png", 1)]}, f"{PAIRS}, got tuple of str, int"),
+        (model(), {"test": [()]}, f"{PAIRS}, got tuple of nothing"),
+        (model(), {"test": [7]}, f"{PAIRS}, got int"),
+        (model(), {"test": TensorDataset(*images(0))}, rf"{PAIRS}, got .* of shapes \(3, 2, 2\) and \(\)"),
+        (model(), {"test": [(images(0)[0], ["cat"] * 30)]}, "labels of test must be a tensor or an array of numbers"),
+        (
+            model(),
+            {"test": loader(0), "ood": {"far": [{"image": images(1)[0]}]}},
+            r"batches of far must be images or \(images, labels\) pairs, got dict with the keys \['image'\]",
+        ),
+        (
+            model(),
+            {"test": loader(0), "ood": {"far": loader(0)}},
+            "an OOD set must hold other samples than the test set, got far with the same data or logits as test",
+        ),
         (TwoAnswers(), {"test": loader(0)}, "the model must return logits, one .N, K. tensor, got tuple"),
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
         (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),

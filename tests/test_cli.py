@@ -201,6 +201,16 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     assert "dark" in text
 
 
+def test_evaluate_refuses_the_test_set_in_other_roles(capsys, tmp_path):
+    mine = logits_file(tmp_path / "mine.npz")
+    assert run("evaluate", "--predictions", mine, "--ood", mine) == 2
+    assert "an OOD set must hold other samples than the test set, got mine" in capsys.readouterr().err
+    assert run("evaluate", "--predictions", mine, "--val", mine) == 2
+    assert '(fit_on or --fit-on "a test set, knowingly" overrides)' in capsys.readouterr().err
+    words = ("--fit-on", "a test set, knowingly", "--resamples", 0)
+    assert run("evaluate", "--predictions", mine, "--val", mine, *words) == 0
+
+
 def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):
     files = [logits_file(tmp_path / f"toy-c__fog__{severity}.npz", seed=severity) for severity in (1, 2)]
     words = ("--predictions", logits_file(tmp_path / "mine.npz"), "--resamples", 0, "--out", tmp_path / "rows.csv")
@@ -326,6 +336,9 @@ def test_data_verify_names_what_differs(capsys, tmp_path):
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
+        (["evaluate", "--predictions", "a.npz", "--resamples", "-1"], "resamples must be an integer >= 0, got -1"),
+        (["evaluate", "--predictions", "missing.npz", "--out", "new/folder/rows.csv"], "missing.npz"),
+        (["evaluate", "--predictions", "missing.npz", "--out", "/dev/null/r.csv"], "cannot write /dev/null/r.csv"),
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
         (["report", "digtis"], "did you mean 'digits'"),
         (["report", "."], ". holds no results of a study"),

@@ -21,6 +21,12 @@ def test_a_name_like_no_other_comes_with_the_list_alone():
         check_name("method", "zzz", ["mixup", "dnn"])
 
 
+def test_the_beginning_of_one_name_is_taken_for_it():
+    options = ["test", "validation", "regmixup", "regcutmix"]
+    assert "did you mean 'validation'?" in str(unknown("role", "val", options))
+    assert "did you mean" not in str(unknown("role", "re", options))
+
+
 def test_nothing_available_is_said():
     assert str(unknown("method", "dnn", [])) == "unknown method 'dnn': Available: none"
 

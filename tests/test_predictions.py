@@ -108,8 +108,9 @@ class TestForeignFormats:
         assert loaded.labels.tolist() == [-1] * 6
         assert loaded.dataset == "svhn"
 
-    def test_csv_holds_a_column_of_labels_and_one_per_class(self, tmp_path):
-        (tmp_path / "mine.csv").write_text("label,cat,dog\n1,0.5,-2e3\n0,3,4\n")
+    @pytest.mark.parametrize("label", ["label", "Label", "LABEL"])
+    def test_csv_holds_a_column_of_labels_and_one_per_class(self, tmp_path, label):
+        (tmp_path / "mine.csv").write_text(f"{label},cat,dog\n1,0.5,-2e3\n0,3,4\n")
         loaded = load(tmp_path / "mine.csv")
         assert loaded.labels.tolist() == [1, 0]
         assert loaded.labels.dtype == torch.int64
@@ -225,7 +226,7 @@ class TestRefusals:
         logits = LOGITS.numpy().copy()
         logits[3, 1] = bad
         write_safetensors(tmp_path / "p.safetensors", logits=logits, labels=LABELS.numpy())
-        self.refused(tmp_path / "p.safetensors", "logits must be finite")
+        self.refused(tmp_path / "p.safetensors", "logits must be finite, found .* in 1 of 6 rows, the first is row 3")
 
     @pytest.mark.parametrize(("bad", "found"), [(3, "0 to 3"), (-2, "-2 to 2")])
     def test_labels_out_of_range(self, tmp_path, bad, found):
@@ -238,6 +239,18 @@ class TestRefusals:
     def test_labels_that_are_no_integers(self, tmp_path):
         np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=LABELS.numpy() + 0.5)
         self.refused(tmp_path / "p.npz", "labels must be an integer")
+
+    @pytest.mark.parametrize(
+        ("labels", "got"),
+        [
+            (np.eye(3)[LABELS], r"torch.float64 of shape \(6, 3\)"),
+            (LABELS.numpy() > 0, r"torch.bool of shape \(6,\)"),
+        ],
+        ids=["one-hot", "truth values"],
+    )
+    def test_labels_of_another_kind_are_reported_as_the_file_has_them(self, tmp_path, labels, got):
+        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=labels)
+        self.refused(tmp_path / "p.npz", rf"labels must be an integer \(N,\) tensor, got {got}")
 
     @pytest.mark.parametrize("name", ["labels", "features", "probs", "logit_variance"])
     def test_lengths_that_differ(self, tmp_path, name):
@@ -255,7 +268,12 @@ class TestRefusals:
 
     def test_text_among_the_arrays(self, tmp_path):
         np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), dataset=np.array("cifar10"))
-        self.refused(tmp_path / "p.npz", "dataset|str")
+        self.refused(tmp_path / "p.npz", "unknown key in .* 'dataset'")
+        for name in ("labels", "features"):
+            np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), **{name: np.array(["cat"] * 6)})
+            self.refused(tmp_path / "p.npz", f"{name} must be a tensor or an array of numbers, got ndarray of text")
+        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=np.array(["cat"] * 6, dtype=object))
+        self.refused(tmp_path / "p.npz", "cannot read predictions from .*: labels: ")
 
     def test_one_array_under_the_name_of_an_archive(self, tmp_path):
         np.save(tmp_path / "p.npy", LOGITS.numpy())
@@ -265,17 +283,22 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("", "the first line must be a name per class, after 'label' if the first column is labels, got ''"),
+            ("", "the first line must be a name per class, after 'label' if there are labels, .*, got ''"),
             (",cat,dog\n0,1,2\n", "the first line must be a name per class, .*, got ',cat,dog'"),
             ("0.5,-2\n3,4\n", "the first line must be a name per class, .*, got '0.5,-2'"),
             ("1e3,2\n3,4\n", "the first line must be a name per class, .*, got '1e3,2'"),
             ("labels,cat,dog\n0,1,2\n", "the first line must be .*, got 'labels,cat,dog'"),
             ("cat,dog,Target\n1,2,0\n", "the first line must be .*, got 'cat,dog,Target'"),
-            ("cat,label\n1,0\n", "the first line must be .*, got 'cat,label'"),
+            ("cat,label\n1,0\n", "labels, which must be the first column, got 'cat,label'"),
+            ("id,Label,cat\n1,0,2\n", "labels, which must be the first column, got 'id,Label,cat'"),
+            ("label;cat;dog\n0;1,5;2\n", "the first line must be names separated by commas, got 'label;cat;dog'"),
+            ("label,cat,dog\n0;1;2\n", "line 2 must be a label and 2 logits, separated by commas, got '0;1;2'"),
+            ("label,cat,dog\n0,1,2\n\n0,,2\n", "line 4 must be a label and 2 logits, .*, got '0,,2'"),
+            ("cat,dog\n1,2\n?,2\n", "line 3 must be 2 logits, separated by commas, got '.,2'"),
             ("label,cat,dog\n", "empty"),
-            ("label,cat,dog\n0,x,1\n", "could not convert string 'x'"),
-            ("label,cat,dog\n0,1,2\n0,1\n", "number of columns changed from 3 to 2"),
-            ("label,cat,dog\n0,1,2,3\n", "3"),  # one value more than the header names
+            ("label,cat,dog\n0,x,1\n", "line 2 must be a label and 2 logits, .*, got '0,x,1'"),
+            ("label,cat,dog\n0,1,2\n0,1\n", "line 3 must be a label and 2 logits, .*, got '0,1'"),
+            ("label,cat,dog\n0,1,2,3\n", "line 2 must be a label and 2 logits, .*, got '0,1,2,3'"),
             ("label,cat,dog\n0,nan,1\n", "logits must be finite"),
             ("label,cat,dog\n2,0,1\n", r"labels must lie in \[0, 2\)"),
         ],

@@ -15,7 +15,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.storage import owning, read_json, read_rows, replacing, save_tensors, write_json, write_rows, write_text
+from regmixup.storage import (
+    check_writable,
+    owning,
+    read_json,
+    read_rows,
+    replacing,
+    save_tensors,
+    write_json,
+    write_rows,
+    write_text,
+)
 from regmixup.types import Row
 
 
@@ -109,6 +119,26 @@ class TestReplacing:
     def test_text_is_utf8_with_newlines_as_given(self, tmp_path):
         write_text(tmp_path / "a.txt", "é\r\nλ\n")
         assert (tmp_path / "a.txt").read_bytes() == "é\r\nλ\n".encode()
+
+
+class TestCheckWritable:
+    def test_nothing_changes_where_writing_would_succeed(self, tmp_path):
+        (tmp_path / "old.csv").write_text("old")
+        check_writable(tmp_path / "old.csv")
+        check_writable(tmp_path / "deep" / "er" / "new.csv")
+        assert [path.name for path in tmp_path.iterdir()] == ["old.csv"]
+        assert (tmp_path / "old.csv").read_text() == "old"
+
+    def test_the_error_is_that_of_writing(self, tmp_path):
+        (tmp_path / "file").touch()
+        (tmp_path / "folder").mkdir()
+        for path in (tmp_path / "file" / "rows.csv", tmp_path / "folder", Path("/proc/nowhere/rows.csv")):
+            messages = []
+            for attempt in (check_writable, lambda path: write_text(path, "")):
+                with pytest.raises(OSError, match="cannot write") as error:
+                    attempt(path)
+                messages.append(str(error.value))
+            assert messages[0] == messages[1]
 
 
 class TestTensors:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -25,6 +26,37 @@ def test_predictions_hold_what_they_were_given():
     assert (len(predictions), predictions.dataset, predictions.info) == (4, "d", {"a": "b"})
 
 
+def test_arrays_are_kept_as_tensors_and_labels_as_int64():
+    given = {name: value.numpy() for name, value in FIELDS.items()}
+    predictions = Predictions(LOGITS.double().numpy(), LABELS.int().numpy(), **given)
+    assert all(torch.equal(getattr(predictions, name), value) for name, value in FIELDS.items())
+    assert torch.equal(predictions.logits, LOGITS.double())
+    assert torch.equal(predictions.labels, LABELS)
+    assert predictions.labels.dtype == torch.int64
+
+
+@pytest.mark.parametrize("change", [lambda array: array[::-1], lambda array: array.astype(">f8")])
+def test_arrays_that_pytorch_cannot_hold_are_copied(change):
+    array = change(np.arange(12.0).reshape(4, 3))
+    assert Predictions(array, LABELS).logits.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "got"),
+    [
+        ("logits", None, "None"),
+        ("labels", None, "None"),
+        ("labels", ["cat", "dog"], r"\['cat', 'dog'\]"),
+        ("labels", np.array(["cat", "dog"]), "ndarray of text"),
+        ("features", np.array([None]), "ndarray of object"),
+        ("probs", [[1.0], [1.0, 2.0]], r"\[\[1.0\], \[1.0, 2.0\]\]"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_refused_by_name(name, value, got):
+    with pytest.raises(ValueError, match=f"^{name} must be a tensor or an array of numbers, got {got}$"):
+        Predictions(**{"logits": LOGITS, "labels": LABELS, name: value})
+
+
 @pytest.mark.parametrize("logits", [torch.zeros(4), torch.zeros(4, 3, 2), torch.zeros(4, 3, dtype=torch.int64)])
 def test_logits_must_be_a_floating_point_table(logits):
     with pytest.raises(ValueError, match=r"logits must be a floating-point \(N, K\) tensor, got torch\.") as error:
@@ -32,7 +64,7 @@ def test_logits_must_be_a_floating_point_table(logits):
     assert str(tuple(logits.shape)) in str(error.value)
 
 
-@pytest.mark.parametrize("labels", [torch.zeros(4), torch.zeros(4, 1, dtype=torch.int64), torch.tensor(1)])
+@pytest.mark.parametrize("labels", [torch.zeros(4), torch.zeros(4, dtype=torch.bool), LABELS[:, None], LABELS[0]])
 def test_labels_must_be_a_row_of_integers(labels):
     with pytest.raises(ValueError, match=r"labels must be an integer \(N,\) tensor, got torch\."):
         Predictions(LOGITS, labels)

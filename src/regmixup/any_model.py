@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from regmixup import predictions
@@ -31,9 +30,11 @@ def evaluate(
         will do.
     options: those of `regmixup.evaluation.evaluate.evaluate`: posthoc, bootstrap, class_subset, fit_on, row.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     >>> batch = [(torch.rand(8, 1, 2, 2), torch.arange(8) % 3)]
-    >>> rows = evaluate(model, {"test": batch, "ood": {"noise": batch}}, bootstrap=None)
+    >>> noise = [torch.rand(8, 1, 2, 2)]
+    >>> rows = evaluate(model, {"test": batch, "ood": {"noise": noise}}, bootstrap=None)
     >>> sorted({row.dataset for row in rows})
     ['noise', 'test']
     """
@@ -44,15 +45,15 @@ def evaluate(
     if not isinstance(subject, nn.Module):
         raise ValueError(f"subject must be Predictions or an nn.Module, got {type(subject).__name__}")
     if not isinstance(loaders, Mapping) or "test" not in loaders:
-        raise ValueError('loaders must be a table with at least "test", {"test": loader, "ood": {"svhn": loader}}')
+        got = f"the keys {list(loaders)}" if isinstance(loaders, Mapping) else type(loaders).__name__
+        raise ValueError(f'loaders must be a table with at least "test", such as {{"test": loader}}, got {got}')
     for role in loaders:
         check_name("role in loaders", role, _ROLES)
 
     def predict(name: str, batches: Any, *, labelled: bool = True) -> Predictions:
         if isinstance(batches, Mapping):
             raise ValueError(f'the loader of "{name}" must be an iterable of (x, y), got a table')
-        pairs = batches if labelled else map(_unlabelled, batches)
-        return predictions.predict_batches(subject, pairs, dataset=name)
+        return predictions.predict_batches(subject, batches, dataset=name, labelled=labelled)
 
     def group(role: str) -> list[Predictions]:
         named = loaders.get(role, {})
@@ -64,8 +65,3 @@ def evaluate(
     return evaluation.evaluate(
         predict("test", loaders["test"]), validation=validation, shift=group("shift"), ood=group("ood"), **options
     )
-
-
-def _unlabelled(batch: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    x = batch if isinstance(batch, Tensor) else batch[0]
-    return x, torch.full((len(x),), -1)

@@ -11,9 +11,12 @@ def unknown(kind: str, name: object, options: Iterable[str], *, summary: str = "
 
     >>> print(unknown("method", "regmixpu", ["dnn", "mixup", "regmixup"]))
     unknown method 'regmixpu': did you mean 'regmixup'? Available: dnn, mixup, regmixup
+    >>> print(unknown("role", "val", ["test", "validation"]))
+    unknown role 'val': did you mean 'validation'? Available: test, validation
     """
     listed = sorted(options)
-    near = get_close_matches(str(name), listed, n=1)
+    begun = [option for option in listed if name and option.startswith(str(name))]
+    near = get_close_matches(str(name), listed, n=1) or (begun if len(begun) == 1 else [])
     hint = f"did you mean {near[0]!r}? " if near else ""
     return ValueError(f"unknown {kind} {name!r}: {hint}Available: {summary or ', '.join(listed) or 'none'}")
 

@@ -12,7 +12,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -27,9 +27,8 @@ from regmixup.evaluation.fisher import ClassMoments
 from regmixup.mixing import to_float
 from regmixup.names import unknown
 from regmixup.storage import save_tensors
-from regmixup.types import Predictions
-
-TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset", "info"))
+from regmixup.types import PREDICTION_TENSORS as TENSORS
+from regmixup.types import Predictions, as_tensor, not_finite
 
 
 @runtime_checkable
@@ -78,12 +77,14 @@ def predict_batches(
     dataset: str = "",
     features: bool = True,
     moments: bool = False,
+    labelled: bool = True,
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
     """What `model` says about batches (x, y), in evaluation mode, without augmentation, in float32.
 
     batches: any iterable of pairs, such as a DataLoader; x: (N, C, H, W) uint8 or floating point, y: (N,).
     A tensor alone is no pair and is refused.
+    labelled: if False, labels are not looked at and become -1, unknown; x alone will do.
     features: whether to keep what reaches the head, where the model has `features` and `head`; the head's weight and
     bias are kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
     moments: whether to keep the class moments of that, which the Fisher criterion needs and which are much smaller;
@@ -111,14 +112,12 @@ def predict_batches(
     hook = model.head.register_forward_pre_hook(look) if isinstance(model, HasFeatures) else None
     try:
         for batch in batches:
-            if isinstance(batch, Tensor):  # unpacking it would take its first image for x
-                raise ValueError(f"a batch must be (x, y, ...), got one tensor of shape {tuple(batch.shape)}")
-            x, y, *_ = batch
+            x, y = _pair(batch, dataset, labelled=labelled)
             found = model(to_float(x.to(device, non_blocking=True)))
             if not isinstance(found, Tensor):
                 raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(found).__name__}")
             logits.append(found.float())
-            labels.append(torch.as_tensor(y).cpu())
+            labels.append(y.cpu())
             if moments and reached:
                 known = labels[-1] >= 0
                 own = reached[0][known.to(device)].float(), labels[-1][known].to(device)
@@ -147,6 +146,28 @@ def predict_batches(
         dataset=dataset,
         info=info or {},
     )
+
+
+def _pair(batch: object, dataset: str, *, labelled: bool) -> tuple[Tensor, Tensor]:
+    """Images and labels of a batch, whatever else stands behind them."""
+    match batch:
+        case [Tensor() as x, y, *_] if labelled:
+            y = as_tensor(f"labels of {dataset or 'a batch'}", y)
+            if y.shape == x.shape[:1] != ():
+                return x, y
+            got = f"images and labels of shapes {tuple(x.shape)} and {tuple(y.shape)}"
+        case (Tensor() as x) | [Tensor() as x, *_] if not labelled:
+            return x, torch.full((len(x),), -1)
+        case Tensor():
+            got = f"one tensor of shape {tuple(batch.shape)}"
+        case Mapping():
+            got = f"{type(batch).__name__} with the keys {list(batch)}"
+        case list() | tuple():
+            got = f"{type(batch).__name__} of {', '.join(type(value).__name__ for value in batch[:5]) or 'nothing'}"
+        case _:
+            got = type(batch).__name__
+    contract = "(images, labels) pairs of tensors (N, ...) and (N,)" if labelled else "images or (images, labels) pairs"
+    raise ValueError(f"batches of {dataset or 'a dataset'} must be {contract}, got {got}")
 
 
 def join(parts: list[Predictions]) -> Predictions:
@@ -215,25 +236,26 @@ def load(path: str | Path) -> Predictions:
     return _assemble(path, tensors, metadata)
 
 
-def _assemble(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> Predictions:
-    for name in tensors:
+def _assemble(path: Path, found: dict[str, Any], metadata: dict[str, str]) -> Predictions:
+    for name in found:
         if name not in TENSORS:
             raise unknown(f"key in {path}", name, TENSORS)
-    if "logits" not in tensors:
-        raise ValueError(f"{path} must hold logits, found {', '.join(tensors) or 'nothing'}")
+    if "logits" not in found:
+        raise ValueError(f"{path} must hold logits, found {', '.join(found) or 'nothing'}")
+    tensors = {name: as_tensor(f"{path}: {name}", value) for name, value in found.items()}
     if tensors["logits"].ndim and len(tensors["logits"]) == 0:
         raise ValueError(f"{path} is empty: logits have shape {tuple(tensors['logits'].shape)}")
     tensors.setdefault("labels", torch.full(tensors["logits"].shape[:1], -1))
     labels = tensors["labels"]
-    if not labels.is_complex() and not (labels.is_floating_point() and bool((labels != labels.round()).any())):
-        tensors["labels"] = labels.long()
+    if labels.ndim == 1 and labels.is_floating_point() and bool((labels == labels.round()).all()):
+        tensors["labels"] = labels.long()  # a table of numbers, such as a csv, has no other way to write integers
     dataset = metadata.pop("dataset", path.stem.replace("__", "/"))
     try:
         predictions = Predictions(**tensors, dataset=dataset, info=metadata)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    if not torch.isfinite(predictions.logits).all():
-        raise ValueError(f"{path}: logits must be finite, found NaN or infinite values")
+    if bad := not_finite(predictions.logits):
+        raise ValueError(f"{path}: logits must be finite, found {bad}")
     low, high = int(predictions.labels.min()), int(predictions.labels.max())
     if high >= predictions.logits.shape[1] or low < -1:
         raise ValueError(
@@ -248,7 +270,7 @@ _UNREADABLE = (
     zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
-_Read = tuple[dict[str, Tensor], dict[str, str]]
+_Read = tuple[dict[str, Any], dict[str, str]]
 
 
 def _from_safetensors(path: Path) -> _Read:
@@ -258,37 +280,69 @@ def _from_safetensors(path: Path) -> _Read:
 
 def _from_npz(path: Path) -> _Read:
     with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        return {name: torch.as_tensor(archive[name]) for name in archive.files}, {}
+        return {name: _entry(archive, name) for name in archive.files}, {}
+
+
+def _entry(archive: Any, name: str) -> Any:
+    try:
+        return archive[name]
+    except ValueError as error:  # an array of Python objects
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _from_npy(path: Path) -> _Read:
     with path.open("rb") as file:
-        return {"logits": torch.as_tensor(np.load(file, allow_pickle=False))}, {}
+        return {"logits": np.load(file, allow_pickle=False)}, {}
 
 
 def _from_csv(path: Path) -> _Read:
     with path.open(encoding="utf-8-sig") as file:
         header = [name.strip() for name in file.readline().split(",")]
+    if len(header) == 1 and re.search(r"[;|\t ]", header[0]):
+        raise ValueError(f"the first line must be names separated by commas, got {header[0]!r}")
     labelled = _has_labels(header)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-        table = torch.as_tensor(np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8-sig"))
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "loadtxt: input contained no data")
+            table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8-sig")
+    except ValueError:
+        _check_lines(path, len(header), labelled=labelled)
+        raise
     if len(table) == 0:
         raise ValueError("it is empty: there is no line after the first")
     if table.shape[1] != len(header):
-        raise ValueError(f"the first line names {len(header)} columns, the lines below have {table.shape[1]}")
+        _check_lines(path, len(header), labelled=labelled)
     return ({"labels": table[:, 0], "logits": table[:, 1:]} if labelled else {"logits": table}), {}
+
+
+def _check_lines(path: Path, columns: int, *, labelled: bool) -> None:
+    """Raise for the first line of a table that is not as many numbers as the first line has names."""
+    parts = f"a label and {columns - 1} logits" if labelled else f"{columns} logits"
+    with path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(file, 1):
+            text = line.partition("#")[0].strip()
+            if number > 1 and text and [_is_number(cell) for cell in text.split(",")] != [True] * columns:
+                raise ValueError(f"line {number} must be {parts}, separated by commas, got {text[:80]!r}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _has_labels(header: list[str]) -> bool:
     """Whether a table's first column is labels; an error for a first line that may be something else than classes."""
-    if header[0] == "label":
+    names = [name.lower() for name in header]
+    if names[0] == "label" and "label" not in names[1:]:
         return True
     numbers = all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", name, re.IGNORECASE) for name in header)
     # Classes may be called 0, 1, 2, ...; other numbers are the logits of a file without names.
     nameless = numbers and header != [str(number) for number in range(len(header))]
-    mistaken = {header[0].lower(), header[-1].lower()} & {"label", "labels", "target", "targets", "class", "y"}
+    mistaken = {names[0], names[-1]} & {"label", "labels", "target", "targets", "class", "y"} or "label" in names
     if nameless or mistaken or "" in header:
-        contract = "a name per class, after 'label' if the first column is labels"
+        contract = "a name per class, after 'label' if there are labels, which must be the first column"
         raise ValueError(f"the first line must be {contract}, got {','.join(header)!r}")
     return False

@@ -52,6 +52,23 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+class _NotYetError(Exception):
+    """What was to be written is not there yet."""
+
+
+def check_writable(path: Path) -> None:
+    """Raise now the OSError that writing `path` would raise later; nothing is left behind."""
+    made = [folder for folder in path.parents if not folder.exists()]
+    try:
+        with suppress(_NotYetError), replacing(path) as temporary:
+            temporary.touch()
+            raise _NotYetError  # so that `path` stays as it is
+    finally:
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file atomically, with newlines as given."""
     with replacing(path) as temporary:

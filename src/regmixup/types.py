@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +43,7 @@ class LossOutput:
 class Predictions:
     """The seam: what a model said about a dataset. Everything right of it needs no model.
 
-    logits: (N, K) float; labels: (N,) int64.
+    logits: (N, K) float; labels: (N,) integers, kept as int64. Arrays are taken for all fields and kept as tensors.
     features: (N, D) penultimate activations, where stored; head_weight (K, D) and head_bias (K,) the linear head.
     probs: (N, K) where they are not the softmax of the logits (Monte-Carlo, mean of probabilities).
     logit_variance: (N, K); member_logits: (M, N, K) of an ensemble.
@@ -67,10 +67,15 @@ class Predictions:
     info: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in PREDICTION_TENSORS:
+            value = getattr(self, name)
+            if value is not None or name in ("logits", "labels"):
+                object.__setattr__(self, name, as_tensor(name, value))
         if self.logits.ndim != 2 or not self.logits.is_floating_point():
             raise ValueError(f"logits must be a floating-point (N, K) tensor, got {_describe(self.logits)}")
-        if self.labels.ndim != 1 or self.labels.is_floating_point():
+        if self.labels.ndim != 1 or not is_whole(self.labels):
             raise ValueError(f"labels must be an integer (N,) tensor, got {_describe(self.labels)}")
+        object.__setattr__(self, "labels", self.labels.long())
         rows, classes = self.logits.shape
         shapes = {
             "labels": (rows,),
@@ -90,6 +95,49 @@ class Predictions:
 
     def __len__(self) -> int:
         return len(self.logits)
+
+
+PREDICTION_TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset", "info"))
+
+
+def as_tensor(name: str, value: Any) -> Tensor:
+    """A tensor as it is; an array or a list of numbers as a tensor; an error that names the argument for all else."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        array = np.asarray(value)
+        # PyTorch takes neither bytes in another order than the machine's nor steps backwards.
+        return torch.as_tensor(np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C"))
+    except (TypeError, ValueError) as error:
+        dtype = getattr(value, "dtype", None)
+        kind = "text" if getattr(dtype, "kind", "") in ("S", "U") else dtype
+        got = f"{type(value).__name__} of {kind}" if dtype is not None else repr(value)
+        raise ValueError(f"{name} must be a tensor or an array of numbers, got {got[:80]}") from error
+
+
+def is_whole(tensor: Tensor) -> bool:
+    """Whether a tensor's type is one of integers; truth values are none."""
+    import torch
+
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
+def not_finite(table: Tensor) -> str:
+    """Which rows of a table (N, ...) hold something else than finite numbers; empty if none does.
+
+    >>> import torch
+    >>> not_finite(torch.tensor([[1.0, 2.0], [float("nan"), 0.0], [3.0, float("inf")]]))
+    'NaN or infinite values in 2 of 3 rows, the first is row 1 (counted from 0)'
+    """
+    finite = table.isfinite()
+    if bool(finite.all()):
+        return ""
+    bad = ~finite.flatten(1).all(dim=1)
+    first = int(bad.int().argmax())
+    return f"NaN or infinite values in {int(bad.sum())} of {len(bad)} rows, the first is row {first} (counted from 0)"
 
 
 def _describe(tensor: Tensor) -> str:

@@ -350,14 +350,32 @@ def test_train_features_bring_the_scores_of_features():
 
 def test_predictions_need_no_names():
     """Unnamed sets are not taken for one another, and an unnamed OOD set is resampled on its own."""
-    test, validation, ood = (replace(p, dataset="") for p in (TEST, VALIDATION, TEST))
+    test, validation = (replace(p, dataset="") for p in (TEST, VALIDATION))
+    ood = replace(test, logits=test.logits.flip(0))
     rows = evaluate(test, validation=validation, ood=[ood], bootstrap=Bootstrap(resamples=50))
     found = next(row for row in rows if row.metric == "auroc")
     assert found.low < found.value == 0.5 < found.high
     with pytest.raises(ValueError, match="got one without a name more than once"):
         evaluate(test, ood=[ood, validation])
     with pytest.raises(ValueError, match="this is no validation set"):
-        evaluate(test, validation=ood)
+        evaluate(test, validation=test)
+
+
+def test_the_test_set_is_no_ood_set():
+    """It is known by its fingerprint, or by its logits where that is missing; files of two folders may share a name."""
+    copy = replace(TEST, dataset="copy", labels=torch.full_like(TEST.labels, -1))
+    with pytest.raises(ValueError, match=r"an OOD set must hold other samples than .*, got copy with the same"):
+        evaluate(TEST, ood=[copy])
+    test, other = (replace(p, info={"data": "abc"}) for p in (TEST, OOD[0]))
+    with pytest.raises(ValueError, match="an OOD set must hold other samples than the test set"):
+        evaluate(test, ood=[other])
+    assert evaluate(TEST, ood=[replace(TEST, logits=-TEST.logits)], bootstrap=None)
+
+
+def test_a_collapsed_model_may_say_the_same_about_two_sets_of_known_data():
+    test, ood = (replace(TEST, logits=torch.zeros_like(TEST.logits), dataset=d, info={"data": d}) for d in ("a", "b"))
+    found = evaluate(test, ood=[ood], bootstrap=None)
+    assert {row.value for row in found if row.metric == "auroc"} == {0.5}
 
 
 def test_two_sets_with_one_name_are_told_apart_by_their_size_and_what_was_said_by_its_logits():
@@ -393,7 +411,7 @@ def test_logits_that_are_not_finite_are_refused_by_the_name_of_their_set(worst):
         {"test": replace(TEST, logits=broken)},
         {"test": TEST, "ood": [replace(OOD[0], logits=broken[: len(OOD[0])], labels=TEST.labels[: len(OOD[0])])]},
     ):
-        with pytest.raises(ValueError, match=r"/test must hold finite logits of some samples, got NaN or infinite"):
+        with pytest.raises(ValueError, match=r"/test must hold finite .* in 1 of \d+ rows, the first is row 3"):
             evaluate(**arguments)
 
 

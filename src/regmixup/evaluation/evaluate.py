@@ -22,9 +22,9 @@ from regmixup.evaluation.named_metrics import (
 from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
 from regmixup.evaluation.selective import aurc, resample_aurc
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
-from regmixup.posthoc.held_out import FitOn, check_held_out
+from regmixup.posthoc.held_out import FitOn, check_held_out, same_samples
 from regmixup.types import MEAN as MEAN
-from regmixup.types import Predictions, Row
+from regmixup.types import Predictions, Row, not_finite
 
 # What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
@@ -130,8 +130,8 @@ def _check_sets(
             names = ", ".join(name or "one without a name" for name in sorted(repeated))
             raise ValueError(f"each dataset must be given once, got {names} more than once")
     for one in (test, *fitted_on, *shift, *ood):
-        if len(one) == 0 or not bool(one.logits.isfinite().all()):
-            found = "none" if len(one) == 0 else "NaN or infinite values"
+        found = not_finite(one.logits) if len(one) else "none"
+        if found:
             raise ValueError(f"{one.dataset or 'predictions'} must hold finite logits of some samples, got {found}")
     if test.logits.shape[1] > 1 and _look_like_probabilities(test.logits):
         warnings.warn(
@@ -150,6 +150,12 @@ def _check_sets(
             raise ValueError(
                 f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
                 "they cannot come from one model"
+            )
+    for other in ood:
+        if same_samples(test, other):
+            raise ValueError(
+                f"an OOD set must hold other samples than the test set, got {other.dataset or 'one'} with the same "
+                f"data or logits as {test.dataset or 'the test set'}"
             )
 
 

@@ -13,11 +13,12 @@ from rich.text import Text
 
 from regmixup import methods, posthoc, predictions, recipes
 from regmixup.cli.parsing import parse
+from regmixup.config import check_count
 from regmixup.evaluation.bootstrap import Bootstrap
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.held_out import FitOn
-from regmixup.storage import write_rows
+from regmixup.storage import check_writable, write_rows
 from regmixup.types import Predictions, Row
 
 
@@ -58,6 +59,9 @@ class EvaluateVerb:
 def main(args: Sequence[str]) -> None:
     """Evaluate, print every row, and write them where asked."""
     verb = parse(EvaluateVerb, "evaluate", args)
+    check_count("resamples", verb.resamples, least=0)
+    if verb.out is not None:
+        check_writable(verb.out)
     validation = _labelled(verb.val) if verb.val is not None else None
     train = _labelled(verb.train) if verb.train is not None else None
     rows = evaluate(
