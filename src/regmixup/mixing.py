@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regmixup.config import check_number
@@ -182,6 +182,16 @@ def height_and_width(image_size: int | tuple[int, ...]) -> tuple[int, int]:
 def to_float(x: Tensor) -> Tensor:
     """uint8 pixels become float32 in [0, 1]; floating-point images pass unchanged."""
     return x.float() / 255 if x.dtype == torch.uint8 else x
+
+
+def logits_of(model: nn.Module, x: Tensor) -> Tensor:
+    """The model's logits for some images; whatever else it returns is refused."""
+    logits = model(x)
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(logits).__name__}")
+    if logits.ndim != 2 or len(logits) != len(x):
+        raise ValueError(f"the model must return logits (N, K), N = {len(x)} here, got shape {tuple(logits.shape)}")
+    return logits
 
 
 def full_precision(x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from regmixup.evaluation.fisher import ClassMoments
-from regmixup.mixing import to_float
+from regmixup.mixing import logits_of, to_float
 from regmixup.names import unknown
 from regmixup.storage import save_tensors
 from regmixup.types import PREDICTION_TENSORS as TENSORS
@@ -113,9 +113,7 @@ def predict_batches(
     try:
         for batch in batches:
             x, y = _pair(batch, dataset, labelled=labelled)
-            found = model(to_float(x.to(device, non_blocking=True)))
-            if not isinstance(found, Tensor):
-                raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(found).__name__}")
+            found = logits_of(model, to_float(x.to(device, non_blocking=True)))
             logits.append(found.float())
             labels.append(y.cpu())
             if moments and reached:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_choices
 from regmixup.mixing import Draw, to_float
-from regmixup.types import LossOutput
+from regmixup.types import LossOutput, is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,23 +89,12 @@ def check_batch(x: Tensor, y: Tensor) -> None:
         raise ValueError(f"x must be uint8 or floating-point images (N, C, H, W), got {x.dtype} {tuple(x.shape)}")
     if len(x) == 0:
         raise ValueError(f"x must hold at least one image, got shape {tuple(x.shape)}")
-    whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
-    if not ((y.ndim == 1 and whole) or (y.ndim == 2 and y.is_floating_point())):
+    if not ((y.ndim == 1 and is_whole(y)) or (y.ndim == 2 and y.is_floating_point())):
         raise ValueError(f"y must be class indices (N,) or class probabilities (N, K), got {y.dtype} {tuple(y.shape)}")
     if len(y) != len(x):
         raise ValueError(f"y must hold one label per image, got {len(y)} labels for {len(x)} images")
     if can_look(x) and x.is_floating_point() and not torch.isfinite(x).all():
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
-
-
-def logits_of(model: nn.Module, x: Tensor) -> Tensor:
-    """The model's logits for some images; whatever else it returns is refused."""
-    logits = model(x)
-    if not isinstance(logits, Tensor):
-        raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(logits).__name__}")
-    if logits.ndim != 2 or len(logits) != len(x):
-        raise ValueError(f"the model must return logits (N, K), N = {len(x)} here, got shape {tuple(logits.shape)}")
-    return logits
 
 
 def check_labels(y: Tensor, num_classes: int) -> None:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.mixing import Draw
-from regmixup.objectives._base import logits_of
+from regmixup.mixing import Draw, logits_of
 from regmixup.objectives._vicinal import Vicinal
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput

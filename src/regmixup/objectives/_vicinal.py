@@ -11,8 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number
-from regmixup.mixing import Draw, LamMode, Pairing, height_and_width, mixed_cross_entropy, sample_beta, sample_partners
-from regmixup.objectives._base import Objective, can_look, check_labels, logits_of
+from regmixup.mixing import (
+    Draw,
+    LamMode,
+    Pairing,
+    height_and_width,
+    logits_of,
+    mixed_cross_entropy,
+    sample_beta,
+    sample_partners,
+)
+from regmixup.objectives._base import Objective, can_look, check_labels
 from regmixup.types import LossOutput
 
 

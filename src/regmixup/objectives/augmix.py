@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regmixup.config import check_count, check_number
-from regmixup.mixing import Draw, sample_beta, sample_dirichlet, sample_uniform
+from regmixup.mixing import Draw, logits_of, sample_beta, sample_dirichlet, sample_uniform
 from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, Step, apply_step
-from regmixup.objectives._base import Objective, can_look, logits_of
+from regmixup.objectives._base import Objective, can_look
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 

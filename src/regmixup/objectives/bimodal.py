@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.mixing import Draw, sample_coins
-from regmixup.objectives._base import logits_of
+from regmixup.mixing import Draw, logits_of, sample_coins
 from regmixup.objectives._two_terms import Terms, TwoTerms
 from regmixup.objectives.mixup import Mixup
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.mixing import Draw
-from regmixup.objectives._base import Objective, can_look, check_labels, logits_of
+from regmixup.mixing import Draw, logits_of
+from regmixup.objectives._base import Objective, can_look, check_labels
 from regmixup.types import LossOutput
 
 

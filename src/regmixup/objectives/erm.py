@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regmixup.mixing import Draw, cross_entropy
-from regmixup.objectives._base import Objective, check_labels, logits_of
+from regmixup.mixing import Draw, cross_entropy, logits_of
+from regmixup.objectives._base import Objective, check_labels
 from regmixup.types import LossOutput
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.mixing import Draw
-from regmixup.objectives._base import Objective, logits_of
+from regmixup.mixing import Draw, logits_of
+from regmixup.objectives._base import Objective
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 

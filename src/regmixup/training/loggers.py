@@ -76,7 +76,7 @@ class Loggers:
         for logger in self._loggers:
             if not callable(getattr(logger, "log", None)):
                 raise ValueError(
-                    f"each of loggers must have a method log(values, step), as rm.FunctionLogger(function) has, "
+                    "each of loggers must have a method log(values, step), as rm.FunctionLogger(function) has, "
                     f"got {logger!r}"
                 )
 
