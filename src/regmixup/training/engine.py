@@ -124,6 +124,4 @@ def settings(device: torch.device, engine: Engine, precision: str = "bfloat16") 
 def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
     """cuDNN's search for the fastest algorithms, or their restriction; torch's own function would turn cuDNN off."""
     tf32 = torch.backends.cudnn.allow_tf32  # which torch's function would turn on
-    return torch.backends.cudnn.flags(
-        enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=tf32
-    )
+    return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=tf32)

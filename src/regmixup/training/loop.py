@@ -106,7 +106,11 @@ def train(
                 train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
         else:
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
-            with run.owned(ranks), settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
+            with (
+                run.owned(ranks),
+                settings(device, engine, config.precision),
+                stopping(patient=ranks.world > 1) as stop,
+            ):
                 training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers, told)
                 hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
                 training.to_the_end(stop, *hooks)
