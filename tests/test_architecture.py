@@ -35,8 +35,8 @@ ALLOWED = {
         "predictions", "recipes", "storage", "types",
     },
     "study": {
-        "config", "data", "evaluation", "methods", "names", "posthoc", "precision", "predictions", "progress", "recipes",
-        "storage", "training", "types",
+        "config", "data", "evaluation", "methods", "names", "posthoc", "precision", "predictions", "progress",
+        "recipes", "storage", "training", "types",
     },
     "deployment": {
         "config", "data", "evaluation", "methods", "names", "networks", "objectives", "posthoc", "predictions",

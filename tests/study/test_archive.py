@@ -128,7 +128,7 @@ def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):
         record = json.loads((folders[-1] / "provenance.json").read_text())
         record["versions"]["numerics"] += index
         (folders[-1] / "provenance.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="one numerics version, got 2 .* 3 "):
+    with pytest.raises(ValueError, match=r"one numerics version, got 2 .* 3 "):
         Results.of_runs(folders, tmp_path / "out")
 
 
