@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
@@ -46,6 +47,16 @@ class Statistics:
         changes = every.split([buffer.numel() for buffer in self.buffers])
         for buffer, before, change in zip(self.buffers, self.before, changes, strict=True):
             torch.add(before, change.view_as(before), out=buffer)
+
+
+def drop_counters(model: nn.Module) -> None:
+    """Leave out the counting of batches, a kernel per layer and step, where no layer reads the count.
+
+    For training alone: `reset_running_stats` and `torch.optim.swa_utils.update_bn` need the counters.
+    """
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.momentum is not None:
+            module.num_batches_tracked = None
 
 
 def synchronised(model: Classifier) -> Classifier:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
@@ -99,7 +98,7 @@ class Run:
     def build(self, *, num_classes: int, input_shape: Sequence[int]) -> Classifier:
         """The run's network, freshly initialised. input_shape: channels, height and width of the images."""
         channels, height, width = input_shape
-        model = networks.build(
+        return networks.build(
             self.config.network,
             num_classes=num_classes,
             in_channels=channels,
@@ -109,11 +108,6 @@ class Run:
             head=self.config.head,
             image_size=(height, width),
         )
-        for module in model.modules():
-            if isinstance(module, _BatchNorm) and module.momentum is not None:
-                # Counts batches for an average that only momentum=None needs: a kernel per layer and step.
-                module.num_batches_tracked = None
-        return model
 
     def provenance(self) -> dict[str, Any]:
         """What a finished run recorded about itself: versions, device, data, the shape of its input, its classes."""
