@@ -1,14 +1,15 @@
-"""The precision of a forward pass: true float32, TF32 or bfloat16."""
+"""The precision of a forward pass: true float32, TF32 or bfloat16. Importing this file does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
-
-import torch
+from typing import TYPE_CHECKING, Literal, get_args
 
 from regmixup.names import check_name
+
+if TYPE_CHECKING:
+    import torch
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 """float32: nothing is rounded. tf32: on CUDA, factors of products are rounded to 10 bits. bfloat16: autocast."""
@@ -21,6 +22,8 @@ def products(precision: str) -> Iterator[None]:
     By default cuDNN rounds the factors of float32 convolutions to TF32. Under "float32" neither convolutions nor
     matrix products are rounded, under "tf32" both are; "bfloat16" leaves torch's defaults for what autocast leaves.
     """
+    import torch
+
     convolutions, matrices = torch.backends.cudnn, torch.backends.cuda.matmul
     before = convolutions.allow_tf32, matrices.allow_tf32
     convolutions.allow_tf32, matrices.allow_tf32 = precision != "float32", precision == "tf32"
@@ -32,6 +35,8 @@ def products(precision: str) -> Iterator[None]:
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
     """Return the context in which a forward pass runs: bfloat16 autocast, or one that changes nothing."""
+    import torch
+
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 

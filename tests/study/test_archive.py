@@ -33,7 +33,7 @@ def kept(finished_study, tmp_path_factory):
 def test_an_archive_holds_everything_but_weights_and_predictions(finished_study, kept):
     for entry in Results.open(finished_study.folder).study["runs"]:
         folder, stem = kept / entry["folder"], entry["stem"]
-        names = {"config.json", "provenance.json", "history.jsonl", "logits.npz", NOTE}
+        names = {"config.json", "provenance.json", "history.jsonl", f"logits-{stem}.npz", NOTE}
         names |= {f"rows-{stem}.csv.gz", f"figures-{stem}.json.gz", f"outcomes-{stem}.npz"}
         assert {path.name for path in folder.iterdir()} == names
         run = Run.open(finished_study.runs / entry["folder"])
@@ -42,14 +42,14 @@ def test_an_archive_holds_everything_but_weights_and_predictions(finished_study,
         assert note["fingerprint"] == run.fingerprint
         assert note["numerics"] == run.provenance()["versions"]["numerics"]
         assert note["commit"] == run.provenance()["commit"]
-        assert "digits-c/contrast/5" in note["predictions"]
+        assert "predictions/digits-c__contrast__5.safetensors" in note["predictions"]
 
 
 def test_outcomes_and_logits_say_what_the_predictions_do(finished_study, kept):
     entry = Results.open(finished_study.folder).study["runs"][-1]
     folder, stem = kept / entry["folder"], entry["stem"]
     run = Run.open(finished_study.runs / entry["folder"])
-    outcomes, logits = np.load(folder / f"outcomes-{stem}.npz"), np.load(folder / "logits.npz")
+    outcomes, logits = np.load(folder / f"outcomes-{stem}.npz"), np.load(folder / f"logits-{stem}.npz")
     for name in ("digits/test", "photographs/test"):
         stored = predictions.load(run.predictions_path(name))
         probs = stored.logits.double().softmax(1)

@@ -5,7 +5,7 @@ An archive is a folder with the run's own name, so archives are merged by copyin
     config.json provenance.json history.jsonl   as the run has them
     rows-STEM.csv.gz figures-STEM.json.gz       every row and figure of an evaluation
     outcomes-STEM.npz                           per test and OOD image: right or wrong, 1 - MSP, DS
-    logits.npz                                  where asked for: logits of the test and OOD sets, float16
+    logits-STEM.npz                             where asked for: logits of the test and OOD sets, float16
     archive.json                                checksums of all of these and of the predictions, commit, numerics
 """
 
@@ -69,12 +69,12 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = F
         kept = [predictions.load(run.predictions_path(name)) for name in (sets.test, *sets.ood)]
         own = {f"{one.dataset}:logits": one.logits.half().numpy() for one in kept}
         own |= {f"{one.dataset}:labels": one.labels.to(dtype=_small(one)).numpy() for one in kept}
-        _write_arrays(folder / "logits.npz", own)
+        _write_arrays(folder / f"logits-{stem}.npz", own)
     record = run.provenance()
     before = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
     files = sorted(path for path in folder.iterdir() if path.name != NOTE and not path.name.startswith("."))
-    stored = {name: run.predictions_path(name) for name in sets.reported()}
-    checksums = {name: _sha256(path) for name, path in stored.items() if path.is_file()}
+    stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
+    checksums = {path.relative_to(run.folder).as_posix(): _sha256(path) for path in stored}
     write_json(
         folder / NOTE,
         {

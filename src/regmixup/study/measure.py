@@ -34,11 +34,12 @@ def measure(
     """
     here: dict[str, Any] = {"root": root, "device": device}
     sets, chosen = planned.evaluate, planned.posthoc
-    run = replace(run, batch_norm=planned.batch_norm)
+    how: dict[str, Any] = {"batch_norm": planned.batch_norm, "predicts_in": sets.precision}
+    run = replace(run, **how)
     companion = None
     if planned.companion is not None:
         companion = train(resolve(planned.companion, device), run.folder.parent, workers=workers, **here)
-        companion = replace(companion, batch_norm=planned.batch_norm)
+        companion = replace(companion, **how)
     features = True if chosen is not None and chosen.needs_features else None
     fits_train = chosen is not None and chosen.needs_train
     own_train = [run.config.train_set] if fits_train or sets.feature_scores else []

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods
-from regmixup.config import check_choices, encode, fingerprint
+from regmixup.config import check_choices, encode, fingerprint, introduced
 from regmixup.data import FAMILIES, part_of
 from regmixup.names import check_name
 from regmixup.study.evaluation_sets import Evaluation
@@ -106,7 +106,7 @@ class Study:
     grid: dict[str, Any] = field(default_factory=dict)
     select: bool = False
     timing: bool = False
-    refresh_batch_norm: bool | tuple[str, ...] = False
+    refresh_batch_norm: bool | tuple[str, ...] = introduced(False)
     about: str = ""
     scale: Scale = "full"
     source: str = ""

@@ -16,6 +16,7 @@ from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
+from regmixup.precision import Precision
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.batch_norm import REFRESH_BATCH, refresh
 from regmixup.training.checkpoint import NAME, read_checkpoint
@@ -39,12 +40,13 @@ class Run:
     checkpoint-previous.safetensors until it is finished, diverged.* if it diverged: see docs/training.md
 
     batch_norm: the statistics that its model and predictions use, those of training or "refreshed" ones; see
-    `refreshed`. The folder and the weights are the same.
+    `refreshed`. The folder and the weights are the same. predicts_in: the precision of its predictions.
     """
 
     folder: Path
     config: TrainConfig
     batch_norm: Literal["trained", "refreshed"] = "trained"
+    predicts_in: Precision = "float32"
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
@@ -73,7 +75,7 @@ class Run:
     def members(self) -> list[Run]:
         """The runs of an ensemble's models, which lie beside its own folder."""
         configs = [self.config.member(index) for index in range(self.config.members)]
-        return [Run(self.folder.parent / config.name, config, self.batch_norm) for config in configs]
+        return [replace(self, folder=self.folder.parent / config.name, config=config) for config in configs]
 
     def refreshed(self) -> Run:
         """Return this run with batch-norm statistics estimated again from its train set, without augmentation.
@@ -200,12 +202,14 @@ class Run:
                 ranks.wait()  # until the files can be read
 
     def _is_stored(self, name: str, root: str | Path | None, *, features: bool) -> bool:
-        """Whether predictions are stored; those of a folder only as long as its files are the same."""
+        """Whether predictions are stored, in this precision; those of a folder only while its files are the same."""
         path = self.predictions_path(name)
-        if not path.exists() or not (features or name.startswith("folder:")):
-            return path.exists()
+        if not path.exists():
+            return False
         stored = predictions.read_header(path)
         if features and "features" not in stored.fields:
+            return False
+        if stored.info.get("precision", self.predicts_in) != self.predicts_in:
             return False
         return not name.startswith("folder:") or stored.info.get("data") == data.load(name, root=root).fingerprint
 
@@ -260,13 +264,14 @@ class Run:
             labels = known[part.labels]
             found.append(
                 predictions.predict(
-                    model, images, labels, dataset=name, batch_size=_BATCH, features=features, moments=moments
+                    model, images, labels, dataset=name, batch_size=_BATCH, features=features, moments=moments,
+                    precision=self.predicts_in,
                 )
-            )
+            )  # fmt: skip
         every = [part for parts in ranks.to_first(found) for part in parts]
         if not ranks.first:
             return None
-        info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
+        info = {"run": self.fingerprint, "data": source.fingerprint, "precision": self.predicts_in, **source.info}
         if self.batch_norm == "refreshed":
             on = f"{self.config.train_set} without augmentation, in batches of at most {REFRESH_BATCH}"
             info["batch_norm"] = f"refreshed on {on}"

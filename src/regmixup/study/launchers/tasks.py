@@ -110,7 +110,9 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
             **hooks,
         )  # fmt: skip
         if job.archive is not None:
-            write_archive(task.run, task.planned, job.archive, logits=job.logits)
+            write_archive(
+                replace(task.run, batch_norm=task.planned.batch_norm), task.planned, job.archive, logits=job.logits
+            )
         return Outcome(task=task, rows=rows)
     except InUseError:
         return Outcome(task=task)
