@@ -68,7 +68,7 @@ class KNN(FeatureScore):
 
 
 def default_k(labels: Tensor) -> int:
-    """Return 50 up to 31 classes, 200 up to 316, 1000 beyond: the paper's k for the nearest of 10, 100 and 1000 classes.
+    """Return 50 up to 31 classes, 200 up to 316, 1000 beyond: the k of the nearest of 10, 100 and 1000 classes.
 
     Sun et al. (2022) chose k = 50 on CIFAR-10, 200 on CIFAR-100 and 1000 on ImageNet; near is by ratio.
 
