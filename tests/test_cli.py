@@ -176,6 +176,12 @@ def test_train_then_predict_then_evaluate(trained, capsys, tmp_path):
     assert {row.posthoc for row in rows} == {"none", "temperature"}
 
 
+def test_predict_with_refreshed_batch_norm_stores_a_second_file(trained, capsys):
+    assert run("predict", trained, "digits/test", "--device", "cpu", "--refresh-batch-norm") == 0
+    assert str(trained / "predictions-refreshed" / "digits__test.safetensors") in capsys.readouterr().out
+    assert (trained / "predictions-refreshed" / "digits__test.safetensors").is_file()
+
+
 def test_a_laplace_approximation_is_evaluated_from_stored_files_on_shifted_sets_too(trained, capsys, tmp_path):
     names = ("digits/train", "digits/val", "digits/test", "digits-c/contrast/5")
     files = {name: trained / "predictions" / f"{name.replace('/', '__')}.safetensors" for name in names}

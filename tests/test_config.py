@@ -10,7 +10,7 @@ import pytest
 
 import regmixup.config
 from regmixup import recipes
-from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint
+from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint, introduced
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.spectral import SpectralNorm
 from regmixup.objectives import OBJECTIVES, Objective
@@ -264,3 +264,31 @@ class TestChecks:
         check_choices(Leaf(kind_of="hard"))
         with pytest.raises(ValueError, match="unknown kind_of 'sotf': did you mean 'soft'\\? Available: hard, soft"):
             check_choices(Leaf(kind_of="sotf"))
+
+
+class TestFieldsIntroducedLater:
+    """They stay out of the fingerprint while they have the value of the runs that came before them."""
+
+    def test_nested_fields_leave_the_fingerprint_of_the_whole_alone(self):
+        @dataclasses.dataclass(frozen=True)
+        class Inner:
+            alpha: float
+
+        @dataclasses.dataclass(frozen=True)
+        class Outer:
+            inner: Inner
+            parts: tuple[Inner, ...] = ()
+
+        old = fingerprint(Outer(Inner(1), (Inner(2),)))
+        later = dataclasses.make_dataclass(
+            "Inner", [("alpha", float), ("loss", str | None, introduced(None))], bases=(Inner,), frozen=True
+        )
+        assert fingerprint(Outer(later(1), (later(2),))) == old
+        assert fingerprint(Outer(later(1, loss="focal"), (later(2),))) != old
+        assert fingerprint(Outer(later(1), (later(2, loss="focal"),))) != old
+
+    def test_they_are_written_and_read_all_the_same(self):
+        later = dataclasses.make_dataclass("Later", [("a", int), ("b", int, introduced(3))], frozen=True)
+        assert encode(later(1)) == {"kind": "Later", "a": 1, "b": 3}
+        assert decode(later, encode(later(1, 4))) == later(1, 4)
+        assert decode(later, {"kind": "Later", "a": 1}) == later(1, 3)

@@ -1,7 +1,8 @@
 """Configurations are frozen dataclasses. This file checks them, writes them as JSON, reads them back and names them.
 
 A configuration is one hashable value. Its fingerprint is the SHA-256 of its canonical JSON together with
-`NUMERICS_VERSION`, which is raised whenever a change of this package changes what a configuration computes.
+`NUMERICS_VERSION`, which is raised whenever a change of this package changes what a configuration computes. A field
+that was added later (`introduced`) stays out of the fingerprint as long as it has the value that old runs had.
 """
 
 from __future__ import annotations
@@ -80,21 +81,42 @@ def check_choices(config: object) -> None:
                 raise unknown(name, value, map(str, get_args(hint)))
 
 
+def introduced(default: Any) -> Any:
+    """Return a dataclass field added to a class that has runs already. default: what those runs did.
+
+    While the field has this value it does not enter the fingerprint, so that no old run is orphaned. The mark stays
+    when the field's default changes later: then give the new one with `dataclasses.field` and the same metadata.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Old:
+    ...     lr: float
+    >>> New = dataclasses.make_dataclass("Old", [("lr", float), ("clip", float, introduced(0.0))], frozen=True)
+    >>> fingerprint(New(0.1)) == fingerprint(Old(0.1)) != fingerprint(New(0.1, clip=1.0))
+    True
+    """
+    return dataclasses.field(default=default, metadata={"introduced": default})
+
+
 def encode(config: Any) -> dict[str, Any]:
     """A dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
-    hints = _hints(type(config))
-    values = {f.name: _encode(getattr(config, f.name), hints[f.name]) for f in dataclasses.fields(config)}
-    if "kind" in values:
-        raise ValueError(f"a field of {type(config).__name__} must not be named kind, which records the class")
-    return {"kind": type(config).__name__, **values}
+    return _encode(config, type(config), every=True)
 
 
-def _encode(value: Any, hint: Any) -> Any:
+def _encode(value: Any, hint: Any, *, every: bool) -> Any:
+    """every: also fields that have their introductory value."""
     if dataclasses.is_dataclass(value):
-        return encode(value)
+        hints = _hints(type(value))
+        values = {
+            f.name: _encode(getattr(value, f.name), hints[f.name], every=every)
+            for f in dataclasses.fields(value)
+            if every or "introduced" not in f.metadata or getattr(value, f.name) != f.metadata["introduced"]
+        }
+        if "kind" in values:
+            raise ValueError(f"a field of {type(value).__name__} must not be named kind, which records the class")
+        return {"kind": type(value).__name__, **values}
     if isinstance(value, tuple):
         inner = get_args(hint)[0] if get_args(hint) else Any
-        return [_encode(v, inner) for v in value]
+        return [_encode(v, inner, every=every) for v in value]
     if _is_number(value):
         whole = isinstance(value, numbers.Integral) and not (hint is float or float in get_args(hint))
         return int(value) if whole else float(value)
@@ -178,5 +200,6 @@ def _family(base: type[T]) -> list[type[T]]:
 
 def fingerprint(config: Any) -> str:
     """64 hexadecimal digits that name what this configuration computes."""
-    canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": encode(config)}, sort_keys=True)
+    values = _encode(config, type(config), every=False)
+    canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": values}, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

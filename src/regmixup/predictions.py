@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from regmixup.evaluation.fisher import ClassMoments
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import unknown
+from regmixup.precision import Precision, autocast, check_precision, products
 from regmixup.storage import save_tensors
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 from regmixup.types import Predictions, as_tensor, not_finite
@@ -58,6 +59,7 @@ def predict(
     batch_size: int = 1000,
     features: bool = True,
     moments: bool = False,
+    precision: Precision = "float32",
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
     """What `model` says about images (N, C, H, W) with labels (N,); the rest as in `predict_batches`."""
@@ -65,8 +67,11 @@ def predict(
         raise ValueError(
             f"images and labels must be (N, C, H, W) and (N,), N >= 1, got {tuple(images.shape)}, {tuple(labels.shape)}"
         )
+    images = images.to(_device_of(model))  # at once: a copy per batch would wait for the device each time
     batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
-    return predict_batches(model, batches, dataset=dataset, features=features, moments=moments, info=info)
+    return predict_batches(
+        model, batches, dataset=dataset, features=features, moments=moments, precision=precision, info=info
+    )
 
 
 @torch.no_grad()
@@ -78,9 +83,10 @@ def predict_batches(
     features: bool = True,
     moments: bool = False,
     labelled: bool = True,
+    precision: Precision = "float32",
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
-    """What `model` says about batches (x, y), in evaluation mode, without augmentation, in float32.
+    """What `model` says about batches (x, y), in evaluation mode, without augmentation.
 
     batches: any iterable of pairs, such as a DataLoader; x: (N, C, H, W) uint8 or floating point, y: (N,).
     A tensor alone is no pair and is refused.
@@ -89,8 +95,10 @@ def predict_batches(
     bias are kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
     moments: whether to keep the class moments of that, which the Fisher criterion needs and which are much smaller;
     samples of unknown class, label -1, are left out.
+    precision: of the forward passes; see `regmixup.precision`. float32 is float32 on CUDA, too, and not TF32.
     """
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    device = _device_of(model)
+    check_precision(precision, device)
     modes = {module: module.training for module in model.modules()}
     model.eval()
     logits: list[Tensor] = []
@@ -113,13 +121,15 @@ def predict_batches(
     try:
         for batch in batches:
             x, y = _pair(batch, dataset, labelled=labelled)
-            found = logits_of(model, to_float(x.to(device, non_blocking=True)))
+            with products(precision), autocast(precision, device):
+                found = logits_of(model, to_float(x.to(device, non_blocking=True)))
             logits.append(found.float())
             labels.append(y.cpu())
             if moments and reached:
-                known = labels[-1] >= 0
-                own = reached[0][known.to(device)].float(), labels[-1][known].to(device)
-                part = ClassMoments.of(*own, found.shape[1])
+                known, own = labels[-1] >= 0, reached[0].float()
+                if not bool(known.all()):
+                    own = own[known.to(device)]
+                part = ClassMoments.of(own, labels[-1][known].to(device), found.shape[1])
                 total = total + part if total is not None else part
     finally:
         if hook is not None:
@@ -144,6 +154,10 @@ def predict_batches(
         dataset=dataset,
         info=info or {},
     )
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def _pair(batch: object, dataset: str, *, labelled: bool) -> tuple[Tensor, Tensor]:

@@ -69,8 +69,9 @@ class Recipe:
     """Per-channel standard deviation, likewise."""
     dropout: float | None = None
     """Dropout rate; None keeps the network's own."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """bfloat16 runs forward passes under autocast; auto means bfloat16 on CUDA and float32 elsewhere."""
+    precision: Literal["auto", "float32", "tf32", "bfloat16"] = "auto"
+    """bfloat16: forward passes under autocast. tf32: products of float32 numbers rounded to TF32, on CUDA. float32:
+    nothing is rounded. auto: bfloat16 on CUDA and float32 elsewhere."""
 
     def __post_init__(self) -> None:
         check_choices(self)

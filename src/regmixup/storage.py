@@ -7,9 +7,11 @@ next run after a kill) sees the old file or the new one and never half of one.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
@@ -95,10 +97,26 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
         temporary.chmod(mode)  # safetensors puts a file of its own there that only the user may read
 
 
+def is_stored(path: Path) -> bool:
+    """Return whether a file is there, as it is or compressed."""
+    return path.is_file() or path.with_name(f"{path.name}.gz").is_file()
+
+
+def read_text(path: Path) -> str:
+    """Read a text file, or its compressed form PATH.gz where only that is there, as in an archived run."""
+    packed = path.with_name(f"{path.name}.gz")
+    if path.exists() or not packed.is_file():
+        return path.read_bytes().decode("utf-8")
+    try:
+        return gzip.decompress(packed.read_bytes()).decode("utf-8")
+    except (EOFError, zlib.error) as error:
+        raise OSError(f"{packed} is damaged ({error})") from error
+
+
 def read_json(path: Path) -> Any:
     """Read JSON, with an error that names the file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
 
@@ -127,16 +145,15 @@ def read_rows(path: Path) -> list[Row]:
     kinds = {"seed": int, "severity": int, "n": int, "value": float, "low": float, "high": float}
     rows, line = [], 1
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.reader(file)
-            if next(reader, None) != names:
-                raise ValueError(f"expected the columns {', '.join(names)}")
-            for values in reader:
-                line = reader.line_num
-                if len(values) != len(names):
-                    raise ValueError(f"expected {len(names)} values, got {len(values)}")
-                pairs = zip(names, values, strict=True)
-                rows.append(Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in pairs}))  # type: ignore[arg-type]
+        reader = csv.reader(io.StringIO(read_text(path), newline=""))
+        if next(reader, None) != names:
+            raise ValueError(f"expected the columns {', '.join(names)}")
+        for values in reader:
+            line = reader.line_num
+            if len(values) != len(names):
+                raise ValueError(f"expected {len(names)} values, got {len(values)}")
+            pairs = zip(names, values, strict=True)
+            rows.append(Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in pairs}))  # type: ignore[arg-type]
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"cannot read rows from {path}, line {line}: {error}") from error
     return rows

@@ -44,6 +44,16 @@ def test_values_statistics_and_gradients_are_those_of_torch(as_if_compiled, shap
         assert torch.allclose(ours.double(), theirs.double(), rtol=1e-10, atol=1e-12)
 
 
+def test_the_average_over_all_batches_is_that_of_torch(as_if_compiled):
+    found = []
+    for kind in (BatchNorm2d, nn.BatchNorm2d):
+        layer = layer_with_weights(3, kind)
+        torch.optim.swa_utils.update_bn([images(4, 3, 5, 5, seed=seed) for seed in range(3)], layer)
+        found.append(layer.state_dict())
+    torch.testing.assert_close(*found)
+    assert found[0]["num_batches_tracked"] == 3
+
+
 def test_the_backward_pass_is_the_derivative():
     x = images(3, 2, 3, 2).double().requires_grad_()
     weight, bias = (torch.randn(2, dtype=torch.float64).requires_grad_() for _ in range(2))

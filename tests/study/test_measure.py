@@ -50,6 +50,47 @@ def carried_out(tmp_path_factory):
     return root, list(study.runs()), read_rows(folder / "rows.csv")
 
 
+REFRESHED = """
+title = "Refreshed"
+recipe = "cifar10-wrn28-10"
+methods = ["dnn"]
+seeds = [0]
+refresh_batch_norm = true
+
+[train]
+network = "small"
+epochs = 1
+
+[evaluate]
+validation = "cifar10/val-10"
+calibration = "companion"
+test = "cifar10/test"
+feature_scores = true
+resamples = 10
+"""
+
+
+def test_refreshed_batch_norm_gives_further_rows_of_the_same_run(tmp_path):
+    """From the predictions of the same weights with other statistics, the train set's and the companion's as well."""
+    write_cifar(tmp_path, "cifar10", per_file=40)
+    study = load_study(str(write_mini(tmp_path, REFRESHED)))
+    folder = run_study(study, tmp_path / "runs", root=tmp_path, device="cpu")
+    rows = read_rows(folder / "rows.csv")
+    assert {row.method for row in rows} == {"dnn", "dnn(bn=refreshed)"}
+    assert len({row.run for row in rows}) == 1
+    plain, planned = study.runs()
+    run, companion = (run_of(tmp_path, config).refreshed() for config in (planned.config, planned.companion))
+    assert run.predictions_path("cifar10/train").is_file()
+    own = [row for row in rows if row.method == planned.label]
+    validation, test = companion.predict("cifar10/val-10"), run.predict("cifar10/test")
+    (temperature,) = [row.value for row in own if row.metric == "temperature"]
+    assert temperature == TemperatureScaling().fit(validation.logits, validation.labels).temperature
+    found = {row.method: row.value for row in rows if (row.metric, row.posthoc) == ("nll", "none")}
+    assert found[planned.label] == pytest.approx(float(metrics.nll(test.logits.double().softmax(dim=1), test.labels)))
+    assert found[planned.label] != found[plain.label]
+    assert (run.folder / f"figures-{planned.stem}.json").is_file()
+
+
 def run_of(root, config):
     config = resolve(config, torch.device("cpu"))
     return Run(root / "runs" / config.name, config)

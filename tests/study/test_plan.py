@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -24,9 +25,31 @@ def test_a_family_stands_for_all_of_its_sets():
     assert "digits-c/contrast/3" in names
 
 
+@pytest.mark.parametrize(("asked", "methods"), [("true", ["dnn", "regmixup"]), ('["dnn"]', ["dnn"])])
+def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path, asked, methods):
+    text = MINI.replace("seeds", f"refresh_batch_norm = {asked}\nseeds")
+    text = text.replace("[train]", "[grid.regmixup]\nobjective.alpha = [1, 10]\n[train]")
+    runs = list(load_study(str(write_mini(tmp_path, text))).runs())
+    twins = [(plain, twin) for plain, twin in pairwise(runs) if twin.batch_norm == "refreshed"]
+    assert [twin.label for _, twin in twins if twin.config.seed == 0] == {
+        1: ["dnn(bn=refreshed)"],
+        2: ["dnn(bn=refreshed)", "regmixup(alpha=1, bn=refreshed)", "regmixup(alpha=10, bn=refreshed)"],
+    }[len(methods)]
+    for plain, twin in twins:
+        assert twin.config == plain.config
+        assert twin.stem != plain.stem
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        (
+            "seeds",
+            'refresh_batch_norm = ["dn"]\nseeds',
+            "unknown method of refresh_batch_norm 'dn': did you mean 'dnn'",
+        ),
+        ("seeds", "refresh_batch_norm = 1\nseeds", "refresh_batch_norm must be bool or a list of str, got 1"),
+        ("seeds", "refresh_batch_norm = true\nselect = true\nseeds", "refresh_batch_norm must be false"),
         ('"regmixup"]', '"regmixpu"]', "did you mean 'regmixup'"),
         ("seeds = [0, 1]", "seeds = [0, 0]", "seeds .* without repetition"),
         ("seeds = [0, 1]", "seeds = []", "seeds .* without repetition"),

@@ -33,9 +33,9 @@ def synthetic(count):
 
 def losses(config, dataset, engine, steps):
     """The loss of each of the first steps."""
-    found = []
-    with settings(DEVICE, engine):
-        training = Training(Run(Path(), resolve(config, DEVICE)), dataset, DEVICE, Ranks(), engine, workers=0)
+    found, config = [], resolve(config, DEVICE)
+    with settings(DEVICE, engine, config.precision):
+        training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
         training.model.train()
         for step, picked in enumerate(training.loaders[0].picks(0)):
             if step == steps:
@@ -127,3 +127,16 @@ def test_a_bad_step_does_not_reach_captured_weights(tmp_path):
         rm.train(config, tmp_path, engine=GRAPHED)
     (snapshot,) = tmp_path.glob("*/diverged.safetensors")
     assert snapshot.stat().st_size > 0
+
+
+@pytest.mark.parametrize(("precision", "error"), [("float32", (0, 2e-6)), ("tf32", (5e-5, 5e-3))])
+def test_float32_is_not_rounded_and_tf32_is(precision, error):
+    """Relative to the same convolution and product in float64."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8, 64, 16, 16, generator=generator).cuda()
+    kernel = torch.randn(64, 64, 3, 3, generator=generator).cuda()
+    with settings(DEVICE, PLAIN, precision):
+        found = torch.conv2d(x, kernel), x[0, 0] @ kernel[:16, :16, 0, 0]
+    exact = torch.conv2d(x.double(), kernel.double()), x[0, 0].double() @ kernel[:16, :16, 0, 0].double()
+    for ours, true in zip(found, exact, strict=True):
+        assert error[0] <= (ours - true).norm() / true.norm() <= error[1]

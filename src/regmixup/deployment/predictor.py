@@ -95,7 +95,7 @@ class Predictor:
         score = check_name("score", _paper_score(run) if score is None else score, SCORES)
         device = choose_device(device)
         runs = [run] if run.config.members == 1 else run.members()
-        members = [member.model(device=device) for member in runs]
+        members = [member.model(device=device, root=root) for member in runs]
         mean_field = _mean_field(posthoc, uncertain=isinstance(members[0].head, HasVariance))
         if isinstance(validation, Predictions):
             found = _given(validation, run, len(record["classes"]), mean_field)

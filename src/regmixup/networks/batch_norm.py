@@ -29,9 +29,13 @@ class BatchNorm2d(nn.BatchNorm2d):
     """As `nn.BatchNorm2d`, with running statistics and weights; see the module's text for what differs."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and _pays(x)) or self.running_mean is None or self.running_var is None:
+        if (
+            not (self.training and _pays(x))
+            or self.running_mean is None
+            or self.running_var is None
+            or self.momentum is None  # an average over all batches, as `torch.optim.swa_utils.update_bn` takes it
+        ):
             return super().forward(x)
-        assert self.momentum is not None
         y, mean, variance = normalise(x, self.weight, self.bias, self.eps)
         count = x.numel() // x.shape[1]
         with torch.no_grad():

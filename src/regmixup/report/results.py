@@ -12,7 +12,7 @@ from typing import Any
 from regmixup.methods import METHODS
 from regmixup.recipes import RECIPES
 from regmixup.report.changes import changed_fields
-from regmixup.storage import read_json, read_rows, read_table
+from regmixup.storage import is_stored, read_json, read_rows, read_table
 from regmixup.types import Row
 
 
@@ -53,7 +53,7 @@ class RunRecord:
     def figures(self) -> dict[str, Any]:
         """What `regmixup.study.figure_data` kept of it; empty if it kept nothing."""
         path = self.folder / f"figures-{self.stem}.json"
-        return read_table(path) if path.is_file() else {}
+        return read_table(path) if is_stored(path) else {}
 
     @property
     def key(self) -> str:
@@ -147,11 +147,11 @@ class Results:
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
-            files = sorted(folder.glob("rows-*.csv"), key=lambda file: file.stat().st_mtime_ns)
+            files = sorted(folder.glob("rows-*.csv*"), key=lambda file: file.stat().st_mtime_ns)
             if not files:
                 raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs")
             # Studies that evaluate on different sets have a file each: the last one speaks for its label.
-            stems = [file.stem.removeprefix("rows-") for file in files]
+            stems = [file.name.removeprefix("rows-").removesuffix(".gz").removesuffix(".csv") for file in files]
             for label, stem in {stem.rpartition("-")[0]: stem for stem in stems}.items():
                 method = label.partition("(")[0]
                 config = read_table(folder / "config.json")
@@ -159,6 +159,16 @@ class Results:
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
                 rows += read_rows(folder / f"rows-{stem}.csv")
         return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
+
+    def __post_init__(self) -> None:
+        """Refuse runs whose numbers were computed differently: their difference would not be the methods'."""
+        versions: dict[int, Path] = {}
+        for run in self.runs:
+            if (run.folder / "provenance.json").is_file():
+                versions.setdefault(run.provenance.get("versions", {}).get("numerics"), run.folder)
+        if len(versions) > 1:
+            found = ", ".join(f"{version} ({folder.name})" for version, folder in versions.items())
+            raise ValueError(f"a report must be of runs with one numerics version, got {found}")
 
     @cached_property
     def settings(self) -> list[Setting]:

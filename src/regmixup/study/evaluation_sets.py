@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from regmixup.config import check_choices, check_count
+from regmixup.config import check_choices, check_count, introduced
 from regmixup.data import FAMILIES, check_dataset
 from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.precision import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class Evaluation:
     feature_scores: also predict the train set and score by features (Mahalanobis, kNN, ViM, ...): some seconds, with
     kNN up to a minute or two, per run on CIFAR.
     resamples: of the bootstrap that finds each value's interval.
+    precision: of the forward passes that predict; tf32 takes a third of float32's time on CUDA.
     """
 
     validation: str = ""
@@ -33,6 +35,7 @@ class Evaluation:
     calibration: Literal["holdout", "companion"] = "holdout"
     feature_scores: bool = False
     resamples: int = 1000
+    precision: Precision = introduced("float32")
 
     def __post_init__(self) -> None:
         check_choices(self)

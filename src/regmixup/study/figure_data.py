@@ -17,6 +17,7 @@ from regmixup.evaluation.curves import path_curves, reliability_bins, score_curv
 from regmixup.evaluation.scores import fit_scores
 from regmixup.posthoc import Posthoc, as_given
 from regmixup.storage import read_table, write_text
+from regmixup.study.archive import outcomes_path, write_outcomes
 from regmixup.study.cached_rows import cache_key
 from regmixup.study.plan import Evaluation
 from regmixup.training.run import Run
@@ -52,9 +53,10 @@ def figure_data(
     files = [run.predictions_path(name) for name in names if name]
     key = cache_key(files, (_VERSION, evaluation, posthoc, temperature))
     path = figure_path(run.folder, stem)
-    if path.is_file() and (stored := read_table(path)).get("key") == key:
+    outcomes = outcomes_path(run.folder, stem)
+    if path.is_file() and outcomes.is_file() and (stored := read_table(path)).get("key") == key:
         return stored
-    found = {"key": key, **_measured(run, evaluation, posthoc, temperature, needs_train)}
+    found = {"key": key, **_measured(run, evaluation, posthoc, temperature, needs_train, outcomes)}
     if evaluation.profile:
         found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
     write_text(path, json.dumps(found, separators=(",", ":")))
@@ -67,8 +69,14 @@ def figure_path(folder: Path, stem: str) -> Path:
 
 
 def _measured(
-    run: Run, evaluation: Evaluation, posthoc: Posthoc | None, temperature: float | None, needs_train: bool
+    run: Run,
+    evaluation: Evaluation,
+    posthoc: Posthoc | None,
+    temperature: float | None,
+    needs_train: bool,
+    outcomes: Path,
 ) -> dict[str, Any]:
+    """Measure what the figures show; on the way, write the outcome of every image to the file `outcomes`."""
     train = run.predict(run.config.train_set) if needs_train else None
     validation = run.predict(evaluation.validation) if evaluation.validation else None
     treat = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
@@ -76,11 +84,13 @@ def _measured(
     versions = {"none": treat(test)}
     if temperature is not None:
         versions["temperature"] = treat(test, temperature)
+    others = [treat(run.predict(name)) for name in evaluation.ood]
+    write_outcomes(outcomes, [versions["none"], *others])
     fitted = fit_scores(train if evaluation.feature_scores and run.config.members == 1 else None)
     found = {
         "test": evaluation.test,
         "reliability": reliability_bins(versions),
-        "scores": score_curves(versions["none"], [treat(run.predict(name)) for name in evaluation.ood], fitted),
+        "scores": score_curves(versions["none"], others, fitted),
     }
     if evaluation.profile:
         found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)

@@ -34,18 +34,19 @@ def measure(
     """
     here: dict[str, Any] = {"root": root, "device": device}
     sets, chosen = planned.evaluate, planned.posthoc
+    run = replace(run, batch_norm=planned.batch_norm)
     companion = None
     if planned.companion is not None:
         companion = train(resolve(planned.companion, device), run.folder.parent, workers=workers, **here)
+        companion = replace(companion, batch_norm=planned.batch_norm)
     features = True if chosen is not None and chosen.needs_features else None
     fits_train = chosen is not None and chosen.needs_train
-    wanted = [(run, sets.datasets() if companion is None else sets.reported(), features)]
-    if fits_train or sets.feature_scores:
-        wanted.append((run, [run.config.train_set], None))
+    own_train = [run.config.train_set] if fits_train or sets.feature_scores else []
+    wanted = [(run, [*(sets.datasets() if companion is None else sets.reported()), *own_train])]
     if companion is not None:
-        wanted.append((companion, [sets.validation, *([companion.config.train_set] if fits_train else [])], features))
-    for who, names, kept in wanted:
-        who.store(names, features=kept, **here)
+        wanted.append((companion, [sets.validation, *([companion.config.train_set] if fits_train else [])]))
+    for who, names in wanted:
+        who.store(names, features=features, **here)
 
     def fitted(chosen: Posthoc | None, who: Run, validation: Predictions | None) -> FittedPosthoc:
         if chosen is None:
@@ -84,7 +85,7 @@ def measure(
         train_set=run.config.train_set,
         seed=run.config.seed,
     )
-    files = [who.predictions_path(name) for who, names, _ in wanted for name in names]
+    files = [who.predictions_path(name) for who, names in wanted for name in names]
     rows = cached_rows(run.folder / f"rows-{planned.stem}.csv", files, (sets, chosen, row), compute)
     # A companion has chosen what there was to choose: the figures need no validation set of their own.
     if companion is not None:

@@ -37,6 +37,7 @@ class StudyFile:
     grid: dict[str, Any] = field(default_factory=dict)
     select: bool = False
     timing: bool = False
+    refresh_batch_norm: bool | tuple[str, ...] = False
     about: str = ""
 
     def study(self, source: str) -> Study:

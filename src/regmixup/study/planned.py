@@ -28,7 +28,8 @@ class PlannedRun:
 
     method: its name in METHODS. recipe: the recipe's name. label: what tables call it, regmixup(alpha=10, eta=1).
     posthoc: applied to predictions before they are scored. companion: trained on all but the validation set, with the
-    study's first seed; T and sigma_0 then come from it. point: its place in the method's grid.
+    study's first seed; T and sigma_0 then come from it. point: its place in the method's grid. batch_norm: the
+    statistics that predictions use, see `Run`.
     """
 
     method: str
@@ -39,6 +40,7 @@ class PlannedRun:
     posthoc: Posthoc | None = None
     companion: TrainConfig | None = None
     point: Point = field(default_factory=Point)
+    batch_norm: Literal["trained", "refreshed"] = "trained"
 
     def __post_init__(self) -> None:
         chosen, config = self.posthoc, self.config
@@ -63,6 +65,11 @@ class PlannedRun:
         label = re.sub(r"[^\w.+=(), -]", "-", self.label)
         return f"{label}-{fingerprint(self.evaluate)[:8]}"
 
+    def refreshed(self) -> PlannedRun:
+        """Return the same run with refreshed batch-norm statistics, under a label of its own."""
+        label = f"{self.label.removesuffix(')')}, " if self.label.endswith(")") else f"{self.label}("
+        return replace(self, label=f"{label}bn=refreshed)", batch_norm="refreshed")
+
     def entry(self, folder: str) -> dict[str, Any]:
         """Its line in study.json. folder: of the run."""
         own = {"method": self.method, "label": self.label, "recipe": self.recipe, "seed": self.config.seed}
@@ -86,6 +93,8 @@ class Study:
 
     grid: for a method, its values; see `grid.py`. select: choose each grid's best point by the validation set, which
     is then all that may be evaluated. timing: also report what an epoch of each method costs.
+    refresh_batch_norm: the methods, or true for all, whose models are also measured with batch-norm statistics
+    estimated again from their train images: further lines, such as regmixup(bn=refreshed), of the same runs.
     about: what the study can and cannot show, printed in the report. scale: "smoke" cuts it down to seconds.
     source: the file it was read from.
     """
@@ -97,6 +106,7 @@ class Study:
     grid: dict[str, Any] = field(default_factory=dict)
     select: bool = False
     timing: bool = False
+    refresh_batch_norm: bool | tuple[str, ...] = False
     about: str = ""
     scale: Scale = "full"
     source: str = ""
@@ -111,6 +121,10 @@ class Study:
                 raise ValueError(
                     f"{what} of study {self.name!r} must be one or more, without repetition, got {list(values)}"
                 )
+        if self.select and self.refresh_batch_norm:
+            raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
+        for name in self.refreshed:
+            check_name("method of refresh_batch_norm", name, self.methods)
         for part in self.parts:
             if self.select and (part.evaluate.test or not part.evaluate.validation):
                 raise ValueError(
@@ -139,6 +153,12 @@ class Study:
     def methods(self) -> tuple[str, ...]:
         """The methods of all recipes, in order of appearance."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.methods))
+
+    @property
+    def refreshed(self) -> tuple[str, ...]:
+        """The methods that are also measured with refreshed batch-norm statistics."""
+        asked = self.refresh_batch_norm
+        return asked if isinstance(asked, tuple) else self.methods if asked else ()
 
     def grid_of(self, method: str) -> Grid:
         """A method's grid; without one, the single point that changes nothing."""
@@ -170,6 +190,8 @@ class Study:
                             where = f"{method}{point}, {part.recipe}, of study {self.source or self.name}"
                             raise ValueError(f"cannot plan {where}: {error}") from error
                         yield planned
+                        if method in self.refreshed:
+                            yield planned.refreshed()
 
     def _plan(self, part: Part, method: str, seed: int, point: Point) -> PlannedRun:
         from regmixup import posthoc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -16,11 +17,13 @@ import torch
 from regmixup.evaluation.shift import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.storage import InUseError, owning, write_json, write_rows
+from regmixup.study.archive import find_archive
+from regmixup.study.budget import Budget
 from regmixup.study.carry_out import carry_out
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress
 from regmixup.study.launchers.schedule import AGAIN, dispatch
-from regmixup.study.launchers.tasks import Job, Outcome, Task
+from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.training.config import resolve
@@ -52,12 +55,17 @@ def run_study(
     engine: Engine | None = None,
     progress: Progress | None = None,
     launcher: Launcher | None = None,
+    archive: str | Path | None = None,
+    logits: bool = False,
+    minutes: float | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
     launcher: where its runs are carried out; default, one after the other on `device`. The rows are the same.
     A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that carry out the same
     study at the same time share its runs: one that another holds is left to it, and waited for.
+    archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
+    done. logits: archive those of test and OOD sets, too. minutes: begin no run that would not end within them.
     """
     if world_size() > 1:
         raise ValueError(
@@ -70,9 +78,13 @@ def run_study(
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     folder = study_folder(study, runs)
     root = Path(root).absolute() if root else None
-    job = Job(study=study, runs=Path(runs).absolute(), root=root, workers=workers, engine=engine)
+    job = Job(
+        study=study, runs=Path(runs).absolute(), root=root, workers=workers, engine=engine,
+        archive=Path(archive).absolute() if archive else None, logits=logits,
+    )  # fmt: skip
     tasks = _tasks(job, launcher.device)
-    check_data([task.planned for task in tasks], root)
+    budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
+    check_data([task.planned for task in tasks if task.archive is None], root)
     check_folder(study, folder)
     ended: list[Outcome] = []
     with ExitStack() as held:
@@ -82,7 +94,7 @@ def run_study(
                 f"{folder} is in use: another process carries out this study, and the two share it", stacklevel=2
             )
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
-            for outcome in dispatch(tasks, pool, progress):
+            for outcome in dispatch(tasks, pool, progress, budget):
                 ended.append(outcome)
                 if first:
                     _collect(study, folder, ended)
@@ -112,6 +124,7 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
                 planned=planned,
                 run=Run(job.runs / config.name, config),
                 companion=Run(job.runs / companion.name, companion) if companion is not None else None,
+                archive=find_archive([*([job.archive] if job.archive else []), job.runs], config.name, planned.stem),
             )
         )
     return tasks
@@ -131,10 +144,33 @@ def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
     done = sorted((outcome for outcome in ended if outcome.rows is not None), key=lambda outcome: outcome.task.index)
     if not done:
         return
-    entries = [outcome.task.planned.entry(outcome.task.run.folder.name) for outcome in done]
+    entries = [outcome.task.planned.entry(_where(outcome.task, folder.parent)) for outcome in done]
     rows = [row for outcome in done for row in outcome.rows or ()]
     write_json(folder / "study.json", {**study.record(), "runs": entries})
     write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
+
+
+def collect_archived(study: Study, runs: Path) -> Path | None:
+    """Write a study's table from the archives among the runs, and return its folder; None if there is none of them.
+
+    The device decides the precision and so the names of runs: those of a GPU are looked for first.
+    """
+    job = Job(study=study, runs=runs.absolute(), root=None, workers=None)
+    folder = study_folder(study, runs)
+    for device in (torch.device("cuda"), torch.device("cpu")):
+        if tasks := [task for task in _tasks(job, device) if task.archive is not None]:
+            ended = [attempt(job, task, device) for task in tasks]
+            if failed := [outcome for outcome in ended if outcome.rows is None]:
+                raise ValueError(failed[0].error)
+            _collect(study, folder, ended)
+            write_selected(study, folder)
+            return folder
+    return None
+
+
+def _where(task: Task, runs: Path) -> str:
+    """Return the folder with what a report reads of a run, relative to the runs."""
+    return os.path.relpath(task.archive, runs.absolute()) if task.archive is not None else task.run.folder.name
 
 
 def _explain(failed: list[Outcome], *, total: int) -> str:

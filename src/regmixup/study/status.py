@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from regmixup.study.archive import find_archive
 from regmixup.study.cost import estimate, models
 from regmixup.study.plan import PlannedRun
 from regmixup.training.config import resolve
@@ -41,9 +42,15 @@ class RunStatus:
     note: str = ""
 
 
-def run_status(planned: PlannedRun, runs: Path, device: torch.device) -> RunStatus:
-    """Done with rows, running while a living process holds the folder, failed if a launcher says so, else waiting."""
+def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path] = ()) -> RunStatus:
+    """Done with rows, running while a living process holds the folder, failed if a launcher says so, else waiting.
+
+    A run that is archived, among the runs or in one of the archives, is done.
+    """
     trained = [resolve(config, device) for config in models(planned)]
+    if find_archive([*archives, runs], resolve(planned.config, device).name, planned.stem) is not None:
+        epochs = sum(config.total_epochs for config in trained)
+        return RunStatus(planned, "done", epochs, epochs, None, None)
     folders = [Run(runs / config.name, config) for config in trained]
     histories = [run.history() for run in folders]
     epoch, epochs = sum(map(len, histories)), sum(config.total_epochs for config in trained)
@@ -112,11 +119,18 @@ def shown_time(seconds: float | None) -> str:
     return f"{seconds / 86_400:.1f} d"
 
 
-def show_status(plan: Sequence[PlannedRun], runs: Path, device: torch.device, title: str, console: Console) -> None:
+def show_status(
+    plan: Sequence[PlannedRun],
+    runs: Path,
+    device: torch.device,
+    title: str,
+    console: Console,
+    archives: Sequence[Path] = (),
+) -> None:
     """The table, kept up to date in a terminal until all is done or somebody stops it; once where there is none."""
 
     def look() -> list[RunStatus]:
-        return [run_status(planned, runs, device) for planned in plan]
+        return [run_status(planned, runs, device, archives) for planned in plan]
 
     found = look()
     if not console.is_terminal:

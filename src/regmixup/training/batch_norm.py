@@ -1,16 +1,23 @@
-"""Batch norm and the like over the parts of a batch: what forward passes change beside the gradient."""
+"""Batch norm and the like: what forward passes over the parts of a batch change beside the gradient, and afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet
 from regmixup.networks.contract import Classifier
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
+from regmixup.training.loading import clean_parts
+
+REFRESH_BATCH = 512
+"""Most images per batch where statistics are estimated again."""
 
 
 class Statistics:
@@ -46,6 +53,51 @@ class Statistics:
         changes = every.split([buffer.numel() for buffer in self.buffers])
         for buffer, before, change in zip(self.buffers, self.before, changes, strict=True):
             torch.add(before, change.view_as(before), out=buffer)
+
+
+def drop_counters(model: nn.Module) -> None:
+    """Leave out the counting of batches, a kernel per layer and step, where no layer reads the count.
+
+    For training alone: `reset_running_stats` and `torch.optim.swa_utils.update_bn` need the counters.
+    """
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.momentum is not None:
+            module.num_batches_tracked = None
+
+
+def refresh_batches(dataset: ImageSet | FolderSet, size: Sequence[int]) -> Iterator[Tensor]:
+    """Yield every image of a dataset once, without augmentation, in batches of at most 512 and of even size.
+
+    The order is random, as folders are sorted by class, and always the same.
+    """
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
+    for index in order.tensor_split(-(-len(dataset) // REFRESH_BATCH)):
+        for part in clean_parts(dataset.select(index), size):
+            yield part.images
+
+
+@torch.no_grad()
+def refresh(model: nn.Module, dataset: ImageSet | FolderSet, size: Sequence[int]) -> None:
+    """Estimate the running statistics of batch norm again, from the clean images of a dataset; all else stays.
+
+    One pass over `refresh_batches`: the new statistics are the means over batches, as those of
+    `torch.optim.swa_utils.update_bn`. Unlike there, batch norm alone is in training mode: dropout, power iterations
+    and heads see an evaluation. size: height and width of the images for the network, see `clean_parts`.
+    """
+    layers = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
+    if not layers:
+        raise ValueError("the network must have batch norm for its statistics to be refreshed, found no such layer")
+    momenta = [layer.momentum for layer in layers]
+    device = next(model.parameters()).device
+    model.eval()
+    for layer in layers:
+        layer.reset_running_stats()
+        # Not `layer.train()`, which would reach what timm's layers hold: an activation, dropout.
+        layer.momentum, layer.training = None, True
+    for images in refresh_batches(dataset, size):
+        model(images.to(device))
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum, layer.training = momentum, False
 
 
 def synchronised(model: Classifier) -> Classifier:

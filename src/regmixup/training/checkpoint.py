@@ -53,6 +53,8 @@ class Checkpoint:
         """Bring model and optimizer into this state, in place."""
         targets = _model_tensors(model) | (_optimizer_tensors(optimizer) if optimizer is not None else {})
         for name, target in targets.items():
+            if name not in self.tensors and name.endswith(".num_batches_tracked"):
+                continue  # training counts batches only where a layer reads the count, see `drop_counters`
             if name not in self.tensors or target.shape != self.tensors[name].shape:
                 raise ValueError(f"the checkpoint must hold {name} of shape {tuple(target.shape)}")
             target.copy_(self.tensors[name])

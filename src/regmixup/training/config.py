@@ -16,6 +16,7 @@ from regmixup.names import unknown
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
 from regmixup.objectives import Objective, build
+from regmixup.precision import check_precision
 from regmixup.recipes import Recipe
 
 networks.import_components()  # so that a stored configuration can name any of them
@@ -133,6 +134,7 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
     precision = config.precision
     if precision == "auto":
         precision = "bfloat16" if device.type == "cuda" else "float32"
+    check_precision(precision, device)
     shards = config.shards if config.shards is not None else world
     if shards % world:
         raise ValueError(f"shards must be a multiple of the number of processes, {world}, got {shards}")

@@ -12,6 +12,7 @@ import torch
 
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.data.root import cache_folder
+from regmixup.precision import products
 from regmixup.training.config import TrainConfig
 
 Choice = Literal["auto", "on", "off"]
@@ -100,8 +101,8 @@ def choose_execution(
 
 
 @contextmanager
-def settings(device: torch.device, engine: Engine) -> Iterator[None]:
-    """The process-wide settings that training wants, put back at its end: device, generators, cuDNN, determinism."""
+def settings(device: torch.device, engine: Engine, precision: str = "bfloat16") -> Iterator[None]:
+    """Set what training wants process-wide, and put it back: device, generators, cuDNN, precision, determinism."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     with ExitStack() as stack:
         # fork_rng would otherwise start every accelerator of the machine.
@@ -112,6 +113,7 @@ def settings(device: torch.device, engine: Engine) -> Iterator[None]:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))  # streams, graphs and seeds are those of the current one
             stack.enter_context(cudnn(benchmark=not engine.deterministic, deterministic=engine.deterministic))
+            stack.enter_context(products(precision))
         if engine.deterministic:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
@@ -121,4 +123,5 @@ def settings(device: torch.device, engine: Engine) -> Iterator[None]:
 
 def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
     """cuDNN's search for the fastest algorithms, or their restriction; torch's own function would turn cuDNN off."""
-    return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic)
+    tf32 = torch.backends.cudnn.allow_tf32  # which torch's function would turn on
+    return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=tf32)

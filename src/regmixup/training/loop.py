@@ -26,7 +26,7 @@ from regmixup.data.seeds import generator_for, seed_for
 from regmixup.mixing import Draw
 from regmixup.storage import write_json
 from regmixup.training import checkpoint
-from regmixup.training.batch_norm import check_every_process_has_images, synchronised
+from regmixup.training.batch_norm import check_every_process_has_images, drop_counters, synchronised
 from regmixup.training.checkpoint import Checkpoint, Position
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.curves import Curves
@@ -106,7 +106,11 @@ def train(
                 train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
         else:
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
-            with run.owned(ranks), settings(device, engine), stopping(patient=ranks.world > 1) as stop:
+            with (
+                run.owned(ranks),
+                settings(device, engine, config.precision),
+                stopping(patient=ranks.world > 1) as stop,
+            ):
                 training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers, told)
                 hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
                 training.to_the_end(stop, *hooks)
@@ -133,6 +137,7 @@ class Training:
         self.shape = input_shape(dataset, config)
         torch.manual_seed(seed_for(config.seed, "init"))
         model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)
+        drop_counters(model)
         if config.batch_norm == "synchronised":
             model = synchronised(model)
         self.model = model.to(memory_format=torch.channels_last) if device.type == "cuda" else model

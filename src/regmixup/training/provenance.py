@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,11 +32,12 @@ def provenance(
     device = execution.device
     return {
         "fingerprint": fingerprint(config),
+        "commit": _commit(),
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint},
         "input": list(shape),
         "classes": list(dataset.classes),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "device": device_name(device),
         "engine": encode(engine),
         "execution": str(execution),
         "processes": processes,
@@ -46,3 +50,24 @@ def provenance(
             **{name: version(name) for name in ("torch", "timm", "numpy", "scipy", "scikit-learn", "safetensors")},
         },
     }
+
+
+def device_name(device: torch.device) -> str:
+    """Return what a device is called, which tells how fast it is."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _commit() -> str | None:
+    """Return the commit of the code that runs, from git or, for a copy without git, from REGMIXUP_COMMIT."""
+    if named := os.environ.get("REGMIXUP_COMMIT"):
+        return named
+    here = Path(__file__)
+    commit = None
+    try:
+        # The first makes sure that it is this package's repository, and not one that a copy happens to lie in.
+        for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--abbrev=40", "--dirty"]):
+            git = ["git", "-C", str(here.parent), *command]
+            commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit

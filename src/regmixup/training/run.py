@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
+from regmixup.training.batch_norm import REFRESH_BATCH, refresh
 from regmixup.training.checkpoint import NAME, read_checkpoint
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.distributed import Ranks, joined
@@ -35,11 +35,16 @@ class Run:
     config.json         the configuration          provenance.json  versions, device, seconds, data; written when done
     history.jsonl       one line per epoch         checkpoint.safetensors  weights, optimizer and position
     predictions/*.safetensors                      rows-METHOD.csv  what a study measured
+    predictions-refreshed/*.safetensors            the same with batch_norm="refreshed"
     checkpoint-previous.safetensors until it is finished, diverged.* if it diverged: see docs/training.md
+
+    batch_norm: the statistics that its model and predictions use, those of training or "refreshed" ones; see
+    `refreshed`. The folder and the weights are the same.
     """
 
     folder: Path
     config: TrainConfig
+    batch_norm: Literal["trained", "refreshed"] = "trained"
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
@@ -68,7 +73,14 @@ class Run:
     def members(self) -> list[Run]:
         """The runs of an ensemble's models, which lie beside its own folder."""
         configs = [self.config.member(index) for index in range(self.config.members)]
-        return [Run(self.folder.parent / config.name, config) for config in configs]
+        return [Run(self.folder.parent / config.name, config, self.batch_norm) for config in configs]
+
+    def refreshed(self) -> Run:
+        """Return this run with batch-norm statistics estimated again from its train set, without augmentation.
+
+        The weights are the same, nothing is trained. Predictions are stored beside the others.
+        """
+        return replace(self, batch_norm="refreshed")
 
     @contextmanager
     def owned(self, ranks: Ranks | None = None) -> Iterator[None]:
@@ -99,7 +111,7 @@ class Run:
     def build(self, *, num_classes: int, input_shape: Sequence[int]) -> Classifier:
         """The run's network, freshly initialised. input_shape: channels, height and width of the images."""
         channels, height, width = input_shape
-        model = networks.build(
+        return networks.build(
             self.config.network,
             num_classes=num_classes,
             in_channels=channels,
@@ -109,11 +121,6 @@ class Run:
             head=self.config.head,
             image_size=(height, width),
         )
-        for module in model.modules():
-            if isinstance(module, _BatchNorm) and module.momentum is not None:
-                # Counts batches for an average that only momentum=None needs: a kernel per layer and step.
-                module.num_batches_tracked = None
-        return model
 
     def provenance(self) -> dict[str, Any]:
         """What a finished run recorded about itself: versions, device, data, the shape of its input, its classes."""
@@ -125,18 +132,22 @@ class Run:
             raise ValueError(f"{path} is damaged: it must name classes, input and data, found {', '.join(record)}")
         return record
 
-    def model(self, *, device: str | torch.device | None = None) -> Classifier:
-        """The trained network, in evaluation mode. Needs no dataset."""
+    def model(self, *, device: str | torch.device | None = None, root: str | Path | None = None) -> Classifier:
+        """The trained network, in evaluation mode. Needs no dataset; refreshed, its train set, which lies in `root`."""
         if self.config.members > 1:
             raise ValueError(f"{self.folder} is an ensemble of {self.config.members} models: take one of run.members()")
         record = self.provenance()
         model = self.build(num_classes=len(record["classes"]), input_shape=record["input"])
         read_checkpoint(self.checkpoint, fingerprint=self.fingerprint).restore(model)
-        return model.to(choose_device(device)).eval()
+        model = model.to(choose_device(device)).eval()
+        if self.batch_norm == "refreshed":
+            refresh(model, data.load(self.config.train_set, root=root), record["input"][1:])
+        return model
 
     def predictions_path(self, dataset: str) -> Path:
         """Where the predictions for a dataset are stored."""
-        return self.folder / "predictions" / predictions.file_name(dataset)
+        suffix = "" if self.batch_norm == "trained" else f"-{self.batch_norm}"
+        return self.folder / f"predictions{suffix}" / predictions.file_name(dataset)
 
     def predict(
         self,
@@ -206,7 +217,9 @@ class Run:
         features: bool | None,
         ranks: Ranks,
     ) -> Iterator[tuple[str, Predictions | None]]:
-        model = self.model(device=device)
+        model = self.model(device=device, root=root)
+        if self.batch_norm == "refreshed":
+            ranks.copy_from_first(model.buffers())  # each has estimated them, maybe with other last digits
         for name in names:
             shifted = name.partition("/")[0].endswith("-c")
             kept = not shifted if features is None else features
@@ -254,6 +267,9 @@ class Run:
         if not ranks.first:
             return None
         info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
+        if self.batch_norm == "refreshed":
+            on = f"{self.config.train_set} without augmentation, in batches of at most {REFRESH_BATCH}"
+            info["batch_norm"] = f"refreshed on {on}"
         return replace(predictions.join(every), info=info)
 
 

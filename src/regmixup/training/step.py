@@ -13,6 +13,7 @@ from regmixup.data.loader import Loader
 from regmixup.mixing import Draw
 from regmixup.networks.batch_norm import compile_options
 from regmixup.networks.contract import Classifier
+from regmixup.precision import autocast
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.tally import precise
@@ -68,7 +69,7 @@ class Step(nn.Module):
     def outcome(self, picked: Any, draw: Draw) -> Outcome:
         """A pure tensor function of the part and the weights, but for dropout."""
         batch = self.loader.load(picked)
-        with self._autocast():
+        with autocast(self.config.precision, self.loader.device):
             out = self.config.objective(self.model, batch.x, batch.y, draw=draw)
         count = len(batch.x)
         sums = {"loss": out.loss.detach() * count, **{name: value * count for name, value in out.parts.items()}}
@@ -83,10 +84,5 @@ class Step(nn.Module):
             return
         batches = [self.loader.load(part.picked) for part in parts]
         x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
-        with self._autocast():
+        with autocast(self.config.precision, self.loader.device):
             self.model.after_step(ranks.rows(x, total=total), ranks.rows(y, total=total))
-
-    def _autocast(self) -> torch.autocast:
-        """The run's precision."""
-        enabled = self.config.precision == "bfloat16"
-        return torch.autocast(self.loader.device.type, dtype=torch.bfloat16, enabled=enabled)

@@ -29,6 +29,8 @@ class PredictVerb:
     """For example cpu or cuda:0; default: the accelerator if there is one."""
     features: Switch = False
     """Store the features of shifted sets, too, which `evaluate --method kfac-llla --shift` reads."""
+    refresh_batch_norm: Switch = False
+    """Estimate batch-norm statistics again from the clean train images first; stored in predictions-refreshed."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -36,7 +38,7 @@ def main(args: Sequence[str]) -> None:
     verb = parse(PredictVerb, "predict", args)
     if not verb.datasets:
         raise ValueError("datasets must name at least one dataset, got none (see `regmixup data list`)")
-    run = Run.open(verb.run)
+    run = Run.open(verb.run).refreshed() if verb.refresh_batch_norm else Run.open(verb.run)
     features = True if verb.features else None
     found = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device, features=features)
     for name, predictions in zip(verb.datasets, found, strict=True):

@@ -53,7 +53,9 @@ def _results(verb: ReportVerb) -> Results:
 
 
 def _study_folder(verb: ReportVerb) -> Path:
+    """Return the folder of a study by name or file, its table collected anew from archived runs if there are any."""
     from regmixup.study.plan import load_study
-    from regmixup.study.runner import study_folder
+    from regmixup.study.runner import collect_archived, study_folder
 
-    return study_folder(load_study(verb.what[0]), verb.runs)
+    study = load_study(verb.what[0])
+    return collect_archived(study, verb.runs) or study_folder(study, verb.runs)

@@ -39,6 +39,8 @@ class StudyVerb(Launching):
     Example: regmixup study accuracy --dry-run
 
     Example: regmixup study accuracy --devices cuda:0 cuda:1
+
+    Example: regmixup study length --archive results/length --minutes 55
     """
 
     study: Positional[str]
@@ -49,6 +51,13 @@ class StudyVerb(Launching):
     """smoke: the same file in seconds on a CPU, on tiny embedded data; it shows that the file works and nothing else.
     Its runs lie in the folder smoke under --runs."""
     engine: EngineFlags = field(default_factory=Engine)
+    archive: Path | None = None
+    """Also keep every finished run here without its weights and predictions: a few hundred kilobytes. A run archived
+    here is done, wherever it was trained."""
+    logits: Switch = False
+    """Archive the logits of test and OOD sets, too, in float16."""
+    minutes: float | None = None
+    """Begin no run that would not end within so many minutes, judged by the pace of earlier ones; say what is left."""
     dry_run: Switch = False
     """Print the runs, whether they are done, the time that is left and what data is missing, and do nothing."""
     status: Switch = False
@@ -66,17 +75,25 @@ def main(args: Sequence[str]) -> None:
             verb = replace(verb, device="cpu")
     launcher = verb.launch_with()
     plan = list(study.runs())
+    archives = [verb.archive] if verb.archive is not None else []
     console = Console()
     if verb.status:
-        show_status(plan, runs, launcher.device, study.title, console)
+        show_status(plan, runs, launcher.device, study.title, console, archives)
     elif verb.dry_run:
-        _say_what_is_left(plan, runs, launcher.device, verb.root)
+        _list_runs(plan, runs, launcher.device, archives)
+        _say_what_is_left(plan, runs, launcher.device, archives)
+        if missing := missing_data(plan, verb.root):
+            print(explain_missing(missing))
     else:
         with LiveProgress(console, total=len(plan)) as progress:
             folder = run_study(
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
-                launcher=launcher,
+                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
+        if verb.minutes is not None:
+            _say_what_is_left(plan, runs, launcher.device, archives)
+            if not (folder / "rows.csv").is_file():
+                return
         results = Results.open(folder)
         for table in terminal_tables(results):
             console.print(table)
@@ -89,12 +106,15 @@ def main(args: Sequence[str]) -> None:
         print(f"rows    {folder / 'rows.csv'}\nreport  {report(results)[0]}")
 
 
-def _say_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, root: Path | None) -> None:
-    """The dry run: every run, the remaining time, and data that would be missing."""
+def _list_runs(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:
+    """Print every run with its folder, and whether it is done."""
     width = max(len(planned.name) for planned in plan)
     for planned in plan:
-        state = "done" if run_status(planned, runs, device).state == "done" else "to do"
+        state = "done" if run_status(planned, runs, device, archives).state == "done" else "to do"
         print(f"{state:6} {planned.name:{width}}  {runs / resolve(planned.config, device).name}")
-    print(f"left   {estimate(plan, runs, device)}")
-    if missing := missing_data(plan, root):
-        print(explain_missing(missing))
+
+
+def _say_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:
+    """Print how many networks are still to be trained, and how long that takes."""
+    waiting = [planned for planned in plan if run_status(planned, runs, device, archives).state != "done"]
+    print(f"left   {estimate(waiting or plan[:0], runs, device)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -14,6 +14,9 @@ from regmixup.storage import is_owned
 from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.training.engine import Execution
 from regmixup.training.members import EpochRecord, StepRecord
+
+if TYPE_CHECKING:
+    from regmixup.study.budget import Budget
 
 LOOK = 0.5
 """Seconds between two looks at the run folders."""
@@ -54,19 +57,27 @@ class Launcher(Protocol):
         """A pool to submit to; leaving it stops what still runs."""
 
 
-def dispatch(tasks: Sequence[Task], pool: Pool, progress: Progress | None = None) -> Iterator[Outcome]:
-    """Every task's outcome, in the order in which they end."""
+def dispatch(
+    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: Budget | None = None
+) -> Iterator[Outcome]:
+    """Every task's outcome, in the order in which they end; tasks that the budget has no time for have none."""
     waiting, running = list(tasks), list[Task]()
     not_before: dict[int, float] = {}
+    begun: dict[int, float] = {}
     display = _Display(progress)
     while waiting or running:
         now = time.monotonic()
+        if budget is not None:
+            waiting = [task for task in waiting if budget.fits(task)]
         while pool.has_room() and (task := _next(waiting, running, not_before, now)):
             waiting.remove(task)
             running.append(task)
+            begun[task.index] = time.monotonic()
             pool.submit(task)
         for outcome in pool.wait(LOOK):
             task = outcome.task
+            if budget is not None and not outcome.in_use:
+                budget.learn(outcome, time.monotonic() - begun[task.index])
             running = [other for other in running if other.index != task.index]
             if outcome.in_use:
                 not_before[task.index] = time.monotonic() + AGAIN

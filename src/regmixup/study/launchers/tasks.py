@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
@@ -12,6 +12,7 @@ import torch
 
 from regmixup.config import check_count
 from regmixup.storage import InUseError, write_text
+from regmixup.study.archive import archived_rows, write_archive
 from regmixup.study.carry_out import carry_out
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.engine import Engine
@@ -26,13 +27,18 @@ RETRIES = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What all runs of a study share. runs: an absolute path, which every machine sees."""
+    """What all runs of a study share. runs: an absolute path, which every machine sees.
+
+    archive: where finished runs are archived as well; an archived run is done. logits: archive those, too.
+    """
 
     study: Study
     runs: Path
     root: Path | None
     workers: int | None
     engine: Engine | None = None
+    archive: Path | None = None
+    logits: bool = False
 
     def __post_init__(self) -> None:
         if self.workers is not None:
@@ -43,7 +49,7 @@ class Job:
 class Task:
     """One planned run. index: its place in the plan. label: what a display calls it. run: its folder and config.
 
-    companion: the run that its temperature comes from, if that is another.
+    companion: the run that its temperature comes from, if that is another. archive: the folder that holds it already.
     """
 
     index: int
@@ -51,6 +57,7 @@ class Task:
     planned: PlannedRun
     run: Run
     companion: Run | None = None
+    archive: Path | None = None
 
     @property
     def folders(self) -> frozenset[str]:
@@ -94,11 +101,16 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return Outcome(task=task, error=error)
     try:
+        if task.archive is not None:
+            rows = archived_rows(task.archive, task.planned.stem)
+            return Outcome(task=task, rows=[replace(row, study=job.study.name) for row in rows])
         (task.run.folder / "failure.txt").unlink(missing_ok=True)
         rows = carry_out(
             job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
             **hooks,
         )  # fmt: skip
+        if job.archive is not None:
+            write_archive(task.run, task.planned, job.archive, logits=job.logits)
         return Outcome(task=task, rows=rows)
     except InUseError:
         return Outcome(task=task)

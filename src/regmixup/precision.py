@@ -1,0 +1,42 @@
+"""The precision of a forward pass: true float32, TF32 or bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+import torch
+
+from regmixup.names import check_name
+
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""float32: nothing is rounded. tf32: on CUDA, factors of products are rounded to 10 bits. bfloat16: autocast."""
+
+
+@contextmanager
+def products(precision: str) -> Iterator[None]:
+    """Set how CUDA multiplies float32 numbers, for the whole process, and put the setting back at the end.
+
+    By default cuDNN rounds the factors of float32 convolutions to TF32. Under "float32" neither convolutions nor
+    matrix products are rounded, under "tf32" both are; "bfloat16" leaves torch's defaults for what autocast leaves.
+    """
+    convolutions, matrices = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, matrices.allow_tf32
+    convolutions.allow_tf32, matrices.allow_tf32 = precision != "float32", precision == "tf32"
+    try:
+        yield
+    finally:
+        convolutions.allow_tf32, matrices.allow_tf32 = before
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Return the context in which a forward pass runs: bfloat16 autocast, or one that changes nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Raise unless the device computes in this precision."""
+    check_name("precision", precision, get_args(Precision))
+    if precision == "tf32" and device.type != "cuda":
+        raise ValueError(f"precision must be float32 or bfloat16 on {device.type}, which has no TF32, got 'tf32'")

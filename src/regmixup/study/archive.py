@@ -1,0 +1,133 @@
+"""Archived runs: what is kept of a finished run without its weights and predictions, a few hundred kilobytes.
+
+An archive is a folder with the run's own name, so archives are merged by copying folders:
+
+    config.json provenance.json history.jsonl   as the run has them
+    rows-STEM.csv.gz figures-STEM.json.gz       every row and figure of an evaluation
+    outcomes-STEM.npz                           per test and OOD image: right or wrong, 1 - MSP, DS
+    logits.npz                                  where asked for: logits of the test and OOD sets, float16
+    archive.json                                checksums of all of these and of the predictions, commit, numerics
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regmixup import predictions
+from regmixup.evaluation.scores import dempster_shafer
+from regmixup.posthoc import probabilities
+from regmixup.storage import read_rows, read_table, replacing, write_json
+from regmixup.study.plan import PlannedRun
+from regmixup.training.run import Run
+from regmixup.types import Predictions, Row
+
+NOTE = "archive.json"
+_AS_THEY_ARE = ("config.json", "provenance.json", "history.jsonl")
+_PACKED = ("rows-{}.csv", "figures-{}.json")
+
+
+def outcomes_path(folder: Path, stem: str) -> Path:
+    """Return where a run folder keeps the outcomes of every image of an evaluation."""
+    return folder / f"outcomes-{stem}.npz"
+
+
+def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
+    """Write for every image of some sets whether it was right, and its two usual scores, in float16.
+
+    Keys: SET:correct (bool; always false where no label is known), SET:uncertainty, which is 1 - the largest
+    probability (float16 has few numbers near 1), and SET:dempster_shafer.
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for own in found:
+        top = probabilities(own).max(dim=1)
+        arrays[f"{own.dataset}:correct"] = (top.indices == own.labels).numpy()
+        arrays[f"{own.dataset}:uncertainty"] = (1 - top.values).half().numpy()
+        arrays[f"{own.dataset}:dempster_shafer"] = dempster_shafer(own.logits).half().numpy()
+    _write_arrays(path, arrays)
+
+
+def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = False) -> Path:
+    """Archive a measured run in the folder `into`, beside what it may hold of the run already; return its folder."""
+    folder, stem = into / run.folder.name, planned.stem
+    for name in _AS_THEY_ARE:
+        _copy(run.folder / name, folder / name)
+    for name in (pattern.format(stem) for pattern in _PACKED):
+        if (run.folder / name).is_file():
+            with replacing(folder / f"{name}.gz") as temporary:
+                temporary.write_bytes(gzip.compress((run.folder / name).read_bytes(), mtime=0))
+    if (outcomes := outcomes_path(run.folder, stem)).is_file():
+        _copy(outcomes, folder / outcomes.name)
+    sets = planned.evaluate
+    if logits:
+        kept = [predictions.load(run.predictions_path(name)) for name in (sets.test, *sets.ood)]
+        own = {f"{one.dataset}:logits": one.logits.half().numpy() for one in kept}
+        own |= {f"{one.dataset}:labels": one.labels.to(dtype=_small(one)).numpy() for one in kept}
+        _write_arrays(folder / "logits.npz", own)
+    record = run.provenance()
+    before = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
+    files = sorted(path for path in folder.iterdir() if path.name != NOTE and not path.name.startswith("."))
+    stored = {name: run.predictions_path(name) for name in sets.reported()}
+    checksums = {name: _sha256(path) for name, path in stored.items() if path.is_file()}
+    write_json(
+        folder / NOTE,
+        {
+            "fingerprint": run.fingerprint,
+            "numerics": record["versions"]["numerics"],
+            "commit": record.get("commit"),
+            "evaluations": sorted({*before.get("evaluations", []), stem}),
+            "files": {path.name: _sha256(path) for path in files},
+            "predictions": {**before.get("predictions", {}), **checksums},
+        },
+    )
+    return folder
+
+
+def find_archive(places: Iterable[Path], name: str, stem: str) -> Path | None:
+    """Return the folder of the archived run `name` that holds an evaluation, from the first place that has one."""
+    for folder in (place / name for place in places):
+        if (folder / NOTE).is_file() and stem in read_table(folder / NOTE).get("evaluations", []):
+            return folder
+    return None
+
+
+def archived_rows(folder: Path, stem: str) -> list[Row]:
+    """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
+    check_archive(folder)
+    return read_rows(folder / f"rows-{stem}.csv")
+
+
+def check_archive(folder: Path) -> None:
+    """Raise unless every file of an archive is there and has the content that it was archived with."""
+    for name, checksum in read_table(folder / NOTE).get("files", {}).items():
+        path = folder / name
+        if not path.is_file() or _sha256(path) != checksum:
+            what = "has changed since it was archived" if path.is_file() else "is missing"
+            raise ValueError(f"{path} {what}: take the folder {folder} from where it was copied from again")
+
+
+def _copy(source: Path, target: Path) -> None:
+    with replacing(target) as temporary:
+        shutil.copyfile(source, temporary)
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def _small(one: Predictions) -> Any:
+    import torch
+
+    return torch.int16 if one.logits.shape[1] < 2**15 else torch.int32
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,102 @@
+"""A limit on a study's time: no run begins that would not end within it, judged by how long others took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from regmixup.config import check_number
+from regmixup.storage import is_stored, read_table
+from regmixup.study.cost import evaluation_minutes, training_minutes
+from regmixup.study.launchers.tasks import Outcome, Task
+from regmixup.training.provenance import device_name
+from regmixup.training.run import Run
+
+_MARGIN = 1.1
+"""Times what a run is expected to take."""
+_FIRST = 60.0
+"""Seconds before the first step (starting, compiling) where nothing is known about them."""
+
+
+class Budget:
+    """So many minutes from now on. tasks: the plan; the histories of its runs say how long an epoch takes.
+
+    A run whose pace nobody knows, neither from a history nor from the table of `cost.py`, is begun all the same.
+    """
+
+    def __init__(self, minutes: float, tasks: Sequence[Task], device: torch.device) -> None:
+        check_number("minutes", minutes, least=0)
+        self.end = time.monotonic() + 60 * minutes
+        self.tasks, self.device = tasks, device
+        self.evaluating: list[float] = []
+        self.begun: set[object] = set()
+
+    def fits(self, task: Task) -> bool:
+        """Return whether a task would end in time if it began now; one that is done always does."""
+        expected = self.seconds(task)
+        return expected == 0 or time.monotonic() + _MARGIN * expected <= self.end
+
+    def seconds(self, task: Task) -> float:
+        """Return what is left to do for a task: training, what comes before its first step, and evaluation."""
+        if task.archive is not None:
+            return 0.0
+        evaluated = is_stored(task.run.folder / f"rows-{task.planned.stem}.csv")
+        runs = [run for run in (task.run, task.companion) if run is not None]
+        training = sum(self._training(task, one) for run in runs for one in _models(run) if not one.finished)
+        if evaluated and training == 0:
+            return 0.0
+        if self.evaluating:
+            return training + max(self.evaluating)
+        minutes = evaluation_minutes(task.planned)
+        return training + 60 * (minutes if minutes is not None else 0)
+
+    def learn(self, outcome: Outcome, seconds: float) -> None:
+        """Take note of the time that a task took beyond its epochs, once its code was compiled."""
+        if outcome.rows is None or outcome.task.archive is not None:
+            return
+        kind = _kind(outcome.task.run)
+        if kind in self.begun:
+            self.evaluating.append(max(0.0, seconds - sum(_epochs(outcome.task.run))))
+        self.begun.add(kind)
+
+    def _history(self, task: Task) -> list[float]:
+        """Return the seconds of a run's epochs; none of an archived one that was trained on another kind of device."""
+        if task.archive is None:
+            return _epochs(task.run)
+        if read_table(task.archive / "provenance.json").get("device") != device_name(self.device):
+            return []
+        return _epochs(Run(task.archive, task.run.config))
+
+    def _training(self, task: Task, run: Run) -> float:
+        """Return the seconds that one model still trains; 0 if nothing is known about its pace."""
+        left = run.config.total_epochs - len(run.history())
+        alike = [self._history(other) for other in self.tasks if _kind(other.run) == _kind(run)]
+        measured = [seconds for seconds in alike if len(seconds) > 1]
+        if measured:
+            pace = median(second for seconds in measured for second in seconds[1:])
+            first = max(seconds[0] - pace for seconds in measured)
+        else:
+            minutes = training_minutes(task.planned.method, run.config)
+            if minutes is None:
+                return 0.0
+            pace, first = 60 * minutes / run.config.total_epochs, _FIRST
+        return left * pace + (first if _kind(run) not in self.begun else 0.0)
+
+
+def _models(run: Run) -> list[Run]:
+    return run.members() if run.config.members > 1 else [run]
+
+
+def _epochs(run: Run) -> list[float]:
+    """Return the seconds of a run's epochs, as far as it has a history."""
+    return [record["seconds"] for record in run.history() if "seconds" in record]
+
+
+def _kind(run: Run) -> Any:
+    """Return what decides the time of an epoch."""
+    config = run.config
+    return config.objective, config.constraint, config.head, config.network, config.train_set, config.batch_size

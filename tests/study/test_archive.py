@@ -1,0 +1,144 @@
+"""Archived runs: small, complete for tables and figures, checked, and as good as the run for a study."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from regmixup import predictions
+from regmixup.cli import main
+from regmixup.evaluation import scores
+from regmixup.report.build import report
+from regmixup.report.results import Results
+from regmixup.storage import read_rows
+from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive
+from regmixup.study.plan import load_study
+from regmixup.study.runner import run_study
+from regmixup.study.status import run_status
+from regmixup.training.run import Run
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def kept(finished_study, tmp_path_factory):
+    """The archives of the mini study's runs, with logits."""
+    folder = tmp_path_factory.mktemp("kept")
+    run_study(finished_study.study, finished_study.runs, device="cpu", archive=folder, logits=True)
+    return folder
+
+
+def test_an_archive_holds_everything_but_weights_and_predictions(finished_study, kept):
+    for entry in Results.open(finished_study.folder).study["runs"]:
+        folder, stem = kept / entry["folder"], entry["stem"]
+        names = {"config.json", "provenance.json", "history.jsonl", "logits.npz", NOTE}
+        names |= {f"rows-{stem}.csv.gz", f"figures-{stem}.json.gz", f"outcomes-{stem}.npz"}
+        assert {path.name for path in folder.iterdir()} == names
+        run = Run.open(finished_study.runs / entry["folder"])
+        assert archived_rows(folder, stem) == read_rows(run.folder / f"rows-{stem}.csv")
+        note = json.loads((folder / NOTE).read_text())
+        assert note["fingerprint"] == run.fingerprint
+        assert note["numerics"] == run.provenance()["versions"]["numerics"]
+        assert note["commit"] == run.provenance()["commit"]
+        assert "digits-c/contrast/5" in note["predictions"]
+
+
+def test_outcomes_and_logits_say_what_the_predictions_do(finished_study, kept):
+    entry = Results.open(finished_study.folder).study["runs"][-1]
+    folder, stem = kept / entry["folder"], entry["stem"]
+    run = Run.open(finished_study.runs / entry["folder"])
+    outcomes, logits = np.load(folder / f"outcomes-{stem}.npz"), np.load(folder / "logits.npz")
+    for name in ("digits/test", "photographs/test"):
+        stored = predictions.load(run.predictions_path(name))
+        probs = stored.logits.double().softmax(1)
+        assert outcomes[f"{name}:correct"].tolist() == (probs.argmax(1) == stored.labels).tolist()
+        uncertainty = torch.from_numpy(outcomes[f"{name}:uncertainty"]).double()
+        torch.testing.assert_close(uncertainty, 1 - probs.amax(1), rtol=1e-3, atol=1e-7)
+        score = torch.from_numpy(outcomes[f"{name}:dempster_shafer"]).double()
+        torch.testing.assert_close(score, scores.dempster_shafer(stored.logits).double(), rtol=1e-3, atol=1e-7)
+        assert (logits[f"{name}:labels"] == stored.labels.numpy()).all()
+        np.testing.assert_allclose(logits[f"{name}:logits"], stored.logits.numpy(), rtol=1e-3, atol=1e-4)
+
+
+def test_archives_repeat_byte_by_byte(finished_study, kept, tmp_path):
+    run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path, logits=True)
+    files = [path for path in kept.rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        assert (tmp_path / path.relative_to(kept)).read_bytes() == path.read_bytes(), path
+
+
+def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(finished_study, kept, tmp_path):
+    study = finished_study.study
+    here = tmp_path / "results"
+    shutil.copytree(kept, here)
+    plan = list(study.runs())
+    missing = plan[-1]
+    (gone,) = [p for p in here.iterdir() if find_archive([here], p.name, missing.stem) and p.name.startswith("regmixup")
+               and "-s1-" in p.name]  # fmt: skip
+    shutil.rmtree(gone)
+    assert [run_status(p, tmp_path / "runs", CPU, [here]).state for p in plan] == ["done"] * 3 + ["waiting"]
+    folder = run_study(study, tmp_path / "runs", device="cpu", archive=here)
+    assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
+    assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was trained
+    assert check_archive(here / gone.name) is None
+    for one in report(Results.open(folder)):
+        assert one.stat().st_size > 0
+
+
+def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, capsys):
+    """Merging two people's runs is copying folders; the table of a study that is not complete is made all the same."""
+    some = sorted(kept.iterdir())[:3]
+    for one in some:
+        shutil.copytree(one, tmp_path / "results" / one.name)
+    main(["report", str(finished_study.study.source), "--runs", str(tmp_path / "results")])
+    assert "report.html" in capsys.readouterr().out
+    folder = tmp_path / "results" / "study-mini"
+    whole = {row for row in read_rows(finished_study.folder / "rows.csv") if "relative" not in row.metric}
+    rows = [row for row in read_rows(folder / "rows.csv") if "relative" not in row.metric]
+    assert len({row.run for row in rows}) == 3
+    assert set(rows) < whole
+    assert "reliability" in (folder / "report.html").read_text()
+    main(["report", *map(str, some), "--out", str(tmp_path / "bare")])
+    assert (tmp_path / "bare" / "report.md").is_file()
+
+
+@pytest.mark.parametrize("pattern", ["rows-*", "history.jsonl", "outcomes-*"])
+def test_damage_to_an_archive_is_found(kept, tmp_path, pattern):
+    one = next(kept.iterdir())
+    shutil.copytree(one, tmp_path / one.name)
+    (path,) = (tmp_path / one.name).glob(pattern)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    stem = json.loads((one / NOTE).read_text())["evaluations"][0]
+    with pytest.raises(ValueError, match="has changed since it was archived"):
+        archived_rows(tmp_path / one.name, stem)
+    path.unlink()
+    with pytest.raises(ValueError, match="is missing"):
+        archived_rows(tmp_path / one.name, stem)
+
+
+def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):
+    folders = []
+    for index, one in enumerate(sorted(kept.iterdir())[:2]):
+        folders.append(shutil.copytree(one, tmp_path / one.name))
+        record = json.loads((folders[-1] / "provenance.json").read_text())
+        record["versions"]["numerics"] += index
+        (folders[-1] / "provenance.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=r"one numerics version, got 2 .* 3 "):
+        Results.of_runs(folders, tmp_path / "out")
+
+
+def test_minutes_begin_no_run_that_would_not_end_in_time(finished_study, kept, tmp_path, capsys):
+    source = finished_study.study.source
+    here = tmp_path / "results"
+    shutil.copytree(sorted(kept.iterdir())[0], here / sorted(kept.iterdir())[0].name)
+    words = [source, "--runs", str(tmp_path / "runs"), "--archive", str(here), "--device", "cpu"]
+    main(["study", *words, "--minutes", "0"])
+    assert "left   3 networks to train" in capsys.readouterr().out
+    assert not list((tmp_path / "runs").glob("*-s*"))  # what was archived is collected, nothing is begun
+    assert len({row.run for row in read_rows(tmp_path / "runs" / "study-mini" / "rows.csv")}) == 1
+    assert load_study(source).name == "mini"

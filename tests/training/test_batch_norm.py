@@ -1,0 +1,97 @@
+"""Batch norm of trained networks: its counters, and its statistics estimated again."""
+
+import pytest
+import torch
+from torch.optim.swa_utils import update_bn
+
+import regmixup as rm
+from regmixup import data
+from regmixup.data.images import ImageSet
+from regmixup.training.batch_norm import refresh, refresh_batches
+from regmixup.training.checkpoint import read_checkpoint
+from tests.training.short import config
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return rm.train(config(epochs=1, batch_size=64, dropout=0.0), tmp_path_factory.mktemp("runs"), device="cpu")
+
+
+def test_a_trained_network_takes_part_in_update_bn(run):
+    model = run.model(device="cpu")
+    before = model.state_dict()
+    counters = [name for name in before if name.endswith("num_batches_tracked")]
+    assert counters
+    batches = data.load("digits/train").images.split(150)
+    update_bn(batches, model)
+    assert {int(model.get_buffer(name)) for name in counters} == {len(batches)}
+
+
+def test_the_statistics_of_a_trained_network_can_be_reset(run):
+    model = run.model(device="cpu")
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    for layer in layers:
+        layer.reset_running_stats()
+    assert layers
+    assert all(bool((layer.running_mean == 0).all()) for layer in layers)
+
+
+def test_training_counts_no_batches(run):
+    names = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors
+    assert any(name.endswith("running_mean") for name in names)
+    assert not any(name.endswith("num_batches_tracked") for name in names)
+
+
+class TestRefreshed:
+    def test_statistics_are_those_of_update_bn(self, run):
+        """Without dropout, which that function turns on."""
+        model = run.model(device="cpu")
+        update_bn(refresh_batches(data.load("digits/train"), (8, 8)), model)
+        found = run.refreshed().model(device="cpu")
+        torch.testing.assert_close(found.state_dict(), model.state_dict())
+        assert not any(module.training for module in found.modules())
+        assert {layer.momentum for layer in found.modules() if isinstance(layer, torch.nn.BatchNorm2d)} == {0.1}
+
+    def test_every_image_is_seen_once_in_mixed_batches_of_even_size(self):
+        images = torch.arange(1025.0).reshape(-1, 1, 1, 1)  # sorted, and in batches of 512 the last would be alone
+        batches = list(refresh_batches(ImageSet(images, torch.zeros(1025).long(), ("0",), ""), (1, 1)))
+        assert [len(batch) for batch in batches] == [342, 342, 341]
+        assert torch.equal(torch.cat(batches).flatten().sort().values, images.flatten())
+        assert all(abs(float(batch.mean()) - 512) < 50 for batch in batches)
+
+    @pytest.mark.parametrize("method", ["dnn", "sngp"])
+    def test_nothing_else_changes(self, tmp_path, method):
+        """Weights, dropout, power iterations and a Gaussian process's precision stay as they are."""
+        run = rm.train(config(method, epochs=1, batch_size=64, dropout=0.5), tmp_path, device="cpu")
+        before, found = run.model(device="cpu"), run.refreshed().model(device="cpu")
+        changed = {
+            name.rpartition(".")[2]
+            for name, value in found.state_dict().items()
+            if not torch.equal(value, before.state_dict()[name])
+        }
+        assert changed == {"running_mean", "running_var", "num_batches_tracked"}
+        again = run.refreshed().model(device="cpu")  # dropout would make it another
+        torch.testing.assert_close(found.state_dict(), again.state_dict(), rtol=0, atol=0)
+
+    def test_predictions_lie_beside_the_others_and_say_what_they_are(self, run):
+        plain, refreshed = run.predict("digits/test"), run.refreshed().predict("digits/test")
+        assert plain.logits.shape == refreshed.logits.shape
+        assert not torch.allclose(plain.logits, refreshed.logits)
+        model = run.refreshed().model(device="cpu")
+        expected = model(data.load("digits/test").images[:250])
+        torch.testing.assert_close(refreshed.logits[:250], expected)
+        assert "batch_norm" not in plain.info
+        assert refreshed.info["batch_norm"].startswith("refreshed on digits/train without augmentation")
+        assert refreshed.info["run"] == plain.info["run"]
+        assert {path.name for path in run.folder.glob("predictions*")} == {"predictions", "predictions-refreshed"}
+
+    def test_an_ensemble_is_that_of_its_refreshed_members(self, tmp_path):
+        run = rm.train(config(members=2, epochs=1, batch_size=64), tmp_path, device="cpu").refreshed()
+        members = torch.stack([member.predict("digits/test").logits for member in run.members()])
+        assert all(member.batch_norm == "refreshed" for member in run.members())
+        torch.testing.assert_close(run.predict("digits/test").logits, members.mean(dim=0))
+
+    def test_a_network_without_batch_norm_is_refused(self):
+        images = torch.zeros(2, 1, 8, 8)
+        with pytest.raises(ValueError, match="must have batch norm"):
+            refresh(torch.nn.Linear(1, 1), ImageSet(images, torch.zeros(2).long(), ("0",), ""), (8, 8))
