@@ -77,9 +77,9 @@ def compare(title: str, candidates: dict[str, Metric], turns: int) -> None:
     print(f"{title:22}{ours:9.1f}{other:9.1f}  {other / ours:5.1f}x  {name:24}({listed})", flush=True)
 
 
-def drawn(samples: int, classes: int, temperature: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+def drawn(samples: int, classes: int, temperature: float = 1.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """float32 logits and labels drawn from their softmax at some temperature, so that accuracy is realistic."""
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     logits = torch.empty(samples, classes)
     labels = torch.empty(samples, dtype=torch.int64)
     for some in torch.arange(samples).split(max(1, 2**22 // classes)):
@@ -149,8 +149,8 @@ def evaluation(samples: int, subsets: int) -> None:
     sizes = {"cifar10/val-10": samples // 2, "svhn/test": round(2.6032 * samples)}
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: Path(folder) / file_name(name) for name in (*names, *outside)}
-        for name, path in paths.items():
-            save(rm.Predictions(*drawn(sizes.get(name, samples), 10, temperature=1.5), dataset=name), path)
+        for seed, (name, path) in enumerate(paths.items()):
+            save(rm.Predictions(*drawn(sizes.get(name, samples), 10, 1.5, seed), dataset=name), path)
         started = time.perf_counter()
         found = {name: load(path) for name, path in paths.items()}
         test, validation, *shift = (found[name] for name in names)

@@ -16,6 +16,7 @@ from regmixup.cli.verbs import list as list_verb
 from regmixup.cli.verbs.data import ACTIONS
 from regmixup.evaluation.named_metrics import CLASSIFICATION
 from regmixup.evaluation.scores import SCORES
+from regmixup.evaluation.selective import SELECTIVE
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
 from regmixup.networks.spectral import SpectralNorm
@@ -234,7 +235,8 @@ def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
     """One line per row; square brackets in a name are no markup."""
     assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if LONG in line]
-    expected = [[LONG, "none", metric] for metric in CLASSIFICATION] + [[LONG, score, "aurc"] for score in SCORES]
+    expected = [[LONG, "none", metric] for metric in CLASSIFICATION]
+    expected += [[LONG, score, metric] for score in SCORES for metric in SELECTIVE]
     assert [line[:3] for line in lines] == expected
 
 
@@ -245,7 +247,7 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
-        len(CLASSIFICATION) + len(SCORES)
+        len(CLASSIFICATION) + len(SCORES) * len(SELECTIVE)
     )
     assert "…" not in text
 

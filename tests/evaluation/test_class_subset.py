@@ -45,6 +45,9 @@ def test_an_ood_set_of_some_classes_is_compared_with_test_images_of_these_classe
     rows = [r for r in evaluate(TEST, ood=[ood]) if r.metric == "auroc"]
     assert {r.dataset for r in rows} == {"imagenet-o/test (2 classes)"}
     assert all(r.value == 1.0 for r in rows if r.score == "entropy")
+    # The two test images of these classes are right and surer than the five OOD images.
+    scod = [r for r in evaluate(TEST, ood=[ood]) if (r.score, r.metric) == ("entropy", "scod_augrc")]
+    assert [(r.value, r.n) for r in scod] == [(pytest.approx((5 / 7) ** 2 / 2), 7)]
 
 
 def test_a_test_set_without_the_subsets_classes_is_refused():

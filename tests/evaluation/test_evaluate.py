@@ -12,7 +12,7 @@ from regmixup.evaluation.detection import aupr, auroc, fpr_at_tpr
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.evaluation.fisher import ClassMoments, fisher_criterion
 from regmixup.evaluation.scores import SCORES
-from regmixup.evaluation.selective import aurc
+from regmixup.evaluation.selective import SELECTIVE, scod_augrc, scod_aurc
 from regmixup.types import Predictions, Row
 
 CLASSIFICATION = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
@@ -164,9 +164,9 @@ def test_every_score_and_metric_is_present_for_every_ood_set(rows, ood, score, m
 
 def test_there_are_no_other_rows(rows):
     classification = 2 * len(CLASSIFICATION)
-    test = 2 * len(CLASSIFICATION | ON_TEST_ALONE) + 1 + len(SCORES)  # with the temperature, and AURC for every score
+    test = 2 * len(CLASSIFICATION | ON_TEST_ALONE) + 1 + len(SCORES) * len(SELECTIVE)  # with the temperature
     shift = classification * (len(SHIFT) + 1)
-    detection = len(OOD) * len(SCORES) * len(DETECTION)
+    detection = len(OOD) * len(SCORES) * (len(DETECTION) + 2)  # SCOD
     assert len(rows) == test + shift + detection
     assert {row.posthoc for row in rows if row.score} == {"none"}
 
@@ -177,7 +177,8 @@ def test_every_row_carries_the_template(rows):
 
 
 def test_rows_count_the_samples_behind_them(rows):
-    counts = {(row.dataset, row.corruption, row.severity): row.n for row in rows if row.metric != "temperature"}
+    counted = [row for row in rows if row.metric != "temperature" and not row.metric.startswith("scod")]
+    counts = {(row.dataset, row.corruption, row.severity): row.n for row in counted}
     assert counts == {
         ("toy/test", "", None): 120,
         ("toy-c", "blur", 1): 120,
@@ -321,7 +322,25 @@ def test_stored_moments_bring_the_fisher_criterion_of_shifted_sets():
 def test_selective_prediction_is_measured_for_every_score(rows):
     correct = TEST.logits.argmax(dim=1) == TEST.labels
     for name, score in SCORES.items():
-        assert value(rows, dataset="toy/test", score=name, metric="aurc") == aurc(score(TEST.logits), correct)
+        for metric, function in SELECTIVE.items():
+            found = value(rows, dataset="toy/test", score=name, metric=metric)
+            assert found == function(score(TEST.logits), correct)
+
+
+def test_a_test_set_without_errors_has_no_failure_auroc():
+    right = replace(TEST, labels=TEST.logits.argmax(dim=1))
+    assert {r.metric for r in evaluate(right) if r.score == "entropy"} == {"aurc", "augrc"}
+
+
+def test_selective_prediction_is_measured_with_the_ood_images_present(rows):
+    """All images of both sets, each once, with an interval around the value."""
+    correct = TEST.logits.argmax(dim=1) == TEST.labels
+    for other in OOD:
+        for metric, function in (("scod_aurc", scod_aurc), ("scod_augrc", scod_augrc)):
+            (row,) = [r for r in rows if (r.dataset, r.score, r.metric) == (other.dataset, "entropy", metric)]
+            assert row.value == function(SCORES["entropy"](TEST.logits), correct, SCORES["entropy"](other.logits))
+            assert row.n == len(TEST) + len(other)
+            assert row.low < row.value < row.high
 
 
 def test_predictions_of_two_runs_are_not_one_model():

@@ -9,7 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.evaluation.bootstrap import Bootstrap
-from regmixup.evaluation.selective import aurc, coverage_at_risk, eaurc, resample_aurc, risk_coverage
+from regmixup.evaluation.selective import (
+    SELECTIVE,
+    augrc,
+    aurc,
+    coverage_at_risk,
+    eaurc,
+    failure_auroc,
+    resample_selective,
+    risk_coverage,
+    scod_augrc,
+    scod_aurc,
+)
 from tests.references import metrics as reference
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 6).map(float), st.booleans()), min_size=1, max_size=25)
@@ -19,21 +30,49 @@ def tensors(samples):
     return torch.tensor([s for s, _ in samples]), torch.tensor([c for _, c in samples])
 
 
+@pytest.mark.parametrize("name", ["aurc", "augrc"])
 @settings(max_examples=100, deadline=None)
 @given(correct=st.lists(st.booleans(), min_size=1, max_size=40), seed=st.integers(0, 1000))
-def test_aurc_without_ties_agrees_with_the_loop(correct, seed):
+def test_areas_without_ties_agree_with_the_loop(name, correct, seed):
     scores = torch.randperm(len(correct), generator=torch.Generator().manual_seed(seed)).double()
-    found = aurc(scores, torch.tensor(correct))
-    assert found == pytest.approx(reference.aurc(scores.tolist(), correct), abs=1e-12)
+    found = SELECTIVE[name](scores, torch.tensor(correct))
+    assert found == pytest.approx(getattr(reference, name)(scores.tolist(), correct), abs=1e-12)
 
 
+@pytest.mark.parametrize("name", ["aurc", "augrc"])
 @pytest.mark.parametrize("correct", [[1, 0, 1, 0, 0], [0, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
-def test_aurc_with_ties_is_the_mean_over_all_orders(correct):
+def test_areas_with_ties_are_the_mean_over_all_orders(name, correct):
     """Scores 0, 1, 1, 1, 2: the three tied samples may come in any of 6 orders."""
     correct = [bool(c) for c in correct]
     orders = [[correct[0], *middle, correct[4]] for middle in itertools.permutations(correct[1:4])]
-    expected = sum(reference.aurc(range(5), order) for order in orders) / 6
-    assert aurc(torch.tensor([0.0, 1, 1, 1, 2]), torch.tensor(correct)) == pytest.approx(expected, abs=1e-12)
+    expected = sum(getattr(reference, name)(range(5), order) for order in orders) / 6
+    found = SELECTIVE[name](torch.tensor([0.0, 1, 1, 1, 2]), torch.tensor(correct))
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(samples=SAMPLES)
+def test_failure_auroc_counts_pairs_and_gives_augrc(samples):
+    """AUGRC = (1 - AUROC_f) acc (1 - acc) + (1 - acc)^2 / 2 (Traub et al., 2024)."""
+    scores, correct = tensors(samples)
+    acc = float(correct.double().mean())
+    if acc in (0, 1):
+        assert augrc(scores, correct) == (1 - acc) / 2
+        with pytest.raises(ValueError, match=f"right and wrong predictions, got {int(correct.sum())} right ones of"):
+            failure_auroc(scores, correct)
+        return
+    found = failure_auroc(scores, correct)
+    assert found == reference.failure_auroc(scores.tolist(), correct.tolist())
+    assert augrc(scores, correct) == pytest.approx((1 - found) * acc * (1 - acc) + (1 - acc) ** 2 / 2, abs=1e-12)
+
+
+@settings(max_examples=50, deadline=None)
+@given(samples=SAMPLES, ood=st.lists(st.integers(0, 6).map(float), min_size=1, max_size=25))
+def test_scod_counts_an_accepted_ood_sample_as_an_error(samples, ood):
+    scores, correct = tensors(samples)
+    joined, right = tensors([*samples, *((score, False) for score in ood)])
+    assert scod_aurc(scores, correct, torch.tensor(ood)) == aurc(joined, right)
+    assert scod_augrc(scores, correct, torch.tensor(ood).double()) == augrc(joined, right)
 
 
 @settings(max_examples=100, deadline=None)
@@ -87,7 +126,7 @@ def test_a_perfect_score_has_no_excess_and_a_constant_one_has_the_error_rate_eve
     ],
 )
 def test_arguments_are_checked(scores, correct, message):
-    for function in (risk_coverage, aurc, eaurc):
+    for function in (risk_coverage, eaurc, *SELECTIVE.values()):
         with pytest.raises(ValueError, match=message):
             function(scores, correct)
     with pytest.raises(ValueError, match="risk must be a finite number >= 0 and <= 1, got 5"):
@@ -95,12 +134,25 @@ def test_arguments_are_checked(scores, correct, message):
 
 
 @pytest.mark.parametrize("distinct", [False, True], ids=["ties", "no ties"])
-def test_a_resampled_aurc_is_that_of_the_resampled_samples(distinct):
+def test_resampled_values_are_those_of_the_resampled_samples(distinct):
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(40, generator=generator) if distinct else torch.randint(5, (40,), generator=generator).double()
     correct = torch.rand(40, generator=generator) < 0.7
     counts = Bootstrap(resamples=30).counts(40)
-    expected = [aurc(scores.repeat_interleave(c), correct.repeat_interleave(c)) for c in counts.values.long()]
-    assert resample_aurc(scores, correct, counts).tolist() == pytest.approx(expected, abs=1e-12)
+    drawn = [(scores.repeat_interleave(c), correct.repeat_interleave(c)) for c in counts.values.long()]
+    found = resample_selective(scores, correct, counts)
+    assert list(found) == list(SELECTIVE)
+    for name, values in found.items():
+        assert values.tolist() == pytest.approx([SELECTIVE[name](*one) for one in drawn], abs=1e-12), name
     with pytest.raises(ValueError, match="counts must be of as many samples as scores, 39, got 40"):
-        resample_aurc(scores[1:], correct[1:], counts)
+        resample_selective(scores[1:], correct[1:], counts)
+
+
+def test_a_resample_without_errors_has_no_failure_auroc():
+    correct, counts = torch.arange(9) > 0, Bootstrap(resamples=50).counts(9)
+    found = resample_selective(torch.arange(9.0).flip(0), correct, counts)
+    assert torch.equal(found["failure_auroc"].isnan(), counts.values[:, 0] == 0)
+    assert set(found["failure_auroc"][counts.values[:, 0] > 0].tolist()) == {1.0}
+    assert found["augrc"][counts.values[:, 0] == 0].tolist() == pytest.approx(
+        [0.0] * int((counts.values[:, 0] == 0).sum())
+    )

@@ -233,6 +233,20 @@ def aurc(scores, correct):
     return sum(risks) / len(risks)
 
 
+def augrc(scores, correct):
+    """Area under errors among the i surest / N against i / N, by the trapezoid rule, for scores without ties."""
+    order, total = sorted(range(len(scores)), key=lambda i: scores[i]), len(scores)
+    errors = [sum(not correct[j] for j in order[:i]) / total for i in range(total + 1)]
+    return sum((left + right) / 2 / total for left, right in pairwise(errors))
+
+
+def failure_auroc(scores, correct):
+    """The share of (right, wrong) pairs in which the wrong one has the larger score, a tie counting one half."""
+    right = [s for s, c in zip(scores, correct, strict=True) if c]
+    wrong = [s for s, c in zip(scores, correct, strict=True) if not c]
+    return auroc(right, wrong)
+
+
 def fisher(features, labels):
     """trace(S_W^-1 S_B), sample by sample."""
     features = np.asarray(features, dtype=np.float64)

@@ -6,6 +6,7 @@ import pytest
 
 from regmixup.evaluation import metrics
 from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
+from regmixup.evaluation.selective import SELECTIVE
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.build import main_tables, shift_tables
 from regmixup.report.page import render
@@ -26,9 +27,9 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert {r.study for r in rows} == {"mini"}
     one = [r for r in rows if r.method == "dnn" and r.seed == 0]
     assert len({(r.dataset, r.corruption, r.severity, r.posthoc, r.score, r.metric) for r in one}) == len(one)
-    own = {"temperature", "aurc", "fisher_criterion", "mce_relative_to_dnn"}
+    own = {"temperature", "fisher_criterion", "mce_relative_to_dnn"}
     assert [r.value for r in one if r.metric == "mce_relative_to_dnn"] == [1.0, 1.0]  # of itself, without and with T
-    assert {r.metric for r in one} == {*CLASSIFICATION, *DETECTION, *own}
+    assert {r.metric for r in one} == {*CLASSIFICATION, *DETECTION, *SELECTIVE, "scod_aurc", "scod_augrc", *own}
     assert all(r.low <= r.high for r in one if r.metric not in own)
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
 

@@ -17,12 +17,13 @@ from regmixup.evaluation.ordering import positions, precise, sorted_values
 
 def check_scores(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:
     """Both as (N,) tensors without NaN, of one type that holds every value given."""
-    pair = _checked("id_scores", id_scores), _checked("ood_scores", ood_scores)
+    pair = check_vector("id_scores", id_scores), check_vector("ood_scores", ood_scores)
     common = torch.promote_types(pair[0].dtype, pair[1].dtype)
     return pair[0].to(common), pair[1].to(common)
 
 
-def _checked(name: str, scores: Tensor) -> Tensor:
+def check_vector(name: str, scores: Tensor) -> Tensor:
+    """Return scores as a (N,) tensor without NaN, of at least float32."""
     scores = torch.as_tensor(scores).detach()
     if scores.ndim != 1 or len(scores) == 0:
         raise ValueError(f"{name} must be a non-empty (N,) tensor, got shape {tuple(scores.shape)}")

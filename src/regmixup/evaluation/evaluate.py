@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
@@ -20,7 +21,7 @@ from regmixup.evaluation.named_metrics import (
     resample_detection,
 )
 from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
-from regmixup.evaluation.selective import aurc, resample_aurc
+from regmixup.evaluation.selective import SELECTIVE, join_ood, resample_selective
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out, same_samples
 from regmixup.types import MEAN as MEAN
@@ -28,6 +29,8 @@ from regmixup.types import Predictions, Row, not_finite
 
 # What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+# Of the metrics of right and wrong predictions, what is measured with OOD images among them; rows are named scod_*.
+SCOD = ("aurc", "augrc")
 _MOST_CLASSES = 100  # beyond these, resampling a calibration error per class costs more than all the rest
 
 
@@ -95,18 +98,21 @@ def evaluate(
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
     rows += _fisher(test, named)
     id_scores = score_all(known, measure.fitted)
-    correct = probabilities(subject["none"]).argmax(dim=1) == subject["none"].labels
     restricted = class_subset and "class_subset" in test.info
     own_scores = {**id_scores, **score_all(subject["none"])} if restricted else id_scores
-    rows += measure.selective(own_scores, correct, named)
+    rows += measure.selective(own_scores, _correct(subject["none"]), named)
     rows += measure.shift(map(versions, shift))
     for other in map(posthoc, ood):
         if class_subset and "class_subset" in other.info:
             own, other = restrict_pair(known, other)
-            rows += measure.detection(score_all(own, measure.fitted), other)
+            rows += measure.detection(score_all(own, measure.fitted), _correct(own), other)
         else:
-            rows += measure.detection(id_scores, other)
+            rows += measure.detection(id_scores, _correct(known), other)
     return rows
+
+
+def _correct(predictions: Predictions) -> Tensor:
+    return probabilities(predictions).argmax(dim=1) == predictions.labels
 
 
 def _fisher(predictions: Predictions, row: Row) -> list[Row]:
@@ -205,6 +211,9 @@ class _Measure:
     def interval(self, row: Row, values: Tensor | None) -> Row:
         if self.bootstrap is None or values is None:
             return row
+        values = values[~values.isnan()]  # a failure AUROC of a resample without errors
+        if len(values) == 0:
+            return row
         found = self.bootstrap.interval(values, about=row.value if row.metric in BINNED else None)
         return replace(row, low=found.low, high=found.high)
 
@@ -258,27 +267,36 @@ class _Measure:
         return rows
 
     def selective(self, scores: Mapping[str, Tensor], correct: Tensor, row: Row) -> list[Row]:
-        """How well each score orders right before wrong predictions: the area under the risk-coverage curve."""
+        """Return how well each score orders right before wrong predictions, of which it needs both for an AUROC."""
         rows = []
         counts = self.counts(len(correct))
-        for name, score in scores.items():
-            own = replace(row, score=name, metric="aurc", value=aurc(score, correct), n=len(correct))
-            rows.append(self.interval(own, resample_aurc(score, correct, counts) if counts is not None else None))
+        metrics = [name for name in SELECTIVE if name != "failure_auroc" or 0 < int(correct.sum()) < len(correct)]
+        for score, values in scores.items():
+            resampled = resample_selective(values, correct, counts) if counts is not None else {}
+            for name in metrics:
+                own = replace(row, score=score, metric=name, value=SELECTIVE[name](values, correct), n=len(correct))
+                rows.append(self.interval(own, resampled.get(name)))
         return rows
 
-    def detection(self, id_scores: Mapping[str, Tensor], ood: Predictions) -> list[Row]:
-        """Every detection metric for every score that both sides have."""
+    def detection(self, id_scores: Mapping[str, Tensor], correct: Tensor, ood: Predictions) -> list[Row]:
+        """Return every detection metric for every score that both sides have, and SCOD on all images of both."""
         rows = []
         ood_scores = score_all(ood, self.fitted)
+        id_counts, ood_counts = self.counts(len(correct)), self.counts(len(ood), stream=ood.dataset or "ood")
         for score in (name for name in id_scores if name in ood_scores):
             pair = id_scores[score], ood_scores[score]
-            id_counts, ood_counts = self.counts(len(pair[0])), self.counts(len(ood), stream=ood.dataset or "ood")
+            joined = join_ood(pair[0], correct, pair[1])
+            found = {name: metric.value(*pair) for name, metric in DETECTION.items()}
+            found |= {f"scod_{name}": SELECTIVE[name](*joined) for name in SCOD}
             resampled: dict[str, Tensor] = {}
             if id_counts is not None and ood_counts is not None:
                 resampled = resample_detection(*pair, id_counts, ood_counts, DETECTION)
-            for name, metric in DETECTION.items():
-                own = replace(self.row, dataset=_named(ood), score=score, metric=name, n=len(ood))
-                rows.append(self.interval(replace(own, value=metric.value(*pair)), resampled.get(name)))
+                both = Counts(torch.cat([id_counts.values, ood_counts.values], dim=1))
+                resampled |= {f"scod_{name}": values for name, values in resample_selective(*joined, both).items()}
+            for name, value in found.items():
+                n = len(ood) if name in DETECTION else len(correct) + len(ood)
+                own = replace(self.row, dataset=_named(ood), score=score, metric=name, value=value, n=n)
+                rows.append(self.interval(own, resampled.get(name)))
         return rows
 
 

@@ -7,7 +7,17 @@ from regmixup.evaluation.delong import AurocDifference, AurocEstimate, auroc_int
 from regmixup.evaluation.detection import RocCurve, aupr, auroc, fpr_at_tpr, roc_curve
 from regmixup.evaluation.fisher import ClassMoments, fisher_criterion
 from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION, resample_classification, resample_detection
-from regmixup.evaluation.selective import RiskCoverage, aurc, coverage_at_risk, eaurc, risk_coverage
+from regmixup.evaluation.selective import (
+    RiskCoverage,
+    augrc,
+    aurc,
+    coverage_at_risk,
+    eaurc,
+    failure_auroc,
+    risk_coverage,
+    scod_augrc,
+    scod_aurc,
+)
 from regmixup.evaluation.shift import corruption_errors, mean_corruption_error
 
 __all__ = [
@@ -24,6 +34,7 @@ __all__ = [
     "RocCurve",
     "accuracy",
     "adaptive_ece",
+    "augrc",
     "aupr",
     "aurc",
     "auroc",
@@ -36,6 +47,7 @@ __all__ = [
     "debiased_ece",
     "eaurc",
     "ece",
+    "failure_auroc",
     "fisher_criterion",
     "fpr_at_tpr",
     "mce",
@@ -46,4 +58,6 @@ __all__ = [
     "resample_detection",
     "risk_coverage",
     "roc_curve",
+    "scod_augrc",
+    "scod_aurc",
 ]

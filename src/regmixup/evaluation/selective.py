@@ -12,7 +12,8 @@ from torch import Tensor
 
 from regmixup.config import check_number
 from regmixup.evaluation.bootstrap import Counts
-from regmixup.evaluation.ordering import precise, take_columns
+from regmixup.evaluation.detection import auroc, check_scores, check_vector
+from regmixup.evaluation.ordering import positions, precise, sorted_values, take_columns
 from regmixup.evaluation.resampled_outcomes import cumulative
 
 
@@ -57,36 +58,128 @@ def aurc(scores: Tensor, correct: Tensor) -> float:
     return float((expected / rank).mean())
 
 
-def resample_aurc(scores: Tensor, correct: Tensor, counts: Counts) -> Tensor:
-    """`aurc` of every resample, (R,). counts: of the N samples.
+def augrc(scores: Tensor, correct: Tensor) -> float:
+    """Return the area under the generalised risk-coverage curve: errors among the accepted / N (Traub et al., 2024).
 
-    A group of equal scores with g samples and e errors, after a samples with b errors, adds
-    sum_j (b + j e / g) / (a + j) = e + (b - a e / g) (H(a + g) - H(a)), with the harmonic numbers H.
+    The curve runs straight between its points, and a group of equal scores is one straight piece: the mean over all
+    orders of the tied samples. An error adds 1 / N from where it is accepted up to full coverage, so with a samples
+    below it and t below or tied, AUGRC = sum over errors of (2N - a - t) / (2 N^2). With the failure AUROC it is
+    (1 - AUROC_f) acc (1 - acc) + (1 - acc)^2 / 2.
+
+    >>> augrc(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True]))  # (8 - 2 - 3) / 32
+    0.09375
+    """
+    scores, correct = _checked(scores, correct)
+    below, below_or_tied = positions(sorted_values(scores), sorted_values(scores[~correct]))
+    return int((2 * len(scores) - below - below_or_tied).sum()) / (2 * len(scores) ** 2)
+
+
+def failure_auroc(scores: Tensor, correct: Tensor) -> float:
+    """Return the AUROC of finding wrong predictions by large scores: P(wrong > right) + P(wrong = right) / 2.
+
+    >>> failure_auroc(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True]))  # 2 of 3 pairs
+    0.6666666666666666
+    """
+    scores, correct = _checked(scores, correct)
+    if correct.all() or not correct.any():
+        raise ValueError(
+            f"correct must hold right and wrong predictions, got {int(correct.sum())} right ones of {len(correct)}"
+        )
+    return auroc(scores[correct], scores[~correct])
+
+
+SELECTIVE = {"aurc": aurc, "augrc": augrc, "failure_auroc": failure_auroc}
+"""By name, of scores (N,) and whether each prediction was right (N,)."""
+
+
+def resample_selective(scores: Tensor, correct: Tensor, counts: Counts) -> dict[str, Tensor]:
+    """Return each of `SELECTIVE` on every resample, (R,) by name. counts: of the N samples.
+
+    All three are sums over errors. An error at rank r adds sum_{i >= r} 1 / i to N AURC and 2N - 2r + 1 to 2 N^2 AUGRC;
+    those at ranks a + 1 to t add F(t) - F(a), with F(t) = t (1 + H(N) - H(t)), H the harmonic numbers, and
+    F(t) = t (2N - t). So neighbours in the order that are all errors need two values of F together, and an error among
+    equal scores, not all of which are errors, adds the mean of F over its group, (F(t) - F(a)) / (t - a). Failure AUROC
+    follows from AUGRC, see there; it is NaN where a resample has no right or no wrong prediction.
     """
     scores, correct = _checked(scores, correct)
     if len(counts) != len(scores):
         raise ValueError(f"counts must be of as many samples as scores, {len(scores)}, got {len(counts)}")
-    ordered, order = scores.sort()
-    # Where each group of equal scores begins, and the last one ends.
-    bounds = torch.cat([(ordered[1:] != ordered[:-1]).nonzero().squeeze(1) + 1, order.new_tensor([len(scores)])])
-    bounds = torch.cat([order.new_zeros(1), bounds])
-    wrong = (~correct[order]).to(torch.uint8)
-    rank = torch.arange(1, len(scores) + 1, device=scores.device)
-    harmonic = torch.cat([precise(rank[:0]).new_zeros(1), precise(rank).reciprocal().cumsum(0)])
+    total = len(scores)
+    order, starts, ends, mixed, groups = _runs_of_errors(scores, correct)
+    ranks = precise(torch.arange(total + 1, device=scores.device))
+    harmonic = ranks[1:].reciprocal().cumsum(0)
+    areas = ranks.clone(), ranks * (2 * total - ranks)
+    areas[0][1:] *= 1 + harmonic[-1] - harmonic
     found = []
     for chunk in counts.chunks(scores.device):
         drawn = take_columns(chunk, order)
-        total, errors = (take_columns(cumulative(one, torch.int32), bounds).long() for one in (drawn, drawn * wrong))
-        size, own = total.diff(dim=1), errors.diff(dim=1)
-        ahead = errors[:, :-1] - total[:, :-1] * (precise(own) / size.clamp(min=1))
-        found.append((own + ahead * harmonic[total].diff(dim=1)).sum(dim=1) / len(scores))
-    return torch.cat(found)
+        accepted, own = cumulative(drawn, torch.int32), precise(take_columns(drawn, mixed))
+        before, upto = (take_columns(accepted, groups[side]) for side in (0, 1))
+        start, end = take_columns(accepted, starts), take_columns(accepted, ends)
+        share = own / (upto - before).clamp(min=1)
+        errors = precise((end - start).sum(dim=1)) + own.sum(dim=1)
+        sums = [
+            _between(area, start, end).sum(dim=1) + (share * _between(area, before, upto)).sum(dim=1) for area in areas
+        ]
+        pairs = 2 * errors * (total - errors)
+        failure = (pairs - sums[1] + errors**2) / pairs
+        found.append(torch.stack([sums[0] / total, sums[1] / (2 * total**2), failure]))
+    return dict(zip(SELECTIVE, torch.cat(found, dim=1), strict=True))
+
+
+def _between(area: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    # index_select is ten times as fast as area[end].
+    found = (area.index_select(0, side.flatten()).view(side.shape) for side in (start, end))
+    return next(found).neg_().add_(next(found))
+
+
+def _runs_of_errors(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """Return the order of rising scores; where runs of errors start and end in it; and the other errors.
+
+    Those are the errors that tie with right predictions, with where their groups of equal scores start and end.
+    """
+    ordered, order = scores.sort()
+    right = correct[order]
+    places = (~right).nonzero().squeeze(1)
+    first, last = positions(ordered, ordered[places])
+    right_before = torch.cat([right.new_zeros(1), right]).cumsum(0)
+    ties = right_before[first] < right_before[last]
+    alone = torch.zeros(len(scores) + 2, dtype=torch.int8, device=scores.device)
+    alone[places[~ties] + 1] = 1
+    change = alone.diff()
+    starts, ends = (change == 1).nonzero().squeeze(1), (change == -1).nonzero().squeeze(1)
+    return order, starts, ends, places[ties], (first[ties], last[ties])
 
 
 def eaurc(scores: Tensor, correct: Tensor) -> float:
     """AURC minus that of the best order, all right predictions before all errors (Geifman et al., 2019)."""
     wrong = ~_checked(scores, correct)[1]
     return aurc(scores, correct) - aurc(wrong.long(), ~wrong) if wrong.any() else 0.0
+
+
+def scod_aurc(id_scores: Tensor, correct: Tensor, ood_scores: Tensor) -> float:
+    """Return the AURC of all samples together, where an accepted out-of-distribution sample is an error.
+
+    Selective classification with OOD samples present (SCOD), at the mixture given: N in- and M out-of-distribution
+    samples. id_scores, correct: (N,); ood_scores: (M,).
+
+    >>> found = scod_aurc(torch.tensor([0.1, 0.3]), torch.tensor([True, True]), torch.tensor([0.2]))
+    >>> round(found, 6)  # (1/2 + 1/3) / 3
+    0.277778
+    """
+    return aurc(*join_ood(id_scores, correct, ood_scores))
+
+
+def scod_augrc(id_scores: Tensor, correct: Tensor, ood_scores: Tensor) -> float:
+    """Return the AUGRC of what `scod_aurc` describes."""
+    return augrc(*join_ood(id_scores, correct, ood_scores))
+
+
+def join_ood(id_scores: Tensor, correct: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scores and `correct`, (N + M,), of both sets in this order; no out-of-distribution sample is right."""
+    _checked(id_scores, correct)
+    scores = check_scores(id_scores, ood_scores)
+    return torch.cat(scores), torch.cat([correct, correct.new_zeros(len(ood_scores))])
 
 
 def coverage_at_risk(scores: Tensor, correct: Tensor, *, risk: float) -> float:
@@ -111,11 +204,7 @@ def _levels(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _checked(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    scores, correct = torch.as_tensor(scores).detach(), torch.as_tensor(correct)
-    if scores.ndim != 1 or len(scores) == 0:
-        raise ValueError(f"scores must be a non-empty (N,) tensor, got shape {tuple(scores.shape)}")
-    if torch.isnan(scores).any():
-        raise ValueError(f"scores must not contain NaN, got {int(torch.isnan(scores).sum())} of {len(scores)}")
+    scores, correct = check_vector("scores", scores), torch.as_tensor(correct)
     if correct.shape != scores.shape or correct.dtype != torch.bool:
         raise ValueError(
             f"correct must be booleans of shape ({len(scores)},), got {correct.dtype} {tuple(correct.shape)}"

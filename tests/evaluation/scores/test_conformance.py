@@ -72,7 +72,7 @@ def test_neither_fit_nor_call_changes_its_input(name):
 )
 def test_samples_far_from_every_class_score_higher(score):
     train, test, far = mixture(90, 0), mixture(40, 1), mixture(40, 2, far=12.0)
-    fitted = score.fit(train.features) if isinstance(score, KNN) else score.fit(*train)
+    fitted = score.fit(*train)
     assert auroc(fitted(test.features), fitted(far.features)) > 0.99
 
 

@@ -76,3 +76,19 @@ def test_bad_fields_are_named(fields, message):
 def test_there_must_be_k_train_samples():
     with pytest.raises(ValueError, match="at least k = 91 train samples, got 90"):
         KNN(k=91).fit(TRAIN)
+
+
+@pytest.mark.parametrize(("classes", "k"), [(10, 50), (100, 200), (1000, 1000), (2, 50), (31, 50), (200, 200)])
+def test_the_default_k_is_that_of_the_train_set(classes, k):
+    """50, 200, 1000 for CIFAR-10, CIFAR-100 and ImageNet (Sun et al., 2022), else of the nearest number of classes."""
+    features = torch.randn(1000, 4, generator=torch.Generator().manual_seed(0))
+    fitted = KNN().fit(features, torch.arange(1000) % classes)
+    assert fitted.score.k == k
+    assert torch.equal(fitted(features[:9]), KNN(k=k).fit(features)(features[:9]))
+
+
+def test_the_default_k_needs_labels():
+    with pytest.raises(
+        ValueError, match="labels must be given for the default k, which their classes choose, got None"
+    ):
+        KNN().fit(TRAIN)

@@ -68,7 +68,7 @@ class TestFit:
 
     def test_values_are_those_of_the_classes(self):
         found = score_all(TEST, fit_scores(TRAIN))
-        assert torch.equal(found["knn"], KNN().fit(TRAIN.features)(TEST.features))
+        assert torch.equal(found["knn"], KNN().fit(TRAIN.features, TRAIN.labels)(TEST.features))
         expected = Mahalanobis(covariance="tied").fit(TRAIN.features, TRAIN.labels)(TEST.features)
         assert torch.equal(found["mahalanobis_tied"], expected)
 

@@ -14,7 +14,7 @@ from regmixup.evaluation.scores.ash import ASH
 from regmixup.evaluation.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq
 from regmixup.evaluation.scores.mahalanobis import Mahalanobis
 from regmixup.evaluation.scores.members import mutual_information
-from regmixup.evaluation.scores.nearest import KNN
+from regmixup.evaluation.scores.nearest import KNN, default_k
 from regmixup.evaluation.scores.react import ReAct
 from regmixup.evaluation.scores.relative_mahalanobis import RelativeMahalanobis
 from regmixup.evaluation.scores.vim import ViM
@@ -64,7 +64,12 @@ REGISTRY: dict[str, Score] = {
         Score("mahalanobis", _FITTED, lambda t: Mahalanobis().fit(_features(t), t.labels)),
         Score("mahalanobis_tied", _FITTED, lambda t: Mahalanobis(covariance="tied").fit(_features(t), t.labels)),
         Score("relative_mahalanobis", _FITTED, lambda t: RelativeMahalanobis().fit(_features(t), t.labels)),
-        Score("knn", _FITTED, lambda t: KNN().fit(_features(t)), lambda t: t is not None and len(t) >= KNN().k),
+        Score(
+            "knn",
+            _FITTED,
+            lambda t: KNN().fit(_features(t), t.labels),
+            lambda t: t is not None and len(t) >= default_k(t.labels),
+        ),
         Score("vim", _FITTED_WITH_HEAD, lambda t: ViM().fit(_features(t), *_head(t))),
         Score("react", _FITTED_WITH_HEAD, lambda t: ReAct().fit(_features(t), *_head(t))),
         # Features below 0 come from networks without a last ReLU, for which ASH was not made.
