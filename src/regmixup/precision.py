@@ -40,6 +40,14 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bfloat16")
 
 
+def memory_format(precision: str, device: torch.device) -> torch.memory_format:
+    """Return the layout of images and kernels that is fastest: tensor cores, which float32 does not use, want NHWC."""
+    import torch
+
+    tensor_cores = device.type == "cuda" and precision != "float32"
+    return torch.channels_last if tensor_cores else torch.contiguous_format
+
+
 def check_precision(precision: str, device: torch.device) -> None:
     """Raise unless the device computes in this precision."""
     check_name("precision", precision, get_args(Precision))

@@ -24,6 +24,7 @@ from regmixup.data.images import ImageSet
 from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.mixing import Draw
+from regmixup.precision import memory_format
 from regmixup.storage import write_json
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import check_every_process_has_images, drop_counters, synchronised
@@ -140,7 +141,7 @@ class Training:
         drop_counters(model)
         if config.batch_norm == "synchronised":
             model = synchronised(model)
-        self.model = model.to(memory_format=torch.channels_last) if device.type == "cuda" else model
+        self.model = model.to(memory_format=memory_format(config.precision, device))
         self.optimizer = make_optimizer(model, config)
         self.mine = range(ranks.rank, self.shards, ranks.world)
         self.loaders = make_loaders(dataset, config, device, workers=workers, mine=self.mine)
