@@ -177,7 +177,7 @@ def predict_folder(folder, runs, images):
         opened.append(Path(path).name)
         return original(path)
 
-    original, folders.open_rgb, run_module._BATCH = folders.open_rgb, open_and_note, 4
+    original, folders.open_rgb, run_module._BATCH = folders.open_rgb, open_and_note, {"cpu": 4}
     (run,) = map(Run.open, runs.iterdir())
     run.predict(f"folder:{images}", device="cpu")
     (folder / f"decoded-{os.environ['RANK']}.json").write_text(json.dumps(sorted(opened)))
