@@ -119,6 +119,20 @@ def test_methods_with_a_recipe_of_their_own_bring_it():
     assert configure("imagenet-resnet50", "augmix").objective.severity == 1.0
 
 
+def test_the_values_for_resnet_18_are_carried_over_from_the_paper_and_the_methods_own_code():
+    cifar10, cifar100 = "cifar10-resnet18", "cifar100-resnet18"
+    for name in METHODS:
+        ours, papers = (configure(recipe, name) for recipe in (cifar10, "cifar10-resnet50"))
+        assert (ours.objective, ours.constraint, ours.members) == (papers.objective, papers.constraint, papers.members)
+        assert configure(cifar100, name).objective == configure("cifar100-resnet50", name).objective
+        assert METHODS[name].at(cifar10).train.keys().isdisjoint({"network", "epochs", "batch_size"})
+    assert METHODS["kfac-llla"].at(cifar10).posthoc.fields["prior_variance"] is None
+    duq, sngp = configure(cifar10, "duq"), configure(cifar10, "sngp")
+    assert (duq.lr, duq.schedule, duq.milestones, duq.lr_decay) == (0.05, "step", (25, 50, 75), 0.2)
+    assert (sngp.lr, sngp.weight_decay, sngp.decay_on, sngp.schedule) == (0.08, 6e-4, "backbone", "cosine")
+    assert (configure(cifar100, "sngp").lr, configure(cifar100, "duq").head.initial_count) == (0.04, 1.28)
+
+
 def test_what_the_caller_says_wins_over_the_method():
     config = configure("cifar10-wrn28-10", "sngp", lr=0.5, network="small", head="linear", constraint=None)
     assert (config.lr, config.network) == (0.5, "small")

@@ -101,7 +101,7 @@ def _former_lr_at(recipe, progress):
     return warm * recipe.lr * (1 + math.cos(math.pi * min(1.0, progress / recipe.epochs))) / 2
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "imagenet-resnet50"])
+@pytest.mark.parametrize("name", [name for name, named in RECIPES.items() if named.recipe.min_lr == 0])
 @pytest.mark.parametrize("changes", [{}, {"schedule": "step", "milestones": (2,), "warmup_epochs": 1.3}], ids=str)
 def test_the_other_recipes_rates_keep_their_bits(name, changes):
     found = dataclasses.replace(recipes.get(name), **changes)
@@ -156,6 +156,21 @@ def test_every_recipe_names_a_dataset_and_a_network_that_exist_and_is_described(
     assert data.check_dataset(found.recipe.train_set)
     assert networks.check_network(found.recipe.network)
     assert found.description
+
+
+@pytest.mark.parametrize(("family", "epochs"), [("cifar10", 100), ("cifar100", 200)])
+def test_the_resnet_18_recipes_are_those_of_openood_and_sure(family, epochs):
+    found = recipes.get(f"{family}-resnet18")
+    assert (found.train_set, found.network, found.epochs, found.batch_size) == (
+        f"{family}/train",
+        "resnet18",
+        epochs,
+        128,
+    )
+    assert (found.momentum, found.nesterov, found.weight_decay, found.decay_on) == (0.9, True, 5e-4, "all")
+    assert (found.crop_padding, found.flip, found.precision, found.warmup_epochs) == (4, True, "auto", 0)
+    half = (0.1 + 1e-6) / 2
+    assert [found.lr_at(t) for t in (0, epochs / 2, epochs)] == pytest.approx([0.1, half, 1e-6])
 
 
 def test_the_digits_recipe_normalises_by_the_train_set():

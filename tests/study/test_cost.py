@@ -23,7 +23,7 @@ def test_a_training_costs_its_images_times_the_time_of_a_step():
 
 
 def test_what_is_not_known_is_not_invented(tmp_path):
-    assert training_minutes("dnn", configure("digits", "dnn", network="resnet18")) is None
+    assert training_minutes("dnn", configure("digits", "dnn", network="timm/resnet18")) is None
     text = MINI.replace("epochs = 5", 'network = "timm/resnet18"')
     assert "time unknown" in str(estimate(load_study(str(write_mini(tmp_path, text))).runs()))
 

@@ -19,6 +19,16 @@ def test_a_study_file_becomes_runs_seed_by_seed(tmp_path):
     assert all(planned.config.epochs == 5 and planned.config.batch_size == 64 for planned in runs)
 
 
+def test_a_method_may_have_seeds_of_its_own_and_the_first_seeds_come_first(tmp_path):
+    text = MINI.replace("[train]", "[seeds_of]\nregmixup = [0, 2]\n[train]", 1)
+    study = load_study(str(write_mini(tmp_path, text)))
+    assert [(planned.method, planned.config.seed) for planned in study.runs()] == [
+        ("dnn", 0), ("regmixup", 0), ("dnn", 1), ("regmixup", 2),
+    ]  # fmt: skip
+    plain = load_study(str(write_mini(tmp_path)))
+    assert replace(study, seeds_of={}).content == plain.content != study.content
+
+
 def test_a_family_stands_for_all_of_its_sets():
     names = next(load_study("digits").runs()).evaluate.shift_sets()
     assert len(names) == 25
@@ -65,6 +75,9 @@ def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path, asked,
             "[only]\nregmixpu = []\n[train]",
             "unknown method under .only. 'regmixpu': did you mean 'regmixup'",
         ),
+        ("[train]", "[seeds_of]\ndn = [0]\n[train]", "unknown method under .seeds_of. 'dn': did you mean 'dnn'"),
+        ("[train]", "[seeds_of]\ndnn = 3\n[train]", "seeds_of.dnn must be a list of int, got 3"),
+        ("[train]", "[seeds_of]\ndnn = [1, 1]\n[train]", "seeds_of.dnn .* without repetition"),
         ("[train]", '[only]\ndnn = ["digit"]\n[train]', "unknown recipe of only.dnn 'digit': did you mean 'digits'"),
         ("[train]", '[only]\ndnn = "digits"\n[train]', "only.dnn must be a list of recipes, got 'digits'"),
         ("[train]", "[train.digits]\nseed = 5\n[train]", r"seed cannot stand under \[train\]"),

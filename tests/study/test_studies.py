@@ -50,12 +50,25 @@ def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     for planned in plan:
         own = METHODS[planned.method].at(planned.recipe).train
         recipe = RECIPES[planned.recipe].recipe
-        if name != "cost":  # which measures time alone
+        if name not in ("cost", "length"):  # which measure time alone, or how much of it is needed
             assert planned.config.epochs == own.get("epochs", recipe.epochs)
         assert planned.config.lr == own.get("lr", recipe.lr)
         part = "train-90" if study.select and "cifar" in planned.recipe else "train"
         assert planned.config.train_set == f"{recipe.train_set.partition('/')[0]}/{part}"
-    assert len(study.seeds) in (1, 5)
+    assert len(study.seeds) in (1, 3, 5)
+
+
+def test_the_standard_table_has_five_seeds_of_what_is_compared_and_an_ensemble_of_plain_runs():
+    plan = list(load_study("standard").runs())
+    seeds = {name: [p.config.seed for p in plan if p.method == name] for name in load_study("standard").methods}
+    assert {name for name, own in seeds.items() if own == [0, 1, 2, 3, 4]} == {"dnn", "mixup", "regmixup"}
+    assert seeds.pop("deep-ensemble") == [0]
+    assert all(len(own) in (3, 5) for own in seeds.values())
+    assert not {"dnn-sn", "dnn-srn", "sngp", "duq"} & set(seeds)
+    plain = {p.config for p in plan if p.method == "dnn"}
+    (ensemble,) = [p for p in plan if p.method == "deep-ensemble"]
+    assert {ensemble.config.member(index) for index in range(5)} == plain
+    assert {p.companion.seed for p in plan} == {0}
 
 
 def test_every_table_and_figure_of_the_paper_has_a_study():

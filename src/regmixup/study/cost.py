@@ -46,6 +46,8 @@ SPEEDS = {
     "wrn28-10": Speed(10.9, _WIDE),
     "wrn28-10-sngp": Speed(10.9, _WIDE),
     "resnet50": Speed(6.7, _RESNET),
+    # Estimated from 1.0 s per epoch of 391 steps; not measured.
+    "resnet18": Speed(2.6, _RESNET),
     # Estimated from multiply-adds at ResNet-50's share of the peak; not measured.
     "densenet121": Speed(5.0, _RESNET),
     "pyramidnet200": Speed(25.0, _RESNET),

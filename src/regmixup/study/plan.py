@@ -33,6 +33,7 @@ class StudyFile:
     recipe: str = ""
     recipes: tuple[str, ...] = ()
     only: dict[str, Any] = field(default_factory=dict)
+    seeds_of: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
     grid: dict[str, Any] = field(default_factory=dict)
     select: bool = False

@@ -91,8 +91,9 @@ class Part:
 class Study:
     """Methods x recipes x seeds x grids.
 
-    grid: for a method, its values; see `grid.py`. select: choose each grid's best point by the validation set, which
-    is then all that may be evaluated. timing: also report what an epoch of each method costs.
+    seeds_of: for a method, its seeds, where they are not `seeds`. grid: for a method, its values; see `grid.py`.
+    select: choose each grid's best point by the validation set, which is then all that may be evaluated.
+    timing: also report what an epoch of each method costs.
     refresh_batch_norm: the methods, or true for all, whose models are also measured with batch-norm statistics
     estimated again from their train images: further lines, such as regmixup(bn=refreshed), of the same runs.
     about: what the study can and cannot show, printed in the report. scale: "smoke" cuts it down to seconds.
@@ -103,6 +104,7 @@ class Study:
     title: str
     parts: tuple[Part, ...]
     seeds: tuple[int, ...]
+    seeds_of: dict[str, Any] = field(default_factory=dict, metadata={"introduced": {}})
     grid: dict[str, Any] = field(default_factory=dict)
     select: bool = False
     timing: bool = False
@@ -115,8 +117,12 @@ class Study:
         check_choices(self)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
-        for what in ("methods", "seeds"):
-            values = getattr(self, what)
+        for name, seeds in self.seeds_of.items():
+            check_name("method under [seeds_of]", name, self.methods)
+            if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+                raise ValueError(f"seeds_of.{name} must be a list of int, got {seeds!r}")
+        own = {f"seeds_of.{name}": seeds for name, seeds in self.seeds_of.items()}
+        for what, values in {"methods": self.methods, "seeds": self.seeds, **own}.items():
             if not values or len(set(values)) != len(values):
                 raise ValueError(
                     f"{what} of study {self.name!r} must be one or more, without repetition, got {list(values)}"
@@ -180,9 +186,9 @@ class Study:
                 yield planned
 
     def _runs(self) -> Iterator[PlannedRun]:
-        for seed in self.seeds:
+        for seed in dict.fromkeys([*self.seeds, *(seed for own in self.seeds_of.values() for seed in own)]):
             for part in self.parts:
-                for method in part.methods:
+                for method in (name for name in part.methods if seed in self.seeds_of.get(name, self.seeds)):
                     for point in self.grid_of(method).points():
                         try:
                             planned = self._plan(part, method, seed, point)

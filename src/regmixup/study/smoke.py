@@ -62,7 +62,8 @@ _OF_SIZE = ("train_set", "network", "epochs", "batch_size", "image_size", "membe
 def marked(study: Study) -> Study:
     """The study at smoke scale, under a name and a title that say so."""
     name, title = f"{study.name}-smoke", f"{study.title} (smoke scale)"
-    return replace(study, name=name, title=title, seeds=study.seeds[:SEEDS], scale="smoke")
+    fewer = {method: seeds[:SEEDS] for method, seeds in study.seeds_of.items()}
+    return replace(study, name=name, title=title, seeds=study.seeds[:SEEDS], seeds_of=fewer, scale="smoke")
 
 
 def shrink(planned: PlannedRun) -> PlannedRun:
