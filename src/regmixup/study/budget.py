@@ -98,5 +98,5 @@ def _epochs(run: Run) -> list[float]:
 
 def _kind(run: Run) -> Any:
     """Return what decides the time of an epoch."""
-    config = run.config
-    return config.objective, config.constraint, config.head, config.network, config.train_set, config.batch_size
+    fields = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision")
+    return tuple(getattr(run.config, name) for name in fields)

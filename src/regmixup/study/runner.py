@@ -16,6 +16,7 @@ import torch
 
 from regmixup.evaluation.shift import relative_rows
 from regmixup.methods import REFERENCE
+from regmixup.precision import check_precision
 from regmixup.storage import InUseError, owning, write_json, write_rows
 from regmixup.study.archive import find_archive
 from regmixup.study.budget import Budget
@@ -83,6 +84,8 @@ def run_study(
         archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
     tasks = _tasks(job, launcher.device)
+    for task in tasks:
+        check_precision(task.planned.evaluate.precision, launcher.device)
     budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
     check_data([task.planned for task in tasks if task.archive is None], root)
     check_folder(study, folder)

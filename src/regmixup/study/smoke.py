@@ -105,6 +105,7 @@ def _evaluation(sets: Evaluation, train_set: str) -> Evaluation:
         ood=tuple(dict.fromkeys(_stand_in(name).ood for name in sets.ood)),
         profile=f"path:{own.test}" if sets.profile else "",
         resamples=min(sets.resamples, 50),
+        precision="float32",
     )
 
 
