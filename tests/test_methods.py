@@ -1,6 +1,7 @@
 """The paper's rows by name: each can be built, names only what exists, and has the paper's values."""
 
 import dataclasses
+import math
 import subprocess
 import sys
 
@@ -38,8 +39,8 @@ EXPECTED = {
     "regmixup": {"objective": RegMixup(alpha=20.0, eta=1.0)},
     "regcutmix": {"objective": RegCutMix()},
     "mixup+cutmix": {"objective": Alternate(Mixup(alpha=0.3), CutMix())},
-    "regmixup+cutmix": {"objective": Alternate(RegMixup(), CutMix())},
-    "regmixup+regcutmix": {"objective": Alternate(RegMixup(), RegCutMix())},
+    "regmixup+cutmix": {"objective": Alternate(RegMixup(alpha=10.0), CutMix())},
+    "regmixup+regcutmix": {"objective": Alternate(RegMixup(alpha=10.0), RegCutMix())},
     "dnn-sn": {"objective": ERM(), "constraint": SpectralNorm(c=0.5, norm="matrix")},
     "dnn-srn": {"objective": ERM(), "constraint": StableRank(ratio=0.3)},
     "sngp": {"objective": ERM(), "constraint": SNGP_BOUND, "head": GPHead(kernel_std=0.15), "lr": 0.01},
@@ -183,8 +184,24 @@ def test_a_laplace_approximation_shares_its_network_with_plain_training():
     assert configure("digits", "kfac-llla") == configure("digits", "dnn")
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_combinations_have_values_of_the_papers_grid_for_them_nearest_to_those_of_their_parts(recipe):
+    """Appendix on other vicinal distributions: alpha in {0.1, 0.3, 1, 10}, eta in {0.1, 1, 3}."""
+    alone = {name: configure(recipe, name).objective for name in ("mixup", "regmixup", "cutmix", "regcutmix")}
+    for name in ("mixup+cutmix", "regmixup+cutmix", "regmixup+regcutmix"):
+        assert not METHODS[name].published
+        objective = configure(recipe, name).objective
+        for part, own in zip((objective.first, objective.second), name.split("+"), strict=True):
+            nearest = min((0.1, 0.3, 1, 10), key=lambda alpha: abs(math.log(alpha / alone[own].alpha)))
+            assert part == dataclasses.replace(alone[own], alpha=nearest)
+            assert getattr(part, "eta", 1) in (0.1, 1, 3)
+
+
 def test_the_papers_scores():
-    assert {name for name, method in METHODS.items() if method.score == "entropy"} == {"mixup", "kfac-llla"}
+    """It names Mixup and KFAC-LLLA; by our rule what trains on mixed labels alone goes with Mixup."""
+    by_entropy = {name for name, method in METHODS.items() if method.score == "entropy"}
+    assert by_entropy == {"mixup", "kfac-llla", "cutmix", "mixup+cutmix"}
+    assert {name for name in by_entropy if METHODS[name].published} == {"mixup", "kfac-llla"}
     assert {name for name, method in METHODS.items() if method.score == "max_logit"} == {"duq"}
 
 

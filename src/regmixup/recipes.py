@@ -160,8 +160,9 @@ def _resnet18(dataset: str, epochs: int) -> Recipe:
 
     OpenOOD v1.5 on both datasets: SGD with Nesterov momentum 0.9, weight decay 5e-4, batch 128, a cosine from 0.1 to
     1e-6 per step, flips and crops from 4 pixels of padding, its normalisation; 100 epochs. SURE (Li et al., 2024): the
-    same rate, decay and batch for 200 epochs, which is what CIFAR-100 takes here; it trains on 90 % of the train set
-    and keeps the epoch with the best validation accuracy, here it is the whole train set and the last epoch.
+    same rate, decay and batch for 200 epochs, which is what CIFAR-100 takes here. Its code has no Nesterov momentum,
+    trains on 90 % of the train set and keeps the epoch with the best validation accuracy; here it is the whole train
+    set and the last epoch.
     """
     mean, std = {
         "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),

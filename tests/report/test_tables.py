@@ -135,6 +135,9 @@ def test_what_to_know_before_comparing_is_noted():
     short = cells_of(measured(changed={"dnn": ["epochs 30 instead of 350"]}))
     assert short["dnn"].notes == ("Changed recipe: epochs 30 instead of 350.",)
     assert short["mixup"].notes == ()
+    for method, silent in {"cutmix": True, "mixup+cutmix(alpha=1)": True, "regmixup": False}.items():
+        (cell,) = tabulate([Row(**CIFAR, method=method, seed=i, value=0.9) for i in (0, 1)], [ACCURACY]).lines[method]
+        assert any("paper does not say which values and score" in note for note in cell.notes) == silent
 
 
 def test_a_number_of_the_paper_in_doubt_says_why():

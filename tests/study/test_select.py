@@ -1,15 +1,20 @@
 """Selection: by validation accuracy, by validation ECE where nothing is trained, and by nothing else."""
 
 import json
+from dataclasses import asdict
+from functools import reduce
 
 import pytest
+import torch
 
+from regmixup.cli import main
 from regmixup.evaluation import metrics
 from regmixup.predictions import load
 from regmixup.storage import read_rows
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
-from regmixup.study.select import select
+from regmixup.study.select import select, take_selected
+from regmixup.training.config import configure, resolve
 from regmixup.types import Row
 from tests.study.mini import write_mini
 
@@ -77,6 +82,7 @@ VALUES = {
 def test_training_fields_by_mean_accuracy_and_posthoc_fields_by_mean_ece(tmp_path):
     study = load_study(str(write_mini(tmp_path, STUDY)))
     found = {choice.method: choice for choice in select(study, made_up(VALUES, VALUES))}
+    assert found["regmixup"].fields == {"objective.alpha": 20}
     assert found["regmixup"].values == {"alpha": 20}  # 0.75 against 0.7, though one seed says otherwise
     assert (found["regmixup"].by, found["regmixup"].score) == ("accuracy", pytest.approx(0.75))
     assert found["kfac-llla"].values == {"prior_variance": 1.0}  # the smaller ECE, at the smaller accuracy
@@ -151,3 +157,52 @@ def test_the_validation_accuracy_is_that_of_the_stored_predictions(selected):
             (path,) = folder.parent.glob(f"*-{r.run}/predictions/digits__val.safetensors")
             found = load(path)
             assert r.value == pytest.approx(metrics.accuracy(found.logits.softmax(dim=1), found.labels))
+
+
+def test_vicinals_takes_what_cv_vicinals_selected(tmp_path, capsys):
+    """For each method and recipe the point that was chosen there, all of its fields; what was not chosen stays."""
+    choices = load_study("cv-vicinals")
+    rows = []
+    for planned in choices.runs():
+        best = planned.recipe == "cifar10-resnet50" and planned.config.objective != configured(planned)
+        place = {"network": planned.config.network, "train_set": planned.config.train_set, "dataset": "cifar10/val-10"}
+        if planned.recipe == "cifar10-resnet50":
+            rows.append(Row(method=planned.label, seed=0, metric="accuracy", value=float(best), **place))
+    found = {choice.method: choice for choice in select(choices, rows)}
+    path = tmp_path / "selected.json"
+    path.write_text(json.dumps([asdict(choice) for choice in found.values()]))
+    taken = take_selected(load_study("vicinals"), path)
+    assert taken.name == "vicinals-selected"
+    for planned in taken.runs():
+        if planned.recipe == "cifar10-resnet50" and planned.method != "regmixup":
+            fields = found[planned.method].fields
+            assert {name: attribute(planned.config, name) for name in fields} == fields
+            assert planned.config.objective != configured(planned)
+            assert f"{planned.method} of cifar10-resnet50: objective." in taken.about
+        else:
+            assert planned.config.objective == configured(planned)
+    words = ["--selected", str(path), "--dry-run", "--runs", str(tmp_path), "--root", str(tmp_path), "--device", "cpu"]
+    assert main(["study", "vicinals", *words]) == 0
+    names = {resolve(planned.config, torch.device("cpu")).name for planned in taken.runs()}
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in names)
+
+
+def configured(planned):
+    return configure(planned.recipe, planned.method).objective
+
+
+def attribute(owner, name):
+    return reduce(getattr, name.split("."), owner)
+
+
+def test_what_does_not_fit_is_not_taken(tmp_path):
+    path = tmp_path / "selected.json"
+    path.write_text(json.dumps([{"recipe": "digits", "method": "mixup", "fields": {"objective.alpha": 1}}]))
+    with pytest.raises(ValueError, match="a choice for a method and recipe of vicinals, got mixup of digits"):
+        take_selected(load_study("vicinals"), path)
+    path.write_text('{"recipe": "digits"}')
+    with pytest.raises(ValueError, match=r"selected must be the selected.json of a study, a list of its choices"):
+        take_selected(load_study("vicinals"), path)
+    with pytest.raises(ValueError, match=r"selected must be the selected.json of a study, got .*no\.json: "):
+        take_selected(load_study("vicinals"), tmp_path / "no.json")

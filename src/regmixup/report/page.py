@@ -42,7 +42,7 @@ def _lead(results: Results) -> str:
         scores = {label: paper_score(label).replace("_", " ") for label in labels}
         others = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
         exception = f", but {others}" if others else ""
-        parts.append(f"AUROC in the first table is by the score the paper uses: Dempster-Shafer{exception}.")
+        parts.append(f"AUROC in the first table is by the score of each method: Dempster-Shafer{exception}.")
     if "temperature" in measured:
         unscaled = "; OOD scores use unscaled logits" if "auroc" in measured else ""
         parts.append(f"T is fitted on validation data by ECE{unscaled}.")

@@ -214,6 +214,9 @@ def _notes(rows: Sequence[Row], paper: PaperValue | None, changed: Sequence[str]
         yield "One seed: no spread is known."
     if any("(rebuilt)" in row.dataset for row in rows):
         yield "The set was rebuilt here; it is not the published one."
+    known = _known(rows[0].method)
+    if known is not None and not known.published:
+        yield "The paper does not say which values and score it used for this method; docs/methods.md has our rule."
     if changed:
         yield f"Changed recipe: {'; '.join(changed)}."
     if paper is not None and paper.slip is not None:
@@ -271,7 +274,7 @@ def _on(dataset: str, metric: str, posthoc: str = "none", corruption: str = "") 
 
 
 def paper_score(method: str) -> str:
-    """The OOD score the paper uses for a method; Dempster-Shafer for methods it does not know.
+    """Return a method's OOD score, the paper's where it has one; Dempster-Shafer for methods we do not know.
 
     >>> paper_score("mixup"), paper_score("mixup(alpha=1)"), paper_score("something-new")
     ('entropy', 'entropy', 'dempster_shafer')

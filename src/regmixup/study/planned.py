@@ -79,12 +79,16 @@ class PlannedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One recipe of a study: which methods it is run with, what changes in it, and what its models are evaluated on."""
+    """One recipe of a study: which methods it is run with, what changes in it, and what its models are evaluated on.
+
+    values: for a method, fields as in a grid with what another study selected, see `take_selected`.
+    """
 
     recipe: str
     methods: tuple[str, ...]
     evaluate: Evaluation
     train: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict, metadata={"introduced": {}})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +207,7 @@ class Study:
         from regmixup import posthoc
         from regmixup.training.config import configure
 
-        changes = self.grid_of(method).changes(point)
+        changes = part.values.get(method, {}) | self.grid_of(method).changes(point)
         plain = {name: value for name, value in (part.train | changes).items() if "." not in name}
         config = configure(part.recipe, method, seed=seed, **{name: _value(value) for name, value in plain.items()})
         spec = methods.get(method).at(part.recipe).posthoc

@@ -6,8 +6,9 @@ or OOD image can have a part in a choice. In other studies T and a fitted sigma_
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,9 +22,9 @@ from regmixup.types import Row
 class Selected:
     """The choice for one method and recipe.
 
-    values: the fields that were chosen. by: the metric, mean over the seeds; score: its value there. on: the dataset.
-    candidates: how many points were compared. temperature: mean over seeds, by ECE. calibration: whose validation
-    predictions those were, see `Evaluation`.
+    values: what was chosen, by its short name; fields: the same as `take_selected` needs it. by: the metric, mean over
+    the seeds; score: its value there. on: the dataset. candidates: how many points were compared. temperature: mean
+    over seeds, by ECE. calibration: whose validation predictions those were, see `Evaluation`.
     """
 
     recipe: str
@@ -33,6 +34,7 @@ class Selected:
     on: str
     seeds: tuple[int, ...]
     values: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     by: str = ""
     score: float | None = None
     candidates: int = 1
@@ -56,6 +58,41 @@ def write_selected(study: Study, folder: Path) -> None:
     rows = read_rows(folder / "rows.csv") if (folder / "rows.csv").is_file() else []
     if found := select(study, rows):
         write_json(folder / "selected.json", [asdict(choice) for choice in found])
+
+
+def take_selected(study: Study, path: Path) -> Study:
+    """Return the study with what another one selected, for the recipes and methods that both have. path: selected.json.
+
+    It has a name of its own, as it trains other models. A method that `path` says nothing about keeps its values.
+    """
+    chosen = {(entry["recipe"], entry["method"]): entry.get("fields") for entry in _entries(path)}
+    parts = []
+    for part in study.parts:
+        values = {method: fields for method in part.methods if (fields := chosen.get((part.recipe, method)))}
+        parts.append(replace(part, values=values))
+    if not any(part.values for part in parts):
+        places = ", ".join(f"{method} of {recipe}" for recipe, method in chosen) or "nothing"
+        raise ValueError(f"{path} must hold a choice for a method and recipe of {study.name}, got {places}")
+    lines = [
+        f"{method} of {part.recipe}: {', '.join(f'{name} {value}' for name, value in fields.items())}"
+        for part in parts
+        for method, fields in part.values.items()
+    ]
+    about = f"{study.about.strip()}\n\nTaken from a study that selected on validation sets: {'; '.join(lines)}."
+    return replace(study, name=f"{study.name}-selected", parts=tuple(parts), about=about)
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"selected must be the selected.json of a study, got {path}: {error}") from error
+    known = isinstance(found, list) and all(
+        isinstance(one, dict) and {"recipe", "method"} <= one.keys() for one in found
+    )
+    if not known:
+        raise ValueError(f"selected must be the selected.json of a study, a list of its choices, got {path}")
+    return found
 
 
 def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Selected | None:
@@ -82,6 +119,7 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Sel
         on=one.evaluate.validation,
         seeds=tuple(planned.config.seed for planned in chosen),
         values=values,
+        fields={name: value for axis, value in one.point.values for name in axis.fields},
         by=by,
         score=score,
         candidates=len(candidates),

@@ -101,7 +101,7 @@ def _labelled(path: Path) -> Predictions:
 
 
 def _table(rows: list[Row], chosen_score: str | None) -> Table:
-    caption = None if chosen_score is None else "* the score the paper uses for this method"
+    caption = None if chosen_score is None else "* the score of this method in tables"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("dataset", overflow="fold")
     table.add_column("shift", overflow="fold")

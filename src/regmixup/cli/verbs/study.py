@@ -22,6 +22,7 @@ from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import estimate
 from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
+from regmixup.study.select import take_selected
 from regmixup.study.status import run_status, show_status
 from regmixup.study.timing import HEADS, timing_lines
 from regmixup.training.config import resolve
@@ -50,6 +51,9 @@ class StudyVerb(Launching):
     scale: Scale = "full"
     """smoke: the same file in seconds on a CPU, on tiny embedded data; it shows that the file works and nothing else.
     Its runs lie in the folder smoke under --runs."""
+    selected: Path | None = None
+    """selected.json of a study that selects: its methods and recipes have the values chosen there. The study is then
+    called NAME-selected."""
     engine: EngineFlags = field(default_factory=Engine)
     archive: Path | None = None
     """Also keep every finished run here without its weights and predictions: a few hundred kilobytes. A run archived
@@ -68,6 +72,8 @@ def main(args: Sequence[str]) -> None:
     """Run a study, or say what it would do or has done."""
     verb = parse(StudyVerb, "study", args)
     study = load_study(verb.study, verb.scale)
+    if verb.selected is not None:
+        study = take_selected(study, verb.selected)
     runs = verb.runs
     if verb.scale == "smoke":
         runs = runs / "smoke"

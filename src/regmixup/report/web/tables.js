@@ -68,7 +68,7 @@ switchedTable("detection-table", ["score", "metric"], () => {
   if (!sets.length) return null;
   const { name, title, higher } = metrics[state.metric];
   const lines = setting().methods.map((_, index) => sets.map((_, set) => cells[name][scoreOf(index)]?.[set][index] ?? null));
-  return cellTable(`${title} (%) by ${state.score ? worded(state.score) : "the paper's score for each method"}`, sets, lines, higher);
+  return cellTable(`${title} (%) by ${state.score ? worded(state.score) : "each method's own score"}`, sets, lines, higher);
 });
 
 switchedTable("shift-table", ["family", "quantity", "severity"], () => {
