@@ -44,6 +44,18 @@ def test_probability_one_is_always_first_and_zero_always_second(probability, sid
     assert set(branches(Alternate(Mixup(), CutMix(), probability=probability), 200)) == {side}
 
 
+@pytest.mark.parametrize("lam", ["batch", "sample"])
+def test_parts_of_a_batch_share_the_coin_and_nothing_that_is_an_images_own(lam):
+    objective = Alternate(Mixup(lam=lam), CutMix(lam=lam))
+    for seed in range(10):
+        parts = [objective.draw_part(8, SIZE, shared=seeded(seed), own=seeded(100 + seed + part)) for part in range(2)]
+        assert parts[0].branch == parts[1].branch == objective.draw(8, SIZE, seeded(seed)).branch
+        assert torch.equal(parts[0].lam, parts[1].lam) == (lam == "batch")
+    shared = seeded()
+    alone, whole = objective.draw_part(8, SIZE, shared=shared, own=shared), objective.draw(8, SIZE, seeded())
+    assert torch.equal(alone.lam, whole.lam)
+
+
 @each_combination
 @pytest.mark.parametrize("branch", [0, 1])
 def test_the_loss_is_that_of_the_chosen_objective_for_the_same_draw(sides, branch):

@@ -1,13 +1,15 @@
-"""Batch norm of trained networks: its counters, and its statistics estimated again."""
+"""Batch norm: its counters, its statistics estimated again, and parts of one image."""
+
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch.optim.swa_utils import update_bn
 
 import regmixup as rm
-from regmixup import data
+from regmixup import data, networks
 from regmixup.data.images import ImageSet
-from regmixup.training.batch_norm import refresh, refresh_batches
+from regmixup.training.batch_norm import check_smallest_part, refresh, refresh_batches
 from regmixup.training.checkpoint import read_checkpoint
 from tests.training.short import config
 
@@ -95,3 +97,37 @@ class TestRefreshed:
         images = torch.zeros(2, 1, 8, 8)
         with pytest.raises(ValueError, match="must have batch norm"):
             refresh(torch.nn.Linear(1, 1), ImageSet(images, torch.zeros(2).long(), ("0",), ""), (8, 8))
+
+
+class TestSmallestPart:
+    """Maps of resnet18 shrink to 1x1 on digits of 8x8 pixels."""
+
+    @pytest.mark.parametrize("changes", [{"batch_size": 449}, {"batch_size": 4, "shards": 4}, {"batch_size": 1}])
+    def test_one_image_is_refused_before_the_first_step(self, changes, tmp_path):
+        """450 images, of which one would be left over, or each would be alone in its part."""
+        with pytest.raises(ValueError, match=r"batch_size must leave more than 1 image .* such as \d+") as error:
+            rm.train(config("dnn", network="resnet18", **changes), tmp_path, device="cpu")
+        fits = int(str(error.value).rpartition(" ")[2])
+        shards = changes.get("shards", 1)
+        assert min(len(range(shards - 1, total, shards)) for total in (fits, 450 % fits or fits)) > 1
+
+    @pytest.mark.parametrize(
+        ("objective", "refused"),
+        [
+            (rm.RegMixup(), False),
+            (rm.RegMixup(passes="separate"), True),
+            (rm.Alternate(rm.RegMixup(), rm.RegCutMix(), probability=1), False),
+            (rm.Alternate(rm.RegMixup(), rm.CutMix(), probability=0.9), True),
+        ],
+    )
+    def test_the_objective_decides_whether_an_image_is_alone(self, objective, refused):
+        model = networks.build("resnet18", num_classes=10, in_channels=1)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        settings = config(network="resnet18", objective=objective, batch_size=449)
+        with pytest.raises(ValueError, match="batch_size") if refused else nullcontext():
+            check_smallest_part(model, settings, 450, (1, 8, 8))
+        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+    def test_networks_with_larger_maps_take_one_image(self, tmp_path):
+        run = rm.train(config("dnn", epochs=1, batch_size=449), tmp_path, device="cpu")
+        assert run.finished

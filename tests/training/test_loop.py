@@ -1,14 +1,17 @@
 """Training: reproducible, resumable, and careful with what it has."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import regmixup as rm
+from regmixup.data.seeds import generator_for
 from regmixup.training import loop, members
+from regmixup.training.checkpoint import Position
 from regmixup.training.config import resolve
-from regmixup.training.loop import DivergedError
+from regmixup.training.loop import DivergedError, Training
 from tests.holding import held_by_another_process
 
 
@@ -65,6 +68,19 @@ def test_an_interrupted_run_goes_on_from_its_last_epoch_and_ends_bit_equal(tmp_p
     assert_equal_weights(weights(whole), weights(resumed))
     drop_time = [{k: v for k, v in record.items() if k != "seconds"} for record in resumed.history()]
     assert drop_time == [{k: v for k, v in record.items() if k != "seconds"} for record in whole.history()]
+
+
+@pytest.mark.parametrize("lam", ["batch", "sample"])
+def test_shards_of_alternate_have_lambdas_of_their_own_where_images_have(lam):
+    """And one shard draws what the whole batch would."""
+    objective = rm.Alternate(rm.Mixup(lam=lam), rm.CutMix(lam=lam))
+    training = SimpleNamespace(config=config(objective=objective), shape=(1, 8, 8), at=Position())
+    first, second = (Training.draw(training, 5, shard, 16) for shard in range(2))
+    assert first.branch == second.branch
+    assert torch.equal(first.lam, second.lam) == (lam == "batch")
+    whole = objective.draw(16, (1, 8, 8), generator_for(training.config.seed, "draw", 0, 5))
+    assert torch.equal(first.lam, whole.lam)
+    assert torch.equal(first.partner, whole.partner)
 
 
 def test_a_finished_run_is_not_repeated(tmp_path):

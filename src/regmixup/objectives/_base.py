@@ -30,7 +30,7 @@ class Objective(ABC):
 
     @property
     def per_batch(self) -> bool:
-        """Whether a draw has numbers for the batch as a whole: parts of one batch then draw from the same stream."""
+        """Whether a draw has numbers for the batch as a whole, which its parts then share: see `draw_part`."""
         return False
 
     @property
@@ -66,6 +66,20 @@ class Objective(ABC):
         image_size: a side, (height, width) or (channels, height, width); noise per pixel needs the last.
         """
         return Draw()
+
+    def draw_part(
+        self,
+        batch_size: int,
+        image_size: int | tuple[int, ...],
+        *,
+        shared: torch.Generator,
+        own: torch.Generator,
+    ) -> Draw:
+        """Draw for a part of a batch, of `batch_size` images.
+
+        shared: a stream that is the same for all parts, for an objective that is `per_batch`. own: the part's.
+        """
+        return self.draw(batch_size, image_size, shared if self.per_batch else own)
 
     @abstractmethod
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:

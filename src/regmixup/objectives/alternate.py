@@ -50,8 +50,23 @@ class Alternate(Objective):
     def draw(
         self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
     ) -> Draw:
-        branch = 0 if bool(sample_coins(self.probability, (), generator)) else 1
+        branch = self._branch(generator)
         return replace((self.first, self.second)[branch].draw(batch_size, image_size, generator), branch=branch)
+
+    def draw_part(
+        self,
+        batch_size: int,
+        image_size: int | tuple[int, ...],
+        *,
+        shared: torch.Generator,
+        own: torch.Generator,
+    ) -> Draw:
+        branch = self._branch(shared)
+        chosen = (self.first, self.second)[branch]
+        return replace(chosen.draw_part(batch_size, image_size, shared=shared, own=own), branch=branch)
+
+    def _branch(self, generator: torch.Generator | None) -> int:
+        return 0 if bool(sample_coins(self.probability, (), generator)) else 1
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if draw.branch not in (0, 1):

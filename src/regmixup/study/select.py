@@ -107,7 +107,7 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Sel
         best = (min if by == "ece" else max)(known, key=known.__getitem__)
         score, chosen = known[best], candidates[best]
     one = chosen[0]
-    values = one.point.named()
+    values = one.point.named() | ({"bn": one.batch_norm} if one.batch_norm != "trained" else {})
     if one.posthoc is not None and one.posthoc.needs_validation:
         by = by or "ece"
         values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}

@@ -12,10 +12,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.networks.contract import Classifier
+from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts
 
+_SMALL = 3
+"""Most images of a part of which an objective may forward one alone."""
 REFRESH_BATCH = 512
 """Most images per batch where statistics are estimated again."""
 
@@ -105,6 +108,47 @@ def synchronised(model: Classifier) -> Classifier:
     from timm.layers.norm_act import convert_sync_batchnorm
 
     return convert_sync_batchnorm(model)  # unlike torch's, it keeps the activation inside timm's own layers
+
+
+def check_smallest_part(model: Classifier, config: TrainConfig, images: int, shape: Sequence[int]) -> None:
+    """Refuse a batch size that leaves one image alone in a pass where batch norm needs more: maps of 1x1 pixels.
+
+    The smallest part of a batch is tried, as the objective decides how many images a pass has: RegMixup forwards one
+    and its mixed version together. model: left as it was.
+    """
+    count = _smallest_part(images, config.batch_size, config.num_shards)
+    if count > _SMALL:
+        return
+    x = torch.zeros(count, *shape, dtype=torch.uint8, device=next(model.parameters()).device)
+    y = torch.zeros(count, dtype=torch.int64, device=x.device)
+    objective = config.objective
+    before = [buffer.clone() for buffer in model.buffers()]
+    model.train()
+    try:
+        for one in (objective.first, objective.second) if isinstance(objective, Alternate) else (objective,):
+            one(model, x, y, generator=torch.Generator().manual_seed(0))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        larger = range(config.batch_size + 1, images + 1)
+        fits = next((size for size in larger if _smallest_part(images, size, config.num_shards) > _SMALL), images)
+        raise ValueError(
+            f"batch_size must leave more than {count} image{'s' * (count > 1)} in every part of a batch for batch norm "
+            f"in {config.network}, whose maps shrink to one pixel, got {config.batch_size} for {images} images in "
+            f"{config.num_shards} shard{'s' * (config.num_shards > 1)}: use another, such as {fits}"
+        ) from error
+    finally:
+        for buffer, value in zip(model.buffers(), before, strict=True):
+            buffer.copy_(value)
+
+
+def _smallest_part(images: int, batch_size: int, shards: int) -> int:
+    """
+    >>> _smallest_part(450, 64, 1), _smallest_part(449, 64, 2), _smallest_part(450, 4, 4)
+    (2, 1, 1)
+    """
+    totals = {min(batch_size, images), images % batch_size or batch_size}
+    return min(count for total in totals for shard in range(shards) if (count := len(range(shard, total, shards))))
 
 
 def check_every_process_has_images(images: int, config: TrainConfig) -> None:

@@ -27,7 +27,12 @@ from regmixup.mixing import Draw
 from regmixup.precision import memory_format
 from regmixup.storage import write_json
 from regmixup.training import checkpoint
-from regmixup.training.batch_norm import check_every_process_has_images, drop_counters, synchronised
+from regmixup.training.batch_norm import (
+    check_every_process_has_images,
+    check_smallest_part,
+    drop_counters,
+    synchronised,
+)
 from regmixup.training.checkpoint import Checkpoint, Position
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.curves import Curves
@@ -149,6 +154,8 @@ class Training:
         self.images = self.loaders[0].num_images
         if config.batch_norm == "synchronised":
             check_every_process_has_images(self.images, config)
+        else:
+            check_smallest_part(self.model, config, self.images, self.shape)
 
         found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
         if found is not None:
@@ -270,10 +277,12 @@ class Training:
         return [part for part in parts if part.count or self.ranks.world > 1]
 
     def draw(self, step: int, shard: int, count: int) -> Draw:
-        """The objective's randomness for so many images of a shard; the same stream for all shards of a `per_batch`."""
+        """Draw the objective's randomness for so many images of a shard."""
         config = self.config
-        where = (step,) if config.objective.per_batch else (step, shard)
-        return config.objective.draw(count, self.shape, generator_for(config.seed, "draw", self.at.epoch, *where))
+        shared, own = (generator_for(config.seed, "draw", self.at.epoch, *where) for where in ((step,), (step, shard)))
+        if config.objective.per_batch and shard == 0:
+            own = shared  # one shard draws like a batch
+        return config.objective.draw_part(count, self.shape, shared=shared, own=own)
 
     def totals(self) -> Totals:
         """What this epoch's steps have reported so far, on all ranks."""
