@@ -187,7 +187,7 @@ def _val_classes(base: Path, count: int) -> dict[str, str]:
 def _devkit_ids(path: Path) -> dict[str, str]:
     """The devkit's class numbers (1-based, in an order of their own) and their WordNet ids."""
     with reading(path, "the meta.mat of the ImageNet devkit"):
-        records = read_records(path, "synsets", limit=1 << 26)
+        records = read_records(path, "synsets", limit=1 << 24)
         pairs = {str(int(record["ILSVRC2012_ID"].item())): record["WNID"] for record in records}
         if not all(WNID.fullmatch(wnid) for wnid in pairs.values()):
             raise ValueError("expected WordNet ids in the field WNID")
