@@ -13,7 +13,9 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from regmixup import data
+from regmixup.data.decode import open_rgb
 from regmixup.data.folders import FolderSet, chunks, decode
+from regmixup.data.transforms import EvalTransform
 
 from .official import smooth_image, write_image, write_image_folder
 
@@ -35,7 +37,8 @@ def test_agrees_with_torchvision(tmp_path: Path) -> None:
 def test_chunks_are_the_whole(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "set", {"a": 4, "b": 3})
     found = data.load(f"folder:{tmp_path / 'set'}")
-    parts = list(chunks(found, size=3, resize=40, crop=32))
+    transform = EvalTransform(size=32, resize=40).build()
+    parts = list(chunks(found, lambda path: transform(open_rgb(path)), size=3))
     assert [len(part) for part in parts] == [3, 3, 1]
     whole = decode(found, resize=40, crop=32)
     assert torch.equal(torch.cat([part.images for part in parts]), whole.images)

@@ -97,9 +97,14 @@ def test_a_signal_to_the_whole_job_leaves_the_workers_to_their_process(tree, tmp
     assert_same_ending(ending(found), ending(expected))
 
 
-def test_files_are_an_ood_set_for_a_model_of_grey_digits(tree, tmp_path):
+def test_files_of_the_right_size_are_an_ood_set_for_a_model_of_grey_digits(tree, tmp_path):
     digits = rm.train(rm.configure("digits", "dnn", epochs=1), tmp_path, device="cpu")
-    found = digits.predict(f"folder:{tree}")
+    with pytest.raises(ValueError, match=r"\.png must have 8x8 pixels"):
+        digits.predict(f"folder:{tree}")
+    for path in tree.glob("*/*.png"):
+        (tmp_path / "small" / path.parent.name).mkdir(parents=True, exist_ok=True)
+        Image.open(path).resize((8, 8)).save(tmp_path / "small" / path.parent.name / path.name)
+    found = digits.predict(f"folder:{tmp_path / 'small'}")
     assert found.logits.shape == (24, 10)
     rows = rm.evaluate(digits.predict("digits/test"), ood=[rm.Predictions(found.logits, found.labels, dataset="tree")])
     assert {row.dataset for row in rows} == {"digits/test", "tree"}

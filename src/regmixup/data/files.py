@@ -64,7 +64,7 @@ def rebuilt_info(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
+def reading(path: Path | str, kind: str) -> Iterator[None]:
     """Whatever a library's parser raises for a damaged file becomes a ValueError that names the file."""
     try:
         yield

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, decode_all, open_rgb
+from regmixup.data.decode import EXTENSIONS, Source, decode_all, open_rgb
 from regmixup.data.images import ImageSet
 from regmixup.data.transforms import EvalTransform
 
@@ -71,16 +72,15 @@ def decode(folder_set: FolderSet, *, resize: int = 256, crop: int = 224) -> Imag
     For a set that does not fit, see `chunks`.
     """
     transform = EvalTransform(size=crop, resize=resize).build()
-    info = {**folder_set.info, "resize": str(resize), "crop": str(crop)}
-    images = decode_all(folder_set.paths, lambda path: transform(open_rgb(path)))
-    return ImageSet(images, folder_set.labels, folder_set.classes, folder_set.name, info)
+    (whole,) = chunks(folder_set, lambda path: transform(open_rgb(path)), size=len(folder_set))
+    return replace(whole, info={**whole.info, "resize": str(resize), "crop": str(crop)})
 
 
-def chunks(folder_set: FolderSet, *, size: int = 1000, resize: int = 256, crop: int = 224) -> Iterator[ImageSet]:
-    """`decode` for `size` images at a time, in order."""
+def chunks(folder_set: FolderSet, read: Callable[[Source], Image.Image], *, size: int = 1000) -> Iterator[ImageSet]:
+    """The images in memory, each as `read` returns it, `size` at a time, in order."""
     for start in range(0, len(folder_set), size):
-        index = torch.arange(start, min(start + size, len(folder_set)))
-        yield decode(folder_set.select(index), resize=resize, crop=crop)
+        part = folder_set.select(torch.arange(start, min(start + size, len(folder_set))))
+        yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import regmixup
 from regmixup.config import NUMERICS_VERSION, encode, fingerprint
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
+from regmixup.data.transforms import EvalTransform
 from regmixup.training.config import TrainConfig
 from regmixup.training.engine import Engine, Execution
 
@@ -20,6 +21,7 @@ def provenance(
     config: TrainConfig,
     dataset: ImageSet | FolderSet,
     shape: tuple[int, int, int],
+    transform: EvalTransform | None,
     engine: Engine,
     execution: Execution,
     processes: int,
@@ -32,6 +34,7 @@ def provenance(
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint},
         "input": list(shape),
+        "transform": None if transform is None else encode(transform),
         "classes": list(dataset.classes),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "engine": encode(engine),

@@ -15,13 +15,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
+from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.checkpoint import NAME, read_checkpoint
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.loading import clean_parts, match_channels
+from regmixup.training.loading import clean_parts, evaluation_transform, match_channels, reader
 from regmixup.types import Predictions
 
 _BATCH = 250
@@ -124,6 +125,16 @@ class Run:
         if not {"classes", "input", "data"} <= record.keys():
             raise ValueError(f"{path} is damaged: it must name classes, input and data, found {', '.join(record)}")
         return record
+
+    def transform(self) -> EvalTransform | None:
+        """How image files come to the network's size wherever its model is used; None: they must have it already."""
+        record = self.provenance()
+        if "transform" in record:
+            stored = record["transform"]
+            return None if stored is None else decode(EvalTransform, stored, f"transform of {self.folder}")
+        # Runs of earlier versions did not record it.
+        module = data.check_dataset(self.config.train_set).loader.partition(":")[0]
+        return evaluation_transform(self.config, files=module in ("folders", "imagenet"))
 
     def model(self, *, device: str | torch.device | None = None) -> Classifier:
         """The trained network, in evaluation mode. Needs no dataset."""
@@ -230,7 +241,7 @@ class Run:
     def _predict(
         self, model: Classifier, name: str, root: str | Path | None, ranks: Ranks, *, features: bool, moments: bool
     ) -> Predictions | None:
-        """On the first rank. Images in memory must have the size the network was trained on.
+        """On the first rank. Images in memory must have the size that the network sees; of files see `transform`.
 
         Ranks share whole batches, so every batch is what it would be in one process.
         """
@@ -239,7 +250,8 @@ class Run:
         channels, *size = record["input"]
         known = _labels_among(source.classes, record["classes"])
         found = []
-        for part in clean_parts(source, size, rows=ranks.share(len(source), unit=_BATCH)):
+        read = reader(self.transform(), size)
+        for part in clean_parts(source, read, rows=ranks.share(len(source), unit=_BATCH)):
             images = match_channels(part.images, channels)
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, [channels, *size]))
