@@ -63,6 +63,8 @@ class Recipe:
     """How crops of image files come to their size; random: bilinear or bicubic, anew for every image (timm)."""
     color_jitter: float = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
+    eval_interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    """How image files come to 8/7 of `image_size` wherever the model is used, before the central 0.875 is cut out."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
     std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)
@@ -190,6 +192,7 @@ RECIPES = {
             weight_decay=1e-4,
             decay_on="weights",
             interpolation="random",
+            eval_interpolation="bicubic",
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
         ),

@@ -92,7 +92,10 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
     None where it was trained on images in memory, whose size files must have as they are.
     """
-    return EvalTransform(size=config.image_size, resize=round(config.image_size * 256 / 224)) if files else None
+    if not files:
+        return None
+    crop = config.image_size
+    return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=config.eval_interpolation)
 
 
 def reader(transform: EvalTransform | None, size: Sequence[int]) -> Callable[[Source], Image.Image]:
