@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
@@ -63,7 +63,7 @@ class Recipe:
     """How crops of image files come to their size; random: bilinear or bicubic, anew for every image (timm)."""
     color_jitter: float = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
-    eval_interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    eval_interpolation: Literal["bilinear", "bicubic"] = field(default="bilinear", metadata={"introduced": "bilinear"})
     """How image files come to 8/7 of `image_size` wherever the model is used, before the central 0.875 is cut out."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""

@@ -41,6 +41,7 @@ def test_a_folder_of_images_must_be_there(tmp_path):
     assert list(missing_data(planned(tmp_path, text))) == [f"folder:{tmp_path}/ood"]
     (tmp_path / "ood").mkdir()
     assert missing_data(planned(tmp_path, text)) == {}
+    assert missing_data(planned(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == {}
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
     with reading(described(source), "an image"):
         if isinstance(source, Image.Image):
             return _rgb(source, size)
+        if not isinstance(source, bytes) and not Path(source).is_file():  # a pipe would be waited for
+            raise ValueError("expected a regular file")
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
             return _rgb(image, size)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from regmixup.data import whole_of
 from regmixup.data.files import MissingDataError, missing_files
+from regmixup.data.folders import find_folder
 from regmixup.data.root import data_root
 from regmixup.storage import read_table
 from regmixup.study.plan import PlannedRun, Study
@@ -25,7 +26,7 @@ def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> 
     where = data_root(root)
     names = dict.fromkeys(whole_of(name) for planned in plan for name in _datasets(planned))
     found = {name: missing_files(name, where) for name in names if not name.startswith("folder:")}
-    found |= {name: [name] for name in names if name.startswith("folder:") and not _is_folder(name)}
+    found |= {name: [name] for name in names if name.startswith("folder:") and find_folder(name, where) is None}
     return {name: files for name, files in found.items() if files}
 
 
@@ -76,10 +77,6 @@ def check_folder(study: Study, folder: Path) -> None:
 def _datasets(planned: PlannedRun) -> list[str]:
     trained = [planned.config.train_set, *([planned.companion.train_set] if planned.companion is not None else [])]
     return [*trained, *planned.evaluate.datasets()]
-
-
-def _is_folder(name: str) -> bool:
-    return Path(name.partition(":")[2]).expanduser().is_dir()
 
 
 def _misfits(planned: PlannedRun) -> Iterator[str]:

@@ -266,6 +266,9 @@ class Run:
         if not ranks.first:
             return None
         info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
+        if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
+            own = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
+            info |= {"class_subset": ",".join(map(str, own))} if own else {}
         return replace(predictions.join(every), info=info)
 
 

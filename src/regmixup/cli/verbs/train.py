@@ -17,6 +17,7 @@ from regmixup.cli.engine_flags import EngineFlags
 from regmixup.cli.flags import with_help, without_help
 from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.config import encode
+from regmixup.data.folders import describe_classes
 from regmixup.networks import name_of
 from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
@@ -110,6 +111,8 @@ def main(args: Sequence[str]) -> None:
         print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
         how(dry_run=True)
         return
+    if classes := describe_classes(config.train_set, verb.root):
+        print(classes)
     label = f"{method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
         progress.begin(label, config.total_epochs * config.members)
