@@ -81,9 +81,9 @@ def test_training_on_a_folder_begins_with_its_classes(tree, tmp_path, capsys, mo
     text = 'title = "Files"\nrecipe = "digits"\nmethods = ["dnn"]\nseeds = [0, 1]\n[train]\n' + "\n".join(lines)
     (tmp_path / "files.toml").write_text(f'{text}\n[evaluate]\ntest = "folder:{tmp_path}/test"\n')
     write_image_folder(tmp_path / "test", {"blue": 1, "red": 2})
-    assert main(
-        ["study", str(tmp_path / "files.toml"), "--runs", str(tmp_path), "--device", "cpu", "--workers", "0"]
-    ) == 0
+    assert (
+        main(["study", str(tmp_path / "files.toml"), "--runs", str(tmp_path), "--device", "cpu", "--workers", "0"]) == 0
+    )
     assert capsys.readouterr().out.count(expected) == 1
 
 
