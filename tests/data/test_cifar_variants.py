@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -138,10 +139,19 @@ def test_released_files_are_not_marked_and_have_the_released_size(tmp_path: Path
     assert data.verify("cifar10-c/fog/5", root=tmp_path).status == "mismatch"
 
 
-def test_provenance_that_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe\x00\x01", b"[" * 200_000], ids=["cut", "binary", "nested deeply"])
+def test_provenance_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
     write_cifar_c(tmp_path)
-    (tmp_path / "CIFAR-10-C" / "provenance.json").write_text("{")
+    (tmp_path / "CIFAR-10-C" / "provenance.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"cannot read .*provenance.json"):
+        data.load("cifar10-c/fog/1", root=tmp_path)
+
+
+def test_a_pipe_is_no_provenance(tmp_path: Path) -> None:
+    write_cifar_c(tmp_path)
+    (tmp_path / "CIFAR-10-C" / "provenance.json").unlink()
+    os.mkfifo(tmp_path / "CIFAR-10-C" / "provenance.json")
+    with pytest.raises(ValueError, match="expected 5 severities of 10000 images"):
         data.load("cifar10-c/fog/1", root=tmp_path)
 
 
