@@ -240,7 +240,8 @@ class TestFiles:
         config = rm.configure("digits", "dnn", train_set=f"folder:{tmp_path / 'train'}", epochs=2, **colour)
         run = rm.train(config, tmp_path / "runs", device="cpu", workers=0)
         record = json.loads((run.folder / "provenance.json").read_text())
-        assert record["transform"] == {"kind": "EvalTransform", "size": 14, "resize": 16}
+        expected = {"kind": "EvalTransform", "size": 14, "resize": 16, "interpolation": "bilinear"}
+        assert record["transform"] == expected
         validation = run.predict(f"folder:{tmp_path / 'val'}")
         files = [tmp_path / "val" / name / f"{index}.png" for name in "ab" for index in range(4)]
         del record["transform"]
