@@ -99,7 +99,7 @@ def read_json(path: Path) -> Any:
     """Read JSON, with an error that names the file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
 
 
