@@ -19,6 +19,7 @@ from regmixup.deployment import export as exporting
 from regmixup.deployment.deployable import Deployable
 from regmixup.deployment.export import export
 from regmixup.deployment.predictor import accepting_threshold
+from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling
 
@@ -152,6 +153,14 @@ class TestValidationSets:
             rm.Predictor.from_run(run, validation=rm.Predictions(given.logits[:, :9], given.labels))
         with pytest.raises(ValueError, match="finite logits"):
             rm.Predictor.from_run(run, validation=rm.Predictions(given.logits / 0, given.labels), calibrate=False)
+
+    @pytest.mark.parametrize("variant", ["plain", "ensemble"])
+    def test_another_predictive_than_the_deployed_one_is_refused(self, run_of, variant):
+        """A Laplace approximation's probabilities, or an ensemble's mean of them: not those of the module."""
+        run = run_of(variant)
+        parts = [member.predict("digits/val") for member in (run.members() if variant == "ensemble" else [run])]
+        with pytest.raises(ValueError, match="validation must have logits alone"):
+            rm.Predictor.from_run(run, validation=rm.posthoc.ensemble(parts, average="probs"))
 
 
 class TestCalling:
@@ -308,6 +317,21 @@ class TestVariants:
         default, given = (rm.Predictor.from_run(run_of("gp"), posthoc=p) for p in (None, MeanField()))
         assert default.module.factor == given.module.factor > 0
         assert default.threshold == given.threshold
+
+    @pytest.mark.parametrize("shape", [(4,), (4, 1)])
+    def test_a_variance_that_the_classes_share_may_have_one_dimension(self, shape):
+        """With as many images as classes, as here, it must not be taken for one value per class."""
+
+        class Sure(torch.nn.Linear):
+            def variance(self, features):
+                return features[:, 0].reshape(shape)
+
+        head = Sure(2, 4)
+        network = Classifier(torch.nn.Flatten(), head, feature_dim=2)
+        module = Deployable([network], temperature=1.0, score="max_logit", threshold=0.0, factor=3.0)
+        x = torch.arange(8.0).reshape(4, 2, 1, 1)
+        expected = head(x.flatten(1)) / (1 + 3 * x[:, 0, 0]).sqrt()
+        torch.testing.assert_close(module.logits(x).float(), expected)
 
     def test_an_ensemble_is_the_mean_of_its_members_logits(self, run_of, test_images):
         run = run_of("ensemble")

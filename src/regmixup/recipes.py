@@ -10,6 +10,9 @@ from typing import Literal
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.names import check_name
 
+_MOST = 2**31 - 1
+"""Beyond it, sizes overflow in some library."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -77,11 +80,11 @@ class Recipe:
     def __post_init__(self) -> None:
         check_choices(self)
         for name in ("epochs", "batch_size", "image_size"):
-            check_count(name, getattr(self, name))
+            check_count(name, getattr(self, name), most=_MOST)
         if self.shards is not None:
             check_count("shards", self.shards)
         for name in ("crop_padding", "cooldown_epochs"):
-            check_count(name, getattr(self, name), least=0)
+            check_count(name, getattr(self, name), least=0, most=_MOST)
         check_number("lr", self.lr, above=0)
         for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):
             check_number(name, getattr(self, name), least=0)

@@ -214,6 +214,11 @@ def _given(validation: Predictions, run: Run, classes: int, mean_field: MeanFiel
         check_validation(validation.dataset, run.config.train_set, seen=own)
     if not torch.isfinite(validation.logits).all():
         raise ValueError("validation must have finite logits, got NaN or infinite values")
+    if validation.probs is not None:
+        raise ValueError(
+            "validation must have logits alone, as run.predict gives them, got probs, too: what is sampled, or "
+            "averaged after the softmax, is not what is deployed"
+        )
     if validation.logits.shape[1] != classes:
         raise ValueError(f"validation must have the run's {classes} classes, got {validation.logits.shape[1]}")
     return mean_field(validation) if mean_field else validation

@@ -20,7 +20,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.checkpoint import NAME, read_checkpoint
-from regmixup.training.config import TrainConfig, choose_device
+from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.loading import clean_parts, evaluation_transform, match_channels, reader
 from regmixup.types import Predictions
@@ -84,12 +84,12 @@ class Run:
     def history(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""
         path = self.folder / "history.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
             records = [json.loads(line) for line in lines]
             if not all(isinstance(v, int | float) for record in records for v in (record["epoch"], record["loss"])):
                 raise ValueError("epoch and loss must be numbers")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} is damaged ({error}); delete it, the weights do not need it") from error
         return records
 
@@ -140,10 +140,11 @@ class Run:
         """The trained network, in evaluation mode. Needs no dataset."""
         if self.config.members > 1:
             raise ValueError(f"{self.folder} is an ensemble of {self.config.members} models: take one of run.members()")
-        record = self.provenance()
+        record, device = self.provenance(), choose_device(device)
+        check_present(device)
         model = self.build(num_classes=len(record["classes"]), input_shape=record["input"])
         read_checkpoint(self.checkpoint, fingerprint=self.fingerprint).restore(model)
-        return model.to(choose_device(device)).eval()
+        return model.to(device).eval()
 
     def predictions_path(self, dataset: str) -> Path:
         """Where the predictions for a dataset are stored."""
@@ -192,6 +193,7 @@ class Run:
             missing = [name for name in datasets if ranks.first and not self._is_stored(name, root, features=wanted)]
             missing = ranks.from_first(missing)
             if missing:
+                self.provenance()  # before anything is written, as there may be no model
                 with self.owned(ranks):
                     found = self._predict_each if single else self._predict_members
                     for name, prediction in found(missing, root, device, features, ranks):
