@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 
 
 def read_npy(file: IO[bytes], size: int) -> np.ndarray:
-    """The array in an open file of `size` bytes. One that announces more is refused before memory is taken for it."""
+    """Return the array in an open file of `size` bytes; refuse one that announces more before memory is taken for it."""
     version = npy.read_magic(file)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(file)
@@ -24,7 +24,7 @@ def read_npy(file: IO[bytes], size: int) -> np.ndarray:
 
 
 def read_npz(path: Path, *, limit: int, keys: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:
-    """The arrays in a .npz file, all or those under `keys`.
+    """Return the arrays in a .npz file, all or those under `keys`.
 
     limit: the most bytes that they may take together. Only what NumPy writes is decompressed: deflate, not LZMA or
     bzip2, whose headers decide how much memory the decompressor takes.

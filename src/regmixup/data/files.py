@@ -77,7 +77,7 @@ def reading(path: Path | str, kind: str) -> Iterator[None]:
 
 
 def read_text(path: Path) -> str:
-    """A text file of at most `MAX_TEXT` bytes."""
+    """Read a text file of at most `MAX_TEXT` bytes."""
     with reading(path, "text"):
         if path.stat().st_size > MAX_TEXT:
             raise ValueError(f"expected at most {MAX_TEXT} bytes, found {path.stat().st_size}")

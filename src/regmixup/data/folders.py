@@ -96,7 +96,7 @@ def class_folders(folder: Path) -> tuple[str, ...]:
 
 
 def image_files(folder: Path) -> list[str]:
-    """The paths of all image files under a folder, sorted; hidden files and folders are left out.
+    """Return the paths of all image files under a folder, sorted; hidden files and folders are left out.
 
     Links are followed, but no folder is entered twice: a link may lead back to where it came from.
     """
@@ -130,13 +130,13 @@ def from_class_folders(
 
 
 def find_folder(name: str, root: Path) -> Path | None:
-    """The folder that `folder:PATH` names, from the working directory or else from the root; None if there is none."""
+    """Return the folder that `folder:PATH` names, from the working directory or else from the root, or None."""
     path = Path(name.removeprefix("folder:")).expanduser()
     return next((place.absolute() for place in (path, root / path) if place.is_dir()), None)
 
 
 def load_folder(name: str, root: Path) -> FolderSet:
-    """`folder:PATH`: every subfolder of PATH that holds images is a class, in sorted order; see `find_folder`."""
+    """Load `folder:PATH`: every subfolder of PATH that holds images is a class, in sorted order; see `find_folder`."""
     folder = find_folder(name, root)
     if folder is None:
         path = Path(name.removeprefix("folder:")).expanduser()
@@ -169,7 +169,7 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
 
 
 def describe_classes(name: str, root: str | Path | None = None) -> str:
-    """For `folder:PATH`, its classes and how many images each has, in a line; nothing for other datasets."""
+    """Return a line with the classes of `folder:PATH` and how many images each has; nothing for other datasets."""
     if not name.startswith("folder:"):
         return ""
     found = load_folder(name, data_root(root))
@@ -180,6 +180,6 @@ def describe_classes(name: str, root: str | Path | None = None) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    """Names from the file system in a message; one with line breaks or escape sequences in quotes."""
+    """Join names from the file system for a message; quote those with line breaks or escape sequences."""
     shown = [c if c.isprintable() else ascii(c) for c in names[:_SHOWN]]
     return ", ".join(shown) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

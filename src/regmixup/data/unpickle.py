@@ -44,7 +44,7 @@ _TEXT = {"str", "bytes", "bytes_or_str"}
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary that a file holds: integers, strings, lists, and arrays of integers (read-only). Keys are text.
+    """Return the dictionary in a file: integers, strings, lists, and arrays of integers (read-only). Keys are text.
 
     Python 2's strings come as bytes. Whatever is wrong is a ValueError that names the file.
     """
