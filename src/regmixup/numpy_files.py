@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 
 
 def read_npy(file: IO[bytes], size: int) -> np.ndarray:
-    """Return the array in an open file of `size` bytes; refuse one that announces more before memory is taken for it."""
+    """Return the array in an open file of `size` bytes; refuse one that announces more before taking memory."""
     version = npy.read_magic(file)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(file)
