@@ -174,6 +174,7 @@ OTHER = {
     "image_size": 32,
     "interpolation": "random",
     "color_jitter": 0.1,
+    "eval_interpolation": "bicubic",
     "decay_on": "weights",
     "objective": RegMixup(alpha=19.0),
     "constraint": SpectralNorm(c=0.7),

@@ -12,6 +12,7 @@ from benchmarks.imagenet_tree import CLASSES, write_tree
 from regmixup.cli import main
 from regmixup.data.transforms import TrainTransform
 from regmixup.storage import read_rows
+from regmixup.training.loading import evaluation_transform
 from regmixup.training.optim import make_optimizer
 
 
@@ -32,6 +33,7 @@ def test_the_recipe_says_what_the_paper_and_timm_say():
     assert (recipe.lr, recipe.momentum, recipe.nesterov, recipe.weight_decay) == (0.1, 0.9, True, 1e-4)
     assert (recipe.warmup_epochs, recipe.warmup_lr, recipe.min_lr, recipe.cooldown_epochs) == (3, 1e-4, 1e-5, 10)
     assert (recipe.flip, recipe.color_jitter, recipe.interpolation) == (True, 0.4, "random")
+    assert recipe.eval_interpolation == "bicubic"
     assert rm.configure("imagenet-resnet50", "dnn").objective == rm.ERM()  # no label smoothing
     assert rm.configure("imagenet-resnet50", "regmixup").objective.alpha == 10
 
@@ -57,6 +59,19 @@ def test_random_interpolation_is_bilinear_or_bicubic():
     assert 10 <= sum(found) <= 30
 
 
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(300, 260), (200, 500), (31, 47)])
+def test_evaluation_resizes_and_crops_as_timm_does(interpolation, size):
+    """timm's configuration of ResNet-50 in the paper's time: bicubic, crop 0.875."""
+    from timm.data import create_transform
+
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8))
+    config = rm.configure("imagenet-resnet50", "dnn", eval_interpolation=interpolation)
+    ours = evaluation_transform(config, files=True).build()(image)
+    theirs = create_transform(224, interpolation=interpolation, crop_pct=0.875, use_prefetcher=True)(image)
+    assert np.array_equal(np.asarray(ours).transpose(2, 0, 1), theirs)
+
+
 def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, capsys):
     lengths = ("--epochs", 2, "--warmup-epochs", 1, "--cooldown-epochs", 1)
     words = ("--recipe", "imagenet-resnet50", "--network", "timm/test_resnet", "--image-size", 32, *lengths)
@@ -73,6 +88,7 @@ def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, 
     assert len(list(folder.glob("events.out.tfevents.*"))) == 1
     record = json.loads((folder / "provenance.json").read_text())
     assert (len(record["classes"]), record["input"]) == (CLASSES, [3, 32, 32])
+    assert record["transform"] == {"kind": "EvalTransform", "size": 32, "resize": 37, "interpolation": "bicubic"}
     assert record["execution"] == "cpu: float32, not compiled"
     assert (record["engine"]["compile"], record["engine"]["checkpoint_epochs"]) == ("off", 2)
     assert run("predict", folder, "imagenet/val", *places) == 0

@@ -1,9 +1,11 @@
 """Deploying a run: fitted on validation images, called on images, exported to files that give the same numbers."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -12,10 +14,12 @@ import torch
 from PIL import Image
 
 import regmixup as rm
+from regmixup.data.transforms import EvalTransform
 from regmixup.deployment import export as exporting
 from regmixup.deployment.deployable import Deployable
 from regmixup.deployment.export import export
 from regmixup.deployment.predictor import accepting_threshold
+from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling
 
@@ -150,6 +154,14 @@ class TestValidationSets:
         with pytest.raises(ValueError, match="finite logits"):
             rm.Predictor.from_run(run, validation=rm.Predictions(given.logits / 0, given.labels), calibrate=False)
 
+    @pytest.mark.parametrize("variant", ["plain", "ensemble"])
+    def test_another_predictive_than_the_deployed_one_is_refused(self, run_of, variant):
+        """A Laplace approximation's probabilities, or an ensemble's mean of them: not those of the module."""
+        run = run_of(variant)
+        parts = [member.predict("digits/val") for member in (run.members() if variant == "ensemble" else [run])]
+        with pytest.raises(ValueError, match="validation must have logits alone"):
+            rm.Predictor.from_run(run, validation=rm.posthoc.ensemble(parts, average="probs"))
+
 
 class TestCalling:
     def test_a_single_image_is_a_batch_of_one_without_its_dimension(self, predictor, test_images):
@@ -190,17 +202,73 @@ class TestCalling:
         with pytest.raises(ValueError, match="batch_size must be an integer"):
             predictor(x, batch_size=0)
 
-    def test_an_image_file_is_what_the_runs_evaluation_makes_of_it(self, run_of, predictor, tmp_path):
-        """The same file as a dataset of one, through `folder:`."""
+
+class TestFiles:
+    def test_a_file_of_a_digit_gives_exactly_what_its_pixels_give(self, run_of, predictor, test_images, tmp_path):
+        """As grey or RGB file, as its bytes, as a Pillow image, and through `folder:`."""
         (tmp_path / "3").mkdir()
-        pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "3" / "a.png")
-        expected = run_of().predict(f"folder:{tmp_path}")
-        decision = predictor.predict_file(tmp_path / "3" / "a.png")
-        probs = (expected.logits[0].double() / predictor.temperature).softmax(dim=0)
-        torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
+        for index, pixels in enumerate(test_images[:20]):
+            image, path = Image.fromarray(pixels[0].numpy()), tmp_path / "3" / f"{index:02}.png"
+            image.convert("L" if index % 2 else "RGB").save(path)
+            expected = predictor(pixels)
+            for source in (path, str(path), path.read_bytes(), image):
+                found = predictor.predict_file(source)
+                assert torch.equal(found.probs, expected.probs)
+                assert torch.equal(found.score, expected.score)
+        folder, memory = run_of().predict(f"folder:{tmp_path}"), run_of().predict("digits/test")
+        torch.testing.assert_close(folder.logits, memory.logits[:20], rtol=0, atol=1e-5)
+
+    def test_files_of_another_size_than_the_images_in_memory_are_refused(self, run_of, predictor, tmp_path):
+        (tmp_path / "3").mkdir()
+        path, image = tmp_path / "3" / "wide.png", Image.new("L", (30, 20))
+        image.save(path)
+        contract = "must have 8x8 pixels, as the images in memory that the model was trained on, got 30x20: resize it"
+        for source, name in ((path, "wide.png"), (path.read_bytes(), "the bytes given"), (image, "the Image given")):
+            with pytest.raises(ValueError, match=f"{name} {contract}"):
+                predictor.predict_file(source)
+        with pytest.raises(ValueError, match=f"wide.png {contract}"):
+            run_of().predict(f"folder:{tmp_path}")
+
+    def test_what_is_no_image_is_named(self, predictor, tmp_path):
         with pytest.raises(ValueError, match="nowhere"):
             predictor.predict_file(tmp_path / "nowhere.png")
+        with pytest.raises(ValueError, match="cannot read the bytes given as an image"):
+            predictor.predict_file(b"GIF89a")
+        with pytest.raises(ValueError, match="8 or 16 bits per channel, found Pillow's mode F"):
+            predictor.predict_file(Image.new("F", (8, 8)))
+
+    def test_a_model_of_files_treats_a_file_as_its_run_does(self, tmp_path):
+        """Also from a run folder of an earlier version, which does not say how files were treated."""
+        rng = np.random.default_rng(0)
+        for name in ("train/a", "train/b", "val/a", "val/b"):
+            (tmp_path / name).mkdir(parents=True)
+            for index in range(4):
+                pixels = rng.integers(0, 256, (20 + index, 24, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / name / f"{index}.png")
+        colour = {"mean": (0.5,) * 3, "std": (0.25,) * 3, "image_size": 14, "batch_size": 8}
+        config = rm.configure("digits", "dnn", train_set=f"folder:{tmp_path / 'train'}", epochs=2, **colour)
+        run = rm.train(config, tmp_path / "runs", device="cpu", workers=0)
+        record = json.loads((run.folder / "provenance.json").read_text())
+        expected = {"kind": "EvalTransform", "size": 14, "resize": 16, "interpolation": "bilinear"}
+        assert record["transform"] == expected
+        validation = run.predict(f"folder:{tmp_path / 'val'}")
+        files = [tmp_path / "val" / name / f"{index}.png" for name in "ab" for index in range(4)]
+        del record["transform"]
+        for _ in range(2):
+            found = rm.Predictor.from_run(run, validation=validation)
+            assert found.transform == EvalTransform(size=14, resize=16)
+            probs = torch.stack([found.predict_file(file).probs for file in files])
+            expected = (validation.logits.double() / found.temperature).softmax(dim=1)
+            torch.testing.assert_close(probs, expected, rtol=0, atol=1e-6)
+            (run.folder / "provenance.json").write_text(json.dumps(record))
+
+    def test_an_earlier_run_on_images_in_memory_treats_files_as_they_are(self, run_of, tmp_path):
+        run = run_of()
+        copy = rm.Run(Path(shutil.copytree(run.folder, tmp_path / run.folder.name)), run.config)
+        assert run.provenance()["transform"] is None
+        record = {key: value for key, value in run.provenance().items() if key != "transform"}
+        (copy.folder / "provenance.json").write_text(json.dumps(record))
+        assert copy.transform() is None
 
 
 class TestArguments:
@@ -249,6 +317,21 @@ class TestVariants:
         default, given = (rm.Predictor.from_run(run_of("gp"), posthoc=p) for p in (None, MeanField()))
         assert default.module.factor == given.module.factor > 0
         assert default.threshold == given.threshold
+
+    @pytest.mark.parametrize("shape", [(4,), (4, 1)])
+    def test_a_variance_that_the_classes_share_may_have_one_dimension(self, shape):
+        """With as many images as classes, as here, it must not be taken for one value per class."""
+
+        class Sure(torch.nn.Linear):
+            def variance(self, features):
+                return features[:, 0].reshape(shape)
+
+        head = Sure(2, 4)
+        network = Classifier(torch.nn.Flatten(), head, feature_dim=2)
+        module = Deployable([network], temperature=1.0, score="max_logit", threshold=0.0, factor=3.0)
+        x = torch.arange(8.0).reshape(4, 2, 1, 1)
+        expected = head(x.flatten(1)) / (1 + 3 * x[:, 0, 0]).sqrt()
+        torch.testing.assert_close(module.logits(x).float(), expected)
 
     def test_an_ensemble_is_the_mean_of_its_members_logits(self, run_of, test_images):
         run = run_of("ensemble")
@@ -323,6 +406,7 @@ class TestExports:
         facts = {
             "class_names": list("0123456789"),
             "input_shape": [1, 8, 8],
+            "transform": None,
             "temperature": predictor.temperature,
             "score": "dempster_shafer",
             "threshold": predictor.threshold,

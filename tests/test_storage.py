@@ -172,7 +172,7 @@ class TestJson:
             write_json(tmp_path / "a.json", object())
         assert read_json(tmp_path / "a.json") == 1
 
-    @pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe"])
+    @pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe", b"[" * 9999])
     def test_damaged_json_is_an_error_that_names_the_file(self, tmp_path, content):
         path = tmp_path / "a.json"
         path.write_bytes(content)

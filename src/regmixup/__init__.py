@@ -8,12 +8,12 @@ Names are imported when first used, so `import regmixup` costs almost nothing.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0.dev0"
 
+TYPE_CHECKING = False  # of our own, as importing `typing` takes longer than all that is needed here
 if TYPE_CHECKING:
+    from typing import Any
+
     from regmixup import data, methods, networks, posthoc, recipes
     from regmixup.any_model import evaluate
     from regmixup.deployment.predictor import Predictor
@@ -89,6 +89,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
     if name in _MODULES:
         value = import_module(f"regmixup.{_MODULES[name]}")
     elif name in _HOMES:

@@ -11,9 +11,9 @@ import dataclasses
 import hashlib
 import inspect
 import json
-import math
 import numbers
 import operator
+import sys
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -48,7 +48,12 @@ def check_number(
         "<=": (most, operator.le),
     }
     bounds = [(sign, bound, holds) for sign, (bound, holds) in limits.items() if bound is not None]
-    if _is_number(value) and abs(value) < math.inf and all(holds(value, bound) for _, bound, holds in bounds):  # type: ignore[arg-type]
+    # A whole number may be too large for the float that it will become.
+    if (
+        _is_number(value)
+        and abs(value) <= sys.float_info.max
+        and all(holds(value, bound) for _, bound, holds in bounds)
+    ):  # type: ignore[arg-type]
         return
     contract = " and".join(f" {sign} {bound:g}" for sign, bound, _ in bounds)
     raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
@@ -59,9 +64,12 @@ def _is_number(value: Any) -> bool:
     return value is not True and value is not False and isinstance(value, numbers.Real)
 
 
-def check_count(name: str, value: object, *, least: int = 1) -> None:
-    """Raise unless `value` is an integer of at least `least`."""
-    if not (_is_number(value) and isinstance(value, numbers.Integral) and int(value) >= least):
+def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> None:
+    """Raise unless `value` is an integer of at least `least` and, where it is given, at most `most`."""
+    whole = _is_number(value) and isinstance(value, numbers.Integral)
+    if whole and most is not None and int(value) > most:  # type: ignore[call-overload]
+        raise ValueError(f"{name} must be an integer <= {most}, got {value!r}")
+    if not whole or int(value) < least:  # type: ignore[call-overload]
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 

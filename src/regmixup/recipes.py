@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from regmixup.config import check_choices, check_count, check_number
+from regmixup.config import check_choices, check_count, check_number, introduced
 from regmixup.names import check_name
+
+_MOST = 2**31 - 1
+"""Beyond it, sizes overflow in some library."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,8 @@ class Recipe:
     """How crops of image files come to their size; random: bilinear or bicubic, anew for every image (timm)."""
     color_jitter: float = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
+    eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
+    """How image files come to 8/7 of `image_size` wherever the model is used, before the central 0.875 is cut out."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
     std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)
@@ -76,11 +81,11 @@ class Recipe:
     def __post_init__(self) -> None:
         check_choices(self)
         for name in ("epochs", "batch_size", "image_size"):
-            check_count(name, getattr(self, name))
+            check_count(name, getattr(self, name), most=_MOST)
         if self.shards is not None:
             check_count("shards", self.shards)
         for name in ("crop_padding", "cooldown_epochs"):
-            check_count(name, getattr(self, name), least=0)
+            check_count(name, getattr(self, name), least=0, most=_MOST)
         check_number("lr", self.lr, above=0)
         for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):
             check_number(name, getattr(self, name), least=0)
@@ -209,6 +214,7 @@ RECIPES = {
             weight_decay=1e-4,
             decay_on="weights",
             interpolation="random",
+            eval_interpolation="bicubic",
             mean=(0.485, 0.456, 0.406),
             std=(0.229, 0.224, 0.225),
         ),

@@ -117,7 +117,7 @@ def read_json(path: Path) -> Any:
     """Read JSON, with an error that names the file."""
     try:
         return json.loads(read_text(path))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
 
 

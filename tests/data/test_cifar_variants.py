@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 
 from regmixup import data
-from regmixup.data import arrays
 from regmixup.data.corruption_names import BENCHMARK, EXTRA
 
 from .official import random_images, write_cifar, write_cifar10_1, write_cifar10_2, write_cifar_c
@@ -82,18 +82,25 @@ def test_an_archive_without_its_arrays(tmp_path: Path) -> None:
         data.load("cifar10.2/test", root=tmp_path)
 
 
-def test_an_archive_that_announces_more_than_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few hundred bytes that claim to be 12 TB, and a member that is larger than any may be: refused unread."""
+def test_an_archive_that_announces_more_than_it_holds(tmp_path: Path) -> None:
+    """A few hundred bytes that claim to be 12 TB: refused unread."""
     write_cifar10_2(tmp_path)
     header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (4000000000, 32, 32, 3), }".ljust(117) + b"\n"
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
     with zipfile.ZipFile(tmp_path / "cifar102_test.npz", "w") as archive:
         archive.writestr("images.npy", content)
         archive.writestr("labels.npy", content)
-    with pytest.raises(ValueError, match="images announces 12288000000000 bytes"):
+    with pytest.raises(ValueError, match=r"cifar102_test.npz as .*: images: an array of uint8 .* takes 12288000000000"):
         data.load("cifar10.2/test", root=tmp_path)
-    monkeypatch.setattr(arrays, "MAX_MEMBER_BYTES", 100)
-    with pytest.raises(ValueError, match="images must take at most 100 bytes, it claims 128"):
+
+
+def test_an_archive_that_grows_beyond_the_official_size(tmp_path: Path) -> None:
+    """30 MB of zeros in 30 KB."""
+    write_cifar10_2(tmp_path)
+    np.savez_compressed(
+        tmp_path / "cifar102_test.npz", images=np.zeros((10_000, 32, 32, 3), np.uint8), labels=np.zeros(10_000, int)
+    )
+    with pytest.raises(ValueError, match="arrays must take at most 24576000 bytes, they claim 30800256"):
         data.load("cifar10.2/test", root=tmp_path)
 
 
@@ -132,10 +139,19 @@ def test_released_files_are_not_marked_and_have_the_released_size(tmp_path: Path
     assert data.verify("cifar10-c/fog/5", root=tmp_path).status == "mismatch"
 
 
-def test_provenance_that_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe\x00\x01", b"[" * 200_000], ids=["cut", "binary", "nested deeply"])
+def test_provenance_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
     write_cifar_c(tmp_path)
-    (tmp_path / "CIFAR-10-C" / "provenance.json").write_text("{")
+    (tmp_path / "CIFAR-10-C" / "provenance.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"cannot read .*provenance.json"):
+        data.load("cifar10-c/fog/1", root=tmp_path)
+
+
+def test_a_pipe_is_no_provenance(tmp_path: Path) -> None:
+    write_cifar_c(tmp_path)
+    (tmp_path / "CIFAR-10-C" / "provenance.json").unlink()
+    os.mkfifo(tmp_path / "CIFAR-10-C" / "provenance.json")
+    with pytest.raises(ValueError, match="expected 5 severities of 10000 images"):
         data.load("cifar10-c/fog/1", root=tmp_path)
 
 

@@ -7,6 +7,7 @@ import io
 import re
 import tarfile
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +25,10 @@ from .official import CIFAR10, python2_batch, python2_meta, random_images, write
 
 
 class Server(ThreadingHTTPServer):
-    """files: what is served. cuts: after how many bytes the next answers for a path end. requests: what was asked."""
+    """files: what is served. cuts: after how many bytes the next answers for a path end. requests: what was asked.
+
+    pause: seconds after every byte.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -32,6 +36,7 @@ class Server(ThreadingHTTPServer):
         self.cuts: dict[str, list[int]] = {}
         self.requests: list[tuple[str, str | None]] = []
         self.ranges, self.lengths, self.wrong_range = True, True, False
+        self.pause = 0.0
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
@@ -66,6 +71,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         cuts = self.server.cuts.get(self.path)
         stop = start + cuts.pop(0) if cuts else len(content)
+        if self.server.pause:
+            for byte in content[start:stop]:
+                self.wfile.write(bytes([byte]))
+                time.sleep(self.server.pause)
         self.wfile.write(content[start:stop])
         self.wfile.flush()
 
@@ -106,6 +115,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, content: bytes, *urls: str, **fields:
         fields.pop("file", "cifar-10-python.tar.gz"),
         urls,
         fields.pop("checksum", f"md5:{hashlib.md5(content).hexdigest()}"),
+        fields.pop("megabytes", 1),
         fields.pop("provides", ("cifar-10-batches-py/test_batch",)),
         fields.pop("unpack", "tar"),
     )
@@ -228,6 +238,43 @@ def test_a_wrong_checksum_unpacks_nothing(server: Server, tmp_path: Path, monkey
         fetch("cifar10", tmp_path)
     assert not (tmp_path / "cifar-10-batches-py").exists()
     assert not list((tmp_path / ".downloads").glob("*.partial"))
+
+
+@pytest.mark.parametrize("lengths", [True, False])
+def test_a_server_that_sends_more_than_the_file_has(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: bool
+) -> None:
+    server.files["/a"], server.files["/b"], server.lengths = bytes(3_000_000), cifar_archive(), lengths
+    offer(monkeypatch, cifar_archive(), server.url("/a"))
+    with pytest.raises(FetchError, match=r"cifar-10-python.tar.gz has at most 1 MB, the server sends \d{7} bytes"):
+        fetch("cifar10", tmp_path)
+    kept = tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial"
+    assert not kept.exists() or kept.stat().st_size == 0
+    offer(monkeypatch, cifar_archive(), server.url("/a"), server.url("/b"))
+    fetch("cifar10", tmp_path)
+    assert len(data.load("cifar10/test", root=tmp_path)) == 2
+
+
+def test_a_server_that_sends_a_byte_now_and_then(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes in time, the file never would."""
+    archive = cifar_archive()
+    server.files["/a"], server.pause = archive, 0.05
+    offer(monkeypatch, archive, server.url("/a"))
+    monkeypatch.setattr(fetching, "LEAST_RATE", 10**7)
+    started = time.perf_counter()
+    with pytest.raises(FetchError, match=r"too slow: \d+ of \d+ bytes when its time was up\n\d+ bytes are kept"):
+        fetch("cifar10", tmp_path, timeout=0.3)
+    assert time.perf_counter() - started < 5
+
+
+def test_every_file_has_a_bound() -> None:
+    sizes = {"cifar-10-python.tar.gz": 170_498_071, "extra_32x32.mat": 1_329_278_602, "CIFAR-10-C.tar": 2_918_471_680}
+    found = {source.file: source for sources in SOURCES.values() for source in sources}
+    for file, size in sizes.items():
+        assert size <= found[file].megabytes * 10**6 < 1.01 * size
+    assert all(0 < source.megabytes <= 3000 for source in found.values())
 
 
 def test_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

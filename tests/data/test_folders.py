@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from regmixup import data
-from regmixup.data.folders import FolderSet, chunks, decode
+from regmixup.data.decode import open_rgb
+from regmixup.data.folders import FolderSet, chunks, decode, describe_classes, image_files
+from regmixup.data.transforms import EvalTransform
 
 from .official import smooth_image, write_image, write_image_folder
 
@@ -35,7 +38,8 @@ def test_agrees_with_torchvision(tmp_path: Path) -> None:
 def test_chunks_are_the_whole(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "set", {"a": 4, "b": 3})
     found = data.load(f"folder:{tmp_path / 'set'}")
-    parts = list(chunks(found, size=3, resize=40, crop=32))
+    transform = EvalTransform(size=32, resize=40).build()
+    parts = list(chunks(found, lambda path: transform(open_rgb(path)), size=3))
     assert [len(part) for part in parts] == [3, 3, 1]
     whole = decode(found, resize=40, crop=32)
     assert torch.equal(torch.cat([part.images for part in parts]), whole.images)
@@ -148,6 +152,101 @@ def test_fields_are_checked(tmp_path: Path) -> None:
         FolderSet(paths, torch.tensor([0]), ("x",), "mine", tmp_path)
     with pytest.raises(ValueError, match="paths must begin with"):
         FolderSet((*paths, "elsewhere"), torch.tensor([0, 0, 0]), ("x",), "mine", tmp_path)
+
+
+@pytest.mark.parametrize("parts", [("train", "val"), ("Train", "TEST", "notes"), ("training",)])
+def test_the_parent_of_parts_is_refused_with_the_names_to_use(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    for part in parts:
+        write_image_folder(tmp_path / "set" / part, {"cat": 1, "dog": 1})
+    splits = [part for part in sorted(parts) if part != "notes"]
+    names = " or ".join(f"folder:{tmp_path}/set/{part}" for part in splits)
+    message = f"holds {', '.join(splits)}, which are parts and not classes: name {names}$"
+    for name in (f"folder:{tmp_path}/set", f"folder:{tmp_path}/set/"):
+        with pytest.raises(ValueError, match=message):
+            data.load(name)
+
+
+@pytest.mark.filterwarnings("ignore:.*were left out")
+def test_a_part_beside_folders_without_images_is_refused(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set" / "train", {"cat": 1, "dog": 1})
+    (tmp_path / "set" / "annotations").mkdir()
+    with pytest.raises(ValueError, match="holds train, which are parts and not classes"):
+        data.load(f"folder:{tmp_path}/set")
+
+
+def test_classes_may_be_called_like_parts(tmp_path: Path) -> None:
+    """A train on rails, with its images in it or in folders of their own, and tests without classes."""
+    write_image_folder(tmp_path / "vehicles", {"bus": 1, "train": 2})
+    assert data.load(f"folder:{tmp_path}/vehicles").classes == ("bus", "train")
+    write_image_folder(tmp_path / "vehicles" / "train", {"freight": 1})
+    assert data.load(f"folder:{tmp_path}/vehicles").labels.tolist() == [0, 1, 1, 1]
+    write_image_folder(tmp_path / "flat", {"train": 1, "test": 2})
+    assert data.load(f"folder:{tmp_path}/flat").classes == ("test", "train")
+
+
+def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"b": 2, "d": 1})
+    for name in ("a", "c", "e\x1b[2J"):
+        (tmp_path / "set" / name / "deeper").mkdir(parents=True)
+    (tmp_path / "set" / "c" / "notes.txt").write_text("no image")
+    with pytest.warns(UserWarning, match=r"no classes and were left out: a, c, 'e\\x1b\[2J'$"):
+        found = data.load(f"folder:{tmp_path}/set")
+    assert (found.classes, found.labels.tolist()) == (("b", "d"), [0, 0, 1])
+
+
+def test_classes_are_described_with_their_counts(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"cat": 2, "dog\n": 1})
+    described = describe_classes("folder:set", tmp_path)
+    assert described == r"folder:set: 3 images of 2 classes: cat 2, 'dog\n' 1"
+    for n in range(60):
+        write_image(tmp_path / "many" / f"c{n:02}" / "a.png", smooth_image(n, 8, 8))
+    described = describe_classes(f"folder:{tmp_path / 'many'}")
+    assert "60 images of 60 classes: c00 1, c01 1, " in described
+    assert described.endswith("c49 1, and 10 more")
+    assert describe_classes("digits/train") == ""
+
+
+def test_links_are_followed_and_no_folder_is_entered_twice(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "elsewhere", {"more": 3})
+    write_image_folder(tmp_path / "set", {"a": 1, "b": 1})
+    (tmp_path / "set" / "a" / "more").symlink_to(tmp_path / "elsewhere" / "more")
+    (tmp_path / "set" / "a" / "again").symlink_to(tmp_path / "set" / "a")
+    (tmp_path / "set" / "b" / "linked.jpeg").symlink_to(tmp_path / "elsewhere" / "more" / "more_0.JPEG")
+    (tmp_path / "set" / "c").symlink_to(tmp_path / "elsewhere")
+    found = data.load(f"folder:{tmp_path}/set")
+    assert found.labels.bincount().tolist() == [4, 2, 3]
+    assert len(set(found.paths)) == 9
+    assert found.fingerprint == data.load(f"folder:{tmp_path}/set").fingerprint
+
+
+def test_two_classes_must_be_two_folders(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"cat": 1, "dog": 1})
+    (tmp_path / "set" / "cats").symlink_to(tmp_path / "set" / "cat")
+    with pytest.raises(ValueError, match="the classes cat, cats must be two folders, both are links to one"):
+        data.load(f"folder:{tmp_path}/set")
+
+
+def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
+    write_image_folder(tmp_path / "set", {"a": 1})
+    write_image(tmp_path / "set" / "a" / ".ipynb_checkpoints" / "a-checkpoint.png", smooth_image(1))
+    assert len(data.load(f"folder:{tmp_path}/set")) == 1
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="gone"):
+        image_files(tmp_path / "gone")
+
+
+def test_a_pipe_is_no_image(tmp_path: Path) -> None:
+    """To open one is to wait for somebody who writes to it."""
+    write_image_folder(tmp_path / "set", {"a": 1})
+    os.mkfifo(tmp_path / "set" / "a" / "pipe.png")
+    with pytest.raises(ValueError, match=r"cannot read .*pipe\.png as an image: expected a regular file"):
+        decode(data.load(f"folder:{tmp_path}/set"))
+    (tmp_path / "set" / "a" / "pipe.png").unlink()
+    (tmp_path / "set" / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"cannot read .*gone\.png as an image: expected a regular file"):
+        decode(data.load(f"folder:{tmp_path}/set"))
 
 
 @pytest.mark.real_data

@@ -151,6 +151,16 @@ def test_v2_folders_are_numbers(tmp_path: Path) -> None:
     assert "class_subset" not in found.info
 
 
+@pytest.mark.parametrize("strange", ["007", "1000", "x"])
+def test_v2_folders_are_the_official_numbers(tmp_path: Path, strange: str) -> None:
+    """Two folders of one number would give a class twice."""
+    folder = tmp_path / "imagenetv2-matched-frequency-format-val"
+    mark_rebuilt(folder)
+    write_image_folder(folder, {"7": 1, strange: 1}, suffix=".jpeg")
+    with pytest.raises(ValueError, match=f"expected folders 0 to 999, found 2 folders, among them '{strange}'"):
+        data.load("imagenet-v2/test", root=tmp_path)
+
+
 def test_sketch(tmp_path: Path) -> None:
     mark_rebuilt(tmp_path / "sketch")
     write_image_folder(tmp_path / "sketch", {"n01443537": 1, "n01440764": 1})

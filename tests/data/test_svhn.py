@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.io import loadmat, savemat
 
 from regmixup import data
+from regmixup.data import mat5
 from regmixup.data.mat5 import read_arrays, read_records
 
 from .official import channel_statistics, random_images, write_svhn
@@ -99,7 +102,66 @@ def test_the_official_number_of_images(tmp_path: Path) -> None:
 def test_a_variable_may_not_grow_beyond_its_limit(tmp_path: Path) -> None:
     savemat(tmp_path / "f.mat", {"X": np.zeros((1000, 1000))}, do_compression=True)
     assert (tmp_path / "f.mat").stat().st_size < 20_000
-    with pytest.raises(ValueError, match="takes more than 100000 bytes"):
+    with pytest.raises(ValueError, match="takes more than the 100000 bytes that are left to it"):
+        read_arrays(tmp_path / "f.mat", limit=100_000)
+
+
+def test_the_limit_is_that_of_all_variables_together(tmp_path: Path) -> None:
+    savemat(tmp_path / "f.mat", {f"v{n}": np.zeros(10_000) for n in range(4)}, do_compression=True)
+    assert len(read_arrays(tmp_path / "f.mat", limit=330_000)) == 4
+    with pytest.raises(ValueError, match=r"f\.mat as a MAT-file: a compressed variable takes more than the \d+ bytes"):
+        read_arrays(tmp_path / "f.mat", limit=300_000)
+
+
+def _element(kind: int, content: bytes) -> bytes:
+    return struct.pack("<II", kind, len(content)) + content + bytes(-len(content) % 8)
+
+
+def _structure(names: bytes, values: bytes) -> bytes:
+    flags, shape, name = struct.pack("<II", 2, 0), struct.pack("<ii", 1, 1), b"X"
+    head = _element(6, flags) + _element(5, shape) + _element(1, name)
+    return _element(14, head + _element(5, struct.pack("<i", 1)) + _element(1, names) + values)
+
+
+EMPTY = _element(14, b"")
+BOMBS = {
+    "many values": (_structure(b"a", EMPTY * 200_000), "must hold at most 1000 values"),
+    "many fields": (_structure(b"a" * 1_600_000, b""), "states 1 as the length of its fields' names"),
+    "one empty variable after the other": (EMPTY * 200_000, "a variable must begin with"),
+}
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_small_files_that_grow_to_many_parts(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.6 MB compressed to a few KB, of which each part was a Python object."""
+    monkeypatch.setattr(mat5, "MAX_VALUES", 1000)
+    write_svhn(tmp_path)
+    path = tmp_path / "test_32x32.mat"
+    content, message = BOMBS[case]
+    packed = zlib.compress(content)
+    assert len(packed) < 10_000
+    path.write_bytes(b"".ljust(124) + b"\x00\x01IM" + struct.pack("<II", 15, len(packed)) + packed)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=rf"test_32x32.mat as a MAT-file: .*{message}"):
+            data.load("svhn/test", root=tmp_path)
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_too_many_variables(tmp_path: Path) -> None:
+    savemat(tmp_path / "f.mat", {f"v{n}": np.zeros(1) for n in range(17)})
+    with pytest.raises(ValueError, match="expected at most 16 variables"):
+        read_arrays(tmp_path / "f.mat", limit=100_000)
+
+
+def test_an_array_that_announces_terabytes(tmp_path: Path) -> None:
+    """In 200 bytes: SciPy asks for the memory at once."""
+    shape = struct.pack("<ii", 1 << 20, 1 << 20)
+    parts = _element(6, struct.pack("<II", 9, 0)) + _element(5, shape) + _element(1, b"X") + _element(2, b"")
+    (tmp_path / "f.mat").write_bytes(b"".ljust(124) + b"\x00\x01IM" + _element(14, parts))
+    with pytest.raises(ValueError, match=r"the variable 'X' of shape \(1048576, 1048576\) .* holds 0 bytes"):
         read_arrays(tmp_path / "f.mat", limit=100_000)
 
 

@@ -122,3 +122,16 @@ def test_real_tiny_imagenet(real_root: Path) -> None:
     mean, std = channel_statistics(dataset.images)
     np.testing.assert_allclose(mean, (0.4824, 0.4495, 0.3981), atol=6e-5)
     np.testing.assert_allclose(std, (0.2539, 0.2459, 0.2612), atol=6e-5)
+
+
+@pytest.mark.parametrize("file", ["wnids.txt", "val/val_annotations.txt"])
+def test_lists_that_are_no_text_or_too_long_are_named(tmp_path: Path, file: str) -> None:
+    write_tiny_imagenet(tmp_path)
+    path = tmp_path / "tiny-imagenet-200" / file
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=f"cannot read {path} as text: .*can't decode"):
+        data.load("tiny-imagenet/val", root=tmp_path)
+    with path.open("wb") as out:
+        out.truncate(1 << 40)
+    with pytest.raises(ValueError, match=f"cannot read {path} as text: expected at most 33554432 bytes, found 10995"):
+        data.load("tiny-imagenet/val", root=tmp_path)

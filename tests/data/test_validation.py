@@ -66,3 +66,20 @@ def test_images_that_were_trained_on_are_refused_unless_a_companion_predicted_th
 def test_a_folder_may_validate_any_model():
     check_validation("folder:new", "folder:mine")
     check_validation("folder:new", "cifar10/train")
+
+
+def test_a_folder_is_the_same_whatever_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "set" / "train").mkdir(parents=True)
+    (tmp_path / "set" / "val").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "set" / "train")
+    for name in (
+        "folder:set/train",
+        "folder:./set/train/",
+        f"folder:{tmp_path}/set/train",
+        "folder:link",
+        "folder:set",
+    ):
+        with pytest.raises(ValueError, match="must be images that were not trained on"):
+            check_validation(name, "folder:set/train")
+    check_validation("folder:set/val", "folder:set/train")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regmixup.posthoc import as_given, ensemble
+from regmixup.posthoc import MonteCarlo, as_given, ensemble
 from regmixup.types import Predictions
 
 LABELS = torch.tensor([0, 1, 2, 0])
@@ -65,6 +65,15 @@ def test_a_temperature_divides_mean_logits_or_each_members():
     by_hand = sum((m.logits.double() / 2).softmax(dim=1) for m in MEMBERS) / 3
     torch.testing.assert_close(of_probs.probs, by_hand, rtol=0, atol=1e-15)
     assert float((of_logits.probs - of_probs.probs).abs().max()) > 1e-3
+
+
+def test_a_temperature_cannot_divide_the_logits_of_members_that_were_sampled():
+    """Their probabilities are not the softmax of their logits, which a temperature would silently put in place."""
+    sampled = [MonteCarlo()(replace(member, logit_variance=torch.full_like(member.logits, 9.0))) for member in MEMBERS]
+    for predictions in (sampled[0], ensemble(sampled)):
+        assert as_given(predictions) is predictions
+        with pytest.raises(ValueError, match=r"temperature must be 1 .* whose probs are not the softmax .* got 2"):
+            as_given(predictions, 2.0)
 
 
 def test_what_belongs_to_one_member_is_left_out():

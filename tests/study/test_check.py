@@ -1,6 +1,7 @@
 """What would stop a study is found before anything is trained."""
 
 import pytest
+from PIL import Image
 
 from regmixup.data.files import MissingDataError
 from regmixup.study.check import SIDES, check_data, check_folder, missing_data
@@ -41,6 +42,7 @@ def test_a_folder_of_images_must_be_there(tmp_path):
     assert list(missing_data(planned(tmp_path, text))) == [f"folder:{tmp_path}/ood"]
     (tmp_path / "ood").mkdir()
     assert missing_data(planned(tmp_path, text)) == {}
+    assert missing_data(planned(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,16 @@ def test_a_folder_of_images_must_be_there(tmp_path):
 def test_sets_that_do_not_fit_are_refused(tmp_path, old, new, message):
     with pytest.raises(ValueError, match=message):
         check_data(planned(tmp_path, MINI.replace(old, new)), tmp_path)
+
+
+def test_files_of_another_size_than_the_train_images_are_found_before_training(tmp_path):
+    (tmp_path / "ood" / "a").mkdir(parents=True)
+    plan = planned(tmp_path, MINI.replace('"photographs/test"', f'"folder:{tmp_path}/ood"'))
+    Image.new("RGB", (8, 8)).save(tmp_path / "ood" / "a" / "1.png")
+    check_data(plan, tmp_path)
+    Image.new("RGB", (9, 8)).save(tmp_path / "ood" / "a" / "1.png")
+    with pytest.raises(ValueError, match=r"1\.png must have 8x8 pixels, .* got 9x8"):
+        check_data(plan, tmp_path)
 
 
 def test_cifar_100_c_is_no_shifted_version_of_cifar_10(tmp_path):

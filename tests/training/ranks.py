@@ -15,10 +15,9 @@ from torch import nn
 
 import regmixup as rm
 from regmixup.cli import main
-from regmixup.data import folders
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.training import loop
+from regmixup.training import loading, loop
 from regmixup.training import run as run_module
 from regmixup.training.guard import DivergedError
 from regmixup.training.run import Run
@@ -177,7 +176,7 @@ def predict_folder(folder, runs, images):
         opened.append(Path(path).name)
         return original(path)
 
-    original, folders.open_rgb, run_module._BATCH = folders.open_rgb, open_and_note, {"cpu": 4}
+    original, loading.open_rgb, run_module._BATCH = loading.open_rgb, open_and_note, {"cpu": 4}
     (run,) = map(Run.open, runs.iterdir())
     run.predict(f"folder:{images}", device="cpu")
     (folder / f"decoded-{os.environ['RANK']}.json").write_text(json.dumps(sorted(opened)))

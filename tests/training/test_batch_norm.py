@@ -11,6 +11,7 @@ from regmixup import data, networks
 from regmixup.data.images import ImageSet
 from regmixup.training.batch_norm import check_smallest_part, refresh, refresh_batches
 from regmixup.training.checkpoint import read_checkpoint
+from regmixup.training.loading import reader
 from tests.training.short import config
 
 
@@ -48,7 +49,7 @@ class TestRefreshed:
     def test_statistics_are_those_of_update_bn(self, run):
         """Without dropout, which that function turns on."""
         model = run.model(device="cpu")
-        update_bn(refresh_batches(data.load("digits/train"), (8, 8)), model)
+        update_bn(refresh_batches(data.load("digits/train"), reader(None, (8, 8))), model)
         found = run.refreshed().model(device="cpu")
         torch.testing.assert_close(found.state_dict(), model.state_dict())
         assert not any(module.training for module in found.modules())
@@ -56,7 +57,7 @@ class TestRefreshed:
 
     def test_every_image_is_seen_once_in_mixed_batches_of_even_size(self):
         images = torch.arange(1025.0).reshape(-1, 1, 1, 1)  # sorted, and in batches of 512 the last would be alone
-        batches = list(refresh_batches(ImageSet(images, torch.zeros(1025).long(), ("0",), ""), (1, 1)))
+        batches = list(refresh_batches(ImageSet(images, torch.zeros(1025).long(), ("0",), ""), reader(None, (1, 1))))
         assert [len(batch) for batch in batches] == [342, 342, 341]
         assert torch.equal(torch.cat(batches).flatten().sort().values, images.flatten())
         assert all(abs(float(batch.mean()) - 512) < 50 for batch in batches)
@@ -96,7 +97,7 @@ class TestRefreshed:
     def test_a_network_without_batch_norm_is_refused(self):
         images = torch.zeros(2, 1, 8, 8)
         with pytest.raises(ValueError, match="must have batch norm"):
-            refresh(torch.nn.Linear(1, 1), ImageSet(images, torch.zeros(2).long(), ("0",), ""), (8, 8))
+            refresh(torch.nn.Linear(1, 1), ImageSet(images, torch.zeros(2).long(), ("0",), ""), reader(None, (8, 8)))
 
 
 class TestSmallestPart:

@@ -244,6 +244,7 @@ def test_parts_of_unequal_size_have_one_lambda_and_one_box(tmp_path, objective):
     config = resolve(ranks.digits(objective=objective, batch_size=8, shards=3), CPU)
     dataset = rm.data.load("digits/train")
     training = loop.Training(Run(tmp_path / config.name, config), dataset, CPU, Ranks(), rm.Engine(), 0)
+    training.resume()
     for step in range(6):
         parts = training.parts(step, [None] * 3, 8)
         assert [part.count for part in parts] == [part.draw.partner.shape[-1] for part in parts] == [3, 3, 2]

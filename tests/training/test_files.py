@@ -1,5 +1,6 @@
 """Training on image files and predicting them: `folder:PATH` as train, shifted or OOD set."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -12,9 +13,12 @@ import torch
 from PIL import Image
 
 import regmixup as rm
+from regmixup.cli import main
+from regmixup.data import imagenet
+from regmixup.evaluation.class_subset import subset_of
 from regmixup.training.loop import train
 from regmixup.training.stopping import Interrupted
-from tests.data.official import write_cifar
+from tests.data.official import mark_rebuilt, write_cifar, write_image_folder
 from tests.training.short import after_step, assert_same_ending, ending, signal_after
 
 RED, BLUE = (200, 30, 30), (30, 30, 200)
@@ -48,6 +52,39 @@ def test_a_network_learns_from_files_and_predicts_them(run, tree):
     assert found.labels.tolist() == [0] * 12 + [1] * 12
     assert run.provenance()["input"] == [3, 16, 16]
     assert run.provenance()["classes"] == ["blue", "red"]
+
+
+def test_a_set_of_some_classes_is_compared_by_the_logits_of_these_classes(tmp_path):
+    """ImageNet-A numbers its classes among 1000; a model that knows three of them has them in other places."""
+    listed = list(imagenet._timm_list("imagenet_a_synsets.txt"))
+    own = sorted([listed[7], listed[150], "n99999999"])
+    write_image_folder(tmp_path / "mine", dict.fromkeys(own, 3))
+    write_image_folder(tmp_path / "imagenet-a", dict.fromkeys((listed[0], listed[7], listed[150]), 1))
+    mark_rebuilt(tmp_path / "imagenet-a")
+    run = train(config(tmp_path / "mine", epochs=1), tmp_path / "runs", workers=0, device="cpu")
+    found = run.predict("imagenet-a/test", root=tmp_path)
+    assert found.labels.tolist() == [-1, own.index(listed[7]), own.index(listed[150])]
+    assert subset_of(found.info) == tuple(map(own.index, (listed[7], listed[150])))
+
+
+def test_training_on_a_folder_begins_with_its_classes(tree, tmp_path, capsys, monkeypatch):
+    """A study says so once for all of its runs."""
+    monkeypatch.chdir(tree.parent)
+    colour = {"mean": (0.5,) * 3, "std": (0.25,) * 3}
+    size = {"train-set": f"folder:{tree.name}", "network": "small", "epochs": 1, "image-size": 8, "warmup-epochs": 0}
+    words = [word for name, value in size.items() for word in (f"--{name}", str(value))]
+    assert main(["train", "--method", "dnn", *words, "--runs", str(tmp_path), "--device", "cpu", "--workers", "0"]) == 0
+    expected = f"folder:{tree.name}: 24 images of 2 classes: blue 12, red 12"
+    assert capsys.readouterr().out.splitlines()[0] == expected
+    values = {"train_set": f"folder:{tree.name}", "epochs": 1, "image_size": 8, **colour}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
+    text = 'title = "Files"\nrecipe = "digits"\nmethods = ["dnn"]\nseeds = [0, 1]\n[train]\n' + "\n".join(lines)
+    (tmp_path / "files.toml").write_text(f'{text}\n[evaluate]\ntest = "folder:{tmp_path}/test"\n')
+    write_image_folder(tmp_path / "test", {"blue": 1, "red": 2})
+    assert (
+        main(["study", str(tmp_path / "files.toml"), "--runs", str(tmp_path), "--device", "cpu", "--workers", "0"]) == 0
+    )
+    assert capsys.readouterr().out.count(expected) == 1
 
 
 def test_workers_do_not_change_the_weights(run, tree, tmp_path):
@@ -97,9 +134,14 @@ def test_a_signal_to_the_whole_job_leaves_the_workers_to_their_process(tree, tmp
     assert_same_ending(ending(found), ending(expected))
 
 
-def test_files_are_an_ood_set_for_a_model_of_grey_digits(tree, tmp_path):
+def test_files_of_the_right_size_are_an_ood_set_for_a_model_of_grey_digits(tree, tmp_path):
     digits = rm.train(rm.configure("digits", "dnn", epochs=1), tmp_path, device="cpu")
-    found = digits.predict(f"folder:{tree}")
+    with pytest.raises(ValueError, match=r"\.png must have 8x8 pixels"):
+        digits.predict(f"folder:{tree}")
+    for path in tree.glob("*/*.png"):
+        (tmp_path / "small" / path.parent.name).mkdir(parents=True, exist_ok=True)
+        Image.open(path).resize((8, 8)).save(tmp_path / "small" / path.parent.name / path.name)
+    found = digits.predict(f"folder:{tmp_path / 'small'}")
     assert found.logits.shape == (24, 10)
     rows = rm.evaluate(digits.predict("digits/test"), ood=[rm.Predictions(found.logits, found.labels, dataset="tree")])
     assert {row.dataset for row in rows} == {"digits/test", "tree"}

@@ -36,6 +36,7 @@ def losses(config, dataset, engine, steps):
     found, config = [], resolve(config, DEVICE)
     with settings(DEVICE, engine, config.precision):
         training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
+        training.resume()
         training.model.train()
         for step, picked in enumerate(training.loaders[0].picks(0)):
             if step == steps:
@@ -100,6 +101,7 @@ def test_no_step_waits_for_the_device(engine, method):
     with settings(DEVICE, engine):
         dataset = rm.data.load("digits/train")
         training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
+        training.resume()
         training.model.train()
         picks = list(training.loaders[0].picks(0))[:3]
         draws = range(6)

@@ -314,10 +314,12 @@ def test_features_of_shifted_sets_are_not_stored(tmp_path):
     assert run.predict("digits/test").features is not None
 
 
-@pytest.mark.parametrize("content", ["[1, 2]\n", "{\n", '{"epoch": 1}\n', '{"epoch": 1, "loss": "x"}\n'])
+@pytest.mark.parametrize(
+    "content", ["[1, 2]\n", "{\n", '{"epoch": 1}\n', '{"epoch": 1, "loss": "x"}\n', "[" * 9999, b"\xff\xfe"]
+)
 def test_a_damaged_history_is_named_and_the_way_out_told(tmp_path, content):
     run = rm.train(config(epochs=1), tmp_path)
-    (run.folder / "history.jsonl").write_text(content)
+    (run.folder / "history.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=r"history\.jsonl is damaged .*; delete it"):
         run.history()
 

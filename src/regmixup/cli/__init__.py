@@ -7,16 +7,13 @@ folder knows the CLI library.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from importlib import import_module
-from pathlib import Path
 
 from regmixup import __version__
-from regmixup.names import check_name
+
+TYPE_CHECKING = False  # what is imported here, before `main` can catch a Ctrl-C, is as little as possible
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VERBS = {
     "study": "run a study: methods x seeds, trained, evaluated, reported",
@@ -48,11 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Of the processes that torchrun starts, the first alone speaks; all report errors.
     """
     rank = os.environ.get("RANK", "0")
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     try:
+        _open_streams()
         try:
-            with _silence(rank != "0"):
-                _run(list(sys.argv[1:] if argv is None else argv))
+            _run(list(sys.argv[1:] if argv is None else argv), silent=rank != "0")
         finally:
             sys.stdout.flush()  # now, and not when Python ends, where a missing reader could not be caught
     except BrokenPipeError:
@@ -65,25 +61,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interruption:
         if rank == "0":
             print("interrupted; the same command goes on from here", file=sys.stderr)
-        return 128 + getattr(interruption, "signal", signal.SIGINT)
+        return 128 + getattr(interruption, "signal", 2)
     return 0
 
 
-@contextmanager
-def _silence(wanted: bool) -> Iterator[None]:
-    """Print nothing, if that is wanted."""
-    if not wanted:
-        yield
-        return
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
-        yield
+def _open_streams() -> None:
+    """Let output go nowhere where it was closed, and escape what its encoding does not have."""
+    if None in (sys.stdin, sys.stdout, sys.stderr):
+        # A file that is opened later must not get the number of a closed stream, which libraries write to.
+        while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(spare)
+        sys.stdout = sys.stdout or os.fdopen(1, "w")
+        sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def _run(args: list[str]) -> None:
-    if not args or args[0] in ("-h", "--help"):
-        print(HELP)
-    elif args[0] == "--version":
-        print(f"regmixup {__version__}")
-    else:
-        check_name("verb", args[0], VERBS)
-        import_module(f"{__name__}.verbs.{args[0]}").main(args[1:])
+def _run(args: list[str], *, silent: bool) -> None:
+    import warnings
+    from contextlib import ExitStack, redirect_stdout
+    from importlib import import_module
+    from pathlib import Path
+
+    from regmixup.names import check_name
+
+    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    with ExitStack() as stack:
+        if silent:
+            stack.enter_context(redirect_stdout(stack.enter_context(Path(os.devnull).open("w"))))
+        if not args or args[0] in ("-h", "--help"):
+            print(HELP)
+        elif args[0] == "--version":
+            print(f"regmixup {__version__}")
+        else:
+            check_name("verb", args[0], VERBS)
+            import_module(f"{__name__}.verbs.{args[0]}").main(args[1:])

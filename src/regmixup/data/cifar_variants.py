@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from regmixup.data import expected_files
-from regmixup.data.arrays import open_npy, read_npz, to_images, to_labels
+from regmixup.data.arrays import open_npy, to_images, to_labels
 from regmixup.data.cifar import CIFAR10_CLASSES
-from regmixup.data.files import is_rebuilt, rebuilt_info, wrong_file
+from regmixup.data.files import is_rebuilt, reading, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
+from regmixup.numpy_files import read_npz
 
 IMAGES = 2000
 
@@ -28,7 +29,8 @@ def load_cifar10_1(name: str, root: Path) -> ImageSet:
 def load_cifar10_2(name: str, root: Path) -> ImageSet:
     """`cifar10.2/test`."""
     (path,) = (root / file for file in expected_files(name))
-    arrays = read_npz(path, ("images", "labels"))
+    with reading(path, "a .npz archive"):
+        arrays = read_npz(path, limit=4 * IMAGES * 3072, keys=("images", "labels"))
     return _assemble(name, path, arrays["images"], path, arrays["labels"])
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import time
 import urllib.error
 import urllib.request
 import zipfile
@@ -27,6 +28,8 @@ from regmixup.names import unknown
 OnProgress = Callable[[str, int, int | None], None]
 ATTEMPTS = 5
 CHUNK = 1 << 20
+LEAST_RATE = 1 << 16
+"""Bytes per second: a mirror has the time in which its file would arrive at this rate."""
 
 
 class FetchError(RuntimeError):
@@ -40,9 +43,11 @@ def fetch(
 
     name: a family ("cifar10") or a dataset ("cifar10/test"); an archive always comes whole. A file is downloaded to
     `.downloads/` under the root. If a connection breaks, what has arrived is kept, and this or the next call goes on
-    from there. The checksum is compared before the file is put in place or unpacked.
+    from there. The checksum is compared before the file is put in place or unpacked. A mirror that sends more than the
+    file has, or is slower than 64 KiB per second on the whole, is given up.
 
-    on_progress: called with the file's name, the bytes that have arrived, and the total where the server tells it.
+    timeout: seconds without an answer after which a connection counts as broken. on_progress: called with the file's
+    name, the bytes that have arrived, and the total where the server tells it.
     """
     sources = sources_of(name)
     root = data_root(root)
@@ -104,7 +109,7 @@ def _download(
     failures = []
     for url in source.urls:
         try:
-            _download_from(url, partial, source.file, on_progress, timeout)
+            _download_from(url, partial, source, on_progress, timeout)
         except (OSError, http.client.HTTPException, ValueError) as error:
             failures.append(f"  {url}: {error or type(error).__name__}")
             continue
@@ -121,12 +126,13 @@ def _download(
     )
 
 
-def _download_from(url: str, partial: Path, file: str, on_progress: OnProgress | None, timeout: float) -> None:
+def _download_from(url: str, partial: Path, source: Source, on_progress: OnProgress | None, timeout: float) -> None:
     """Append to `partial` until the file is whole; a broken connection is taken up again a few times."""
     size, total = 0, None
+    deadline = time.monotonic() + timeout + source.megabytes * 1e6 / LEAST_RATE
     for attempt in range(ATTEMPTS):
         try:
-            total = _receive(url, partial, file, on_progress, timeout)
+            total = _receive(url, partial, source, on_progress, timeout, deadline)
         except (ConnectionError, TimeoutError, http.client.HTTPException):
             if attempt == ATTEMPTS - 1:
                 raise
@@ -136,7 +142,9 @@ def _download_from(url: str, partial: Path, file: str, on_progress: OnProgress |
     raise OSError(f"the connection broke {ATTEMPTS} times, at last after {size} of {total or 'unknown'} bytes")
 
 
-def _receive(url: str, partial: Path, file: str, on_progress: OnProgress | None, timeout: float) -> int | None:
+def _receive(
+    url: str, partial: Path, source: Source, on_progress: OnProgress | None, timeout: float, deadline: float
+) -> int | None:
     """One request for what is still missing; the file's whole size, where the server tells it."""
     have = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "regmixup", "Accept-Encoding": "identity"})
@@ -158,14 +166,26 @@ def _receive(url: str, partial: Path, file: str, on_progress: OnProgress | None,
         if response.status == 206 and resumed is None:
             raise ValueError(f"the server answers with another part, {response.headers.get('Content-Range')!r}")
         total_size = int(resumed[1]) if resumed else int(length) if length else None
+        _check_size(total_size or 0, source)
         have = have if resumed else 0
         with partial.open("ab" if resumed else "wb") as out:
-            while chunk := response.read(CHUNK):
-                out.write(chunk)
+            while chunk := response.read1(CHUNK):
                 have += len(chunk)
+                if have > source.megabytes * 10**6:
+                    out.truncate(0)  # it is another file: there is nothing to go on from
+                _check_size(have, source)
+                out.write(chunk)
                 if on_progress is not None:
-                    on_progress(file, have, total_size)
+                    on_progress(source.file, have, total_size)
+                if time.monotonic() > deadline:
+                    raise OSError(f"too slow: {have} of {total_size or 'unknown'} bytes when its time was up")
     return total_size if total_size is not None else have
+
+
+def _check_size(size: int, source: Source) -> None:
+    """Raise if a server sends more than the file can have."""
+    if size > source.megabytes * 10**6:
+        raise ValueError(f"{source.file} has at most {source.megabytes} MB, the server sends {size} bytes or more")
 
 
 def _install(source: Source, arrived: Path, root: Path) -> None:

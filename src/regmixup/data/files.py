@@ -9,6 +9,9 @@ from pathlib import Path
 from regmixup.data import expected_files
 from regmixup.storage import read_json
 
+MAX_TEXT = 1 << 25
+"""Bytes of a list of images; the longest official one, of ImageNet's validation set, has less than 4 MB."""
+
 
 class MissingDataError(ValueError):
     """Files of a dataset are not there."""
@@ -52,7 +55,7 @@ def is_rebuilt(folder: Path) -> bool:
     for a test. Its sets may have other sizes than the official ones, and carry `info["rebuilt"] = "true"`.
     """
     path = folder / "provenance.json"
-    if not path.exists():
+    if not path.is_file():
         return False
     provenance = read_json(path)
     return isinstance(provenance, dict) and provenance.get("rebuilt") is True
@@ -64,10 +67,18 @@ def rebuilt_info(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
+def reading(path: Path | str, kind: str) -> Iterator[None]:
     """Whatever a library's parser raises for a damaged file becomes a ValueError that names the file."""
     try:
         yield
     except Exception as error:
         reason = str(error) or type(error).__name__
         raise ValueError(f"cannot read {path} as {kind}: {reason}") from error
+
+
+def read_text(path: Path) -> str:
+    """Read a text file of at most `MAX_TEXT` bytes."""
+    with reading(path, "text"):
+        if path.stat().st_size > MAX_TEXT:
+            raise ValueError(f"expected at most {MAX_TEXT} bytes, found {path.stat().st_size}")
+        return path.read_text(encoding="utf-8")

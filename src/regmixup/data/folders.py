@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import torch
+from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, decode_all, open_rgb
+from regmixup.data.decode import EXTENSIONS, Source, decode_all, open_rgb
 from regmixup.data.images import ImageSet
+from regmixup.data.root import data_root
 from regmixup.data.transforms import EvalTransform
+
+SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
+"""What the parts of a dataset are called, in small letters."""
+_SHOWN = 50
 
 
 @dataclass(frozen=True)
@@ -71,16 +78,15 @@ def decode(folder_set: FolderSet, *, resize: int = 256, crop: int = 224) -> Imag
     For a set that does not fit, see `chunks`.
     """
     transform = EvalTransform(size=crop, resize=resize).build()
-    info = {**folder_set.info, "resize": str(resize), "crop": str(crop)}
-    images = decode_all(folder_set.paths, lambda path: transform(open_rgb(path)))
-    return ImageSet(images, folder_set.labels, folder_set.classes, folder_set.name, info)
+    (whole,) = chunks(folder_set, lambda path: transform(open_rgb(path)), size=len(folder_set))
+    return replace(whole, info={**whole.info, "resize": str(resize), "crop": str(crop)})
 
 
-def chunks(folder_set: FolderSet, *, size: int = 1000, resize: int = 256, crop: int = 224) -> Iterator[ImageSet]:
-    """`decode` for `size` images at a time, in order."""
+def chunks(folder_set: FolderSet, read: Callable[[Source], Image.Image], *, size: int = 1000) -> Iterator[ImageSet]:
+    """The images in memory, each as `read` returns it, `size` at a time, in order."""
     for start in range(0, len(folder_set), size):
-        index = torch.arange(start, min(start + size, len(folder_set)))
-        yield decode(folder_set.select(index), resize=resize, crop=crop)
+        part = folder_set.select(torch.arange(start, min(start + size, len(folder_set))))
+        yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
@@ -90,11 +96,24 @@ def class_folders(folder: Path) -> tuple[str, ...]:
 
 
 def image_files(folder: Path) -> list[str]:
-    """The paths of all image files under a folder, sorted; hidden files are left out."""
-    found = []
-    for where, _, files in os.walk(folder):
+    """Return the paths of all image files under a folder, sorted; hidden files and folders are left out.
+
+    Links are followed, but no folder is entered twice: a link may lead back to where it came from.
+    """
+    found, entered = [], set()
+    for where, folders, files in os.walk(folder, onerror=_fail, followlinks=True):
+        state = os.stat(where)  # noqa: PTH116
+        if (state.st_dev, state.st_ino) in entered:
+            folders.clear()
+            continue
+        entered.add((state.st_dev, state.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [os.path.join(where, f) for f in files if f.lower().endswith(EXTENSIONS) and not f.startswith(".")]  # noqa: PTH118
     return sorted(found)
+
+
+def _fail(error: OSError) -> None:
+    raise error  # os.walk would leave a folder that cannot be read out in silence
 
 
 def from_class_folders(
@@ -110,18 +129,57 @@ def from_class_folders(
     return FolderSet(tuple(paths), torch.tensor(numbers, dtype=torch.int64), classes, name, folder, info)
 
 
-def load_folder(name: str, root: Path) -> FolderSet:
-    """`folder:PATH`: every subfolder of PATH is a class, in sorted order.
-
-    PATH is looked for from the working directory, and if there is no such folder, from the root.
-    """
+def find_folder(name: str, root: Path) -> Path | None:
+    """Return the folder that `folder:PATH` names, from the working directory or else from the root, or None."""
     path = Path(name.removeprefix("folder:")).expanduser()
-    places = list(dict.fromkeys((path.absolute(), (root / path).absolute())))
-    folder = next((place for place in places if place.is_dir()), None)
+    return next((place.absolute() for place in (path, root / path) if place.is_dir()), None)
+
+
+def load_folder(name: str, root: Path) -> FolderSet:
+    """Load `folder:PATH`: every subfolder of PATH that holds images is a class, in sorted order; see `find_folder`."""
+    folder = find_folder(name, root)
     if folder is None:
-        tried = " or ".join(map(str, places))
+        path = Path(name.removeprefix("folder:")).expanduser()
+        tried = " or ".join(dict.fromkeys(str(place.absolute()) for place in (path, root / path)))
         raise ValueError(f"{name}: expected a folder with one subfolder of images per class, found no folder {tried}")
-    classes = class_folders(folder)
-    if not classes:
+    found = class_folders(folder)
+    if not found:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")
-    return from_class_folders(name, folder, {c: label for label, c in enumerate(classes)}, classes, {})
+    whole = from_class_folders(name, folder, {c: label for label, c in enumerate(found)}, found, {})
+    filled = whole.labels.bincount(minlength=len(found)) > 0
+    classes = tuple(c for c, kept in zip(found, filled.tolist(), strict=True) if kept)
+    _check_classes(name, folder, classes)
+    if len(classes) < len(found):
+        empty = _listed([c for c in found if c not in classes])
+        warnings.warn(f"{name}: subfolders without images are no classes and were left out: {empty}", stacklevel=2)
+    return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
+
+
+def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
+    """Raise if subfolders are parts of a dataset, each with classes of its own, or if two are the same folder."""
+    parts = [c for c in classes if c.lower() in SPLITS and class_folders(folder / c)]
+    if len(parts) > 1 or parts == list(classes):
+        names = " or ".join(f"{name.rstrip('/')}/{part}" for part in parts)
+        raise ValueError(f"{name}: {folder} holds {_listed(parts)}, which are parts and not classes: name {names}")
+    places: dict[Path, str] = {}
+    for c in classes:
+        other = places.setdefault((folder / c).resolve(), c)
+        if other != c:
+            raise ValueError(f"{name}: the classes {_listed([other, c])} must be two folders, both are links to one")
+
+
+def describe_classes(name: str, root: str | Path | None = None) -> str:
+    """Return a line with the classes of `folder:PATH` and how many images each has; nothing for other datasets."""
+    if not name.startswith("folder:"):
+        return ""
+    found = load_folder(name, data_root(root))
+    counts = found.labels.bincount().tolist()
+    entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
+    more = f", and {len(entries) - _SHOWN} more" if len(entries) > _SHOWN else ""
+    return f"{name}: {len(found):,} images of {len(entries):,} classes: {', '.join(entries[:_SHOWN])}{more}"
+
+
+def _listed(names: list[str]) -> str:
+    """Join names from the file system for a message; quote those with line breaks or escape sequences."""
+    shown = [c if c.isprintable() else ascii(c) for c in names[:_SHOWN]]
+    return ", ".join(shown) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

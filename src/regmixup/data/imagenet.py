@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from regmixup.data.files import is_rebuilt, reading, rebuilt_info, wrong_file
+from regmixup.data.files import is_rebuilt, read_text, reading, rebuilt_info, wrong_file
 from regmixup.data.folders import FolderSet, class_folders, from_class_folders, image_files
 from regmixup.data.mat5 import read_records
 
@@ -65,8 +65,10 @@ def load_variant(name: str, root: Path) -> FolderSet:
     info = rebuilt_info(folder)
     if name == "imagenet-v2/test":
         found = class_folders(folder)
-        if not all(re.fullmatch(r"\d{1,3}", c) for c in found) or (len(found) != 1000 and not info):
-            raise wrong_file(folder, "folders 0 to 999", f"{len(found)} folders, the first named {found[:1]}")
+        official = set(map(str, range(1000)))
+        if not official.issuperset(found) or (len(found) != 1000 and not info):
+            strange = sorted(set(found) - official)[:1] or found[:1]
+            raise wrong_file(folder, "folders 0 to 999", f"{len(found)} folders, among them {strange[0]!r}")
         labels = {c: int(c) for c in sorted(found, key=int)}
     else:
         own = _check_classes(folder, class_folders(folder), folder, 200 if name in SUBSETS else 1000)
@@ -167,12 +169,12 @@ def _val_classes(base: Path, count: int) -> dict[str, str]:
     """The WordNet id of every validation image, by the file's name without its extension."""
     for path in (base / "val.txt", base / "LOC_val_solution.csv"):
         if path.is_file():
-            pairs = [re.split(r"[\s,]+", line.strip())[:2] for line in _text(path).splitlines()]
+            pairs = [re.split(r"[\s,]+", line.strip())[:2] for line in read_text(path).splitlines()]
             return {Path(p[0]).stem: p[1] for p in pairs if len(p) == 2 and WNID.fullmatch(p[1])}
     for where in (base, base / "ILSVRC2012_devkit_t12" / "data"):
         path = where / "ILSVRC2012_validation_ground_truth.txt"
         if path.is_file():
-            numbers = _text(path).split()
+            numbers = read_text(path).split()
             wnid_of = _devkit_ids(where / "meta.mat")
             if len(numbers) != count or not set(numbers) <= wnid_of.keys():
                 raise wrong_file(path, f"{count} numbers of classes, one per image", f"{len(numbers)} values")
@@ -187,13 +189,8 @@ def _val_classes(base: Path, count: int) -> dict[str, str]:
 def _devkit_ids(path: Path) -> dict[str, str]:
     """The devkit's class numbers (1-based, in an order of their own) and their WordNet ids."""
     with reading(path, "the meta.mat of the ImageNet devkit"):
-        records = read_records(path, "synsets", limit=1 << 26)
+        records = read_records(path, "synsets", limit=1 << 24)
         pairs = {str(int(record["ILSVRC2012_ID"].item())): record["WNID"] for record in records}
         if not all(WNID.fullmatch(wnid) for wnid in pairs.values()):
             raise ValueError("expected WordNet ids in the field WNID")
     return pairs
-
-
-def _text(path: Path) -> str:
-    with reading(path, "text"):
-        return path.read_text(encoding="utf-8")

@@ -113,7 +113,7 @@ def _size(name: str, root: Path) -> int:
 
 def _read_cache(path: Path) -> dict[str, Any]:
     try:
-        cache = read_json(path)
+        cache = read_json(path) if path.is_file() else {}
     except ValueError:
         return {}
     return cache if isinstance(cache, dict) else {}

@@ -2,15 +2,18 @@
 
 A file is a header of 128 bytes and then elements: a tag (type, number of bytes) and the data. A variable is an element
 of type `MATRIX`, or one compressed by zlib, whose data are again elements: flags, dimensions, name, values. Read are
-numeric arrays and arrays of structures whose fields are numbers or text; all else is refused. A compressed variable
-may not grow beyond a stated size. (SciPy's reader can crash the interpreter on a damaged file.)
+numeric arrays and arrays of structures whose fields are numbers or text; all else is refused. A stated size bounds what
+a file takes uncompressed, and fixed numbers its variables and the values in a structure. (SciPy's reader allocates what
+a header announces, and a single changed byte can make it crash the interpreter.)
 """
 
 from __future__ import annotations
 
 import math
+import struct
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +25,18 @@ TEXTS = {1: "utf-8", 2: "utf-8", 16: "utf-8", 4: "utf-16", 17: "utf-16"}
 STRUCTURE, TEXT, NUMERIC = 2, 4, range(6, 16)
 COMPLEX = 0x0800
 
+MAX_VARIABLES = 16
+MAX_FIELDS = 64
+MAX_VALUES = 1 << 16
+"""Of a structure; ImageNet's list of classes has 1,860 entries of 8 fields, 14,880 values."""
+
 Record = dict[str, Any]
 
 
 def read_arrays(path: Path, *, limit: int) -> dict[str, np.ndarray]:
     """The variables of a file, all numeric arrays, each in MATLAB's (column-major) order; a ValueError names the file.
 
-    limit: the most bytes that one variable may take uncompressed.
+    limit: the most bytes that all variables together may take uncompressed.
     """
     return {name: _numeric(path, name, value) for name, value in _read(path, limit).items()}
 
@@ -57,11 +65,14 @@ def _read(path: Path, limit: int) -> dict[str, Any]:
         version = np.frombuffer(data[124:126], f"{order}u2")[0] if order else 0
         if version != 0x0100:
             raise ValueError("expected the header of a version 5 MAT-file, found another")
-        variables = {}
-        for kind, content in _elements(data[128:], order, aligned=False):
+        variables: dict[str, Any] = {}
+        for number, (kind, content) in enumerate(_elements(data[128:], order, aligned=False), start=1):
+            if number > MAX_VARIABLES:
+                raise ValueError(f"expected at most {MAX_VARIABLES} variables")
             if kind == COMPRESSED:
-                inner = list(_elements(_decompress(content, limit), order))
-                kind, content = inner[0] if inner else (0, memoryview(b""))
+                inner = _decompress(content, limit)
+                limit -= len(inner)
+                kind, content = next(_elements(inner, order), (0, memoryview(b"")))
             if kind != MATRIX:
                 raise ValueError(f"expected a variable, found an element of type {kind}")
             name, value = _variable(content, order)
@@ -77,7 +88,7 @@ def _elements(data: memoryview, order: str, *, aligned: bool = True) -> Iterator
     while position < len(data):
         if len(data) - position < 8:
             raise ValueError(f"{len(data) - position} bytes are left over where an element should begin")
-        kind, size = np.frombuffer(data[position : position + 8], f"{order}u4").tolist()
+        kind, size = struct.unpack_from(f"{order}II", data, position)
         start = position + 8
         if kind >> 16:  # a short element: the sizes share one word, and up to four bytes of data follow
             kind, size, start = kind & 0xFFFF, kind >> 16, position + 4
@@ -93,19 +104,17 @@ def _elements(data: memoryview, order: str, *, aligned: bool = True) -> Iterator
 
 def _decompress(data: memoryview, limit: int) -> memoryview:
     stream = zlib.decompressobj()
-    content = stream.decompress(data, limit)
+    content = stream.decompress(data, limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"a compressed variable takes more than the {limit} bytes that are left to it")
     if not stream.eof:
-        raise ValueError(
-            f"a compressed variable takes more than {limit} bytes"
-            if len(content) >= limit
-            else f"a compressed variable ends too early, after {len(content)} bytes"
-        )
+        raise ValueError(f"a compressed variable ends too early, after {len(content)} bytes")
     return memoryview(content)
 
 
 def _variable(data: memoryview, order: str, *, inside: bool = False) -> tuple[str, Any]:
     """A variable's name and value. inside: whether it is a field of a structure; those contain no further ones."""
-    parts = list(_elements(data, order))
+    parts = list(islice(_elements(data, order), 5 if inside else MAX_VALUES + 6))
     if len(parts) < 4 or [kind for kind, _ in parts[:3]] != [6, 5, 1] or len(parts[0][1]) != 8:
         raise ValueError("a variable must begin with its flags, dimensions and name")
     flags = int(np.frombuffer(parts[0][1], f"{order}u4")[0])
@@ -141,12 +150,14 @@ def _records(name: str, count: int, parts: list[tuple[int, memoryview]], order: 
     if len(parts) < 2 or parts[0][0] != 5 or len(parts[0][1]) != 4 or parts[1][0] != 1:
         raise ValueError(f"the structure {name!r} must state the names of its fields")
     length, names = int(np.frombuffer(parts[0][1], f"{order}i4")[0]), bytes(parts[1][1])
-    if length < 1 or len(names) % length:
+    if length < 1 or len(names) % length or len(names) > MAX_FIELDS * length:
         raise ValueError(f"the structure {name!r} states {length} as the length of its fields' names")
     fields = [names[i : i + length].rstrip(b"\x00").decode("ascii") for i in range(0, len(names), length)]
+    if len(parts) - 2 > MAX_VALUES:
+        raise ValueError(f"the structure {name!r} must hold at most {MAX_VALUES} values")
+    if len(parts) - 2 != count * len(fields):
+        raise ValueError(f"the structure {name!r} must hold {count} x {len(fields)} values, it holds {len(parts) - 2}")
     values = [_variable(content, order, inside=True)[1] if len(content) else None for _, content in parts[2:]]
-    if len(values) != count * len(fields):
-        raise ValueError(f"the structure {name!r} must hold {count} x {len(fields)} values, it holds {len(values)}")
     return [
         dict(zip(fields, values[i : i + len(fields)], strict=True)) for i in range(0, len(values), max(1, len(fields)))
     ]

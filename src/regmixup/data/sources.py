@@ -17,29 +17,32 @@ _MODESTYACHTS = "https://github.com/modestyachts"
 class Source:
     """One file to fetch.
 
-    urls: addresses tried in turn. checksum: "md5:..." or "sha256:...". unpack: how it becomes files under the root.
-    provides: files or folders (with a slash) under the root that show that it is there already.
+    urls: addresses tried in turn. checksum: "md5:..." or "sha256:...". megabytes: the most it has, in 10^6 bytes.
+    unpack: how it becomes files under the root. provides: files or folders (with a slash) under the root that show that
+    it is there already.
     """
 
     file: str
     urls: tuple[str, ...]
     checksum: str
+    megabytes: int
     provides: tuple[str, ...]
     unpack: Literal["tar", "zip", "no"] = "no"
 
 
-def _plain(file: str, *urls: str) -> Source:
-    return Source(file, urls, FILE_SUMS[file], (file,))
+def _plain(file: str, megabytes: int, *urls: str) -> Source:
+    return Source(file, urls, FILE_SUMS[file], megabytes, (file,))
 
 
 def _svhn(split: str) -> Source:
-    return _plain(f"{split}_32x32.mat", f"http://ufldl.stanford.edu/housenumbers/{split}_32x32.mat")
+    megabytes = {"train": 183, "test": 65, "extra": 1330}[split]
+    return _plain(f"{split}_32x32.mat", megabytes, f"http://ufldl.stanford.edu/housenumbers/{split}_32x32.mat")
 
 
 def _cifar(file: str, md5: str, provides: tuple[str, ...]) -> Source:
     # The mirror first: the official host is slow, but it does not fail.
     urls = (f"{_CIFAR_MIRROR}/{file}?download=1", f"{_CIFAR}/{file}")
-    return Source(file, urls, f"md5:{md5}", provides, "tar")
+    return Source(file, urls, f"md5:{md5}", 171, provides, "tar")
 
 
 def _cifar_c(file: str, record: str, md5: str) -> Source:
@@ -47,11 +50,11 @@ def _cifar_c(file: str, record: str, md5: str) -> Source:
         f"https://zenodo.org/records/{record}/files/{file}?download=1",
         f"https://huggingface.co/datasets/torch-uncertainty/CIFAR-C/resolve/main/{file}",
     )
-    return Source(file, urls, f"md5:{md5}", (f"{file.removesuffix('.tar')}/labels.npy",), "tar")
+    return Source(file, urls, f"md5:{md5}", 2919, (f"{file.removesuffix('.tar')}/labels.npy",), "tar")
 
 
-def _hendrycks(name: str, md5: str) -> tuple[Source, ...]:
-    return (Source(f"{name}.tar", (f"{_BERKELEY}/{name}.tar",), f"md5:{md5}", (f"{name}/",), "tar"),)
+def _hendrycks(name: str, megabytes: int, md5: str) -> tuple[Source, ...]:
+    return (Source(f"{name}.tar", (f"{_BERKELEY}/{name}.tar",), f"md5:{md5}", megabytes, (f"{name}/",), "tar"),)
 
 
 _TINY_IMAGENET = (
@@ -62,6 +65,7 @@ _TINY_IMAGENET = (
             "https://zenodo.org/records/10720917/files/tiny-imagenet-200.zip?download=1",
         ),
         "md5:90528d7ca1a48142e341f4ef8d21d0de",
+        249,
         ("tiny-imagenet-200/wnids.txt", "tiny-imagenet-200/train/", "tiny-imagenet-200/val/val_annotations.txt"),
         "zip",
     ),
@@ -87,17 +91,17 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "svhn/extra": (_svhn("extra"),),
     "svhn": (_svhn("train"), _svhn("test")),
     "cifar10.1": tuple(
-        _plain(file, f"{_MODESTYACHTS}/CIFAR-10.1/raw/master/datasets/{file}")
+        _plain(file, 7, f"{_MODESTYACHTS}/CIFAR-10.1/raw/master/datasets/{file}")
         for file in ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy")
     ),
-    "cifar10.2": (_plain("cifar102_test.npz", f"{_MODESTYACHTS}/cifar-10.2/raw/master/cifar102_test.npz"),),
+    "cifar10.2": (_plain("cifar102_test.npz", 20, f"{_MODESTYACHTS}/cifar-10.2/raw/master/cifar102_test.npz"),),
     "cifar10-c": (_cifar_c("CIFAR-10-C.tar", "2535967", "56bf5dcef84df0e2308c6dcbcbbd8499"),),
     "cifar100-c": (_cifar_c("CIFAR-100-C.tar", "3555552", "11f0ed0f1191edbf9fa23466ae6021d3"),),
     "tiny-imagenet": _TINY_IMAGENET,
     "tiny-imagenet-64": _TINY_IMAGENET,
-    "imagenet-a": _hendrycks("imagenet-a", "c3e55429088dc681f30d81f4726b6595"),
-    "imagenet-r": _hendrycks("imagenet-r", "a61312130a589d0ca1a8fca1f2bd3337"),
-    "imagenet-o": _hendrycks("imagenet-o", "86bd7a50c1c4074fb18fc5f219d6d50b"),
+    "imagenet-a": _hendrycks("imagenet-a", 1000, "c3e55429088dc681f30d81f4726b6595"),
+    "imagenet-r": _hendrycks("imagenet-r", 3000, "a61312130a589d0ca1a8fca1f2bd3337"),
+    "imagenet-o": _hendrycks("imagenet-o", 1000, "86bd7a50c1c4074fb18fc5f219d6d50b"),
 }
 
 BY_HAND = {

@@ -61,7 +61,7 @@ def split_indices(
         "sha256": index_sha256(parts),
         "parts": [part.tolist() for part in parts],
     }
-    if store.exists():
+    if store.is_file():
         found = read_json(store)
         for key, expected in pinned.items():
             if not isinstance(found, dict) or found.get(key) != expected:

@@ -24,7 +24,9 @@ def load_svhn(name: str, root: Path) -> ImageSet:
     (file,) = expected_files(name)
     path = root / file
     count = IMAGES[name.partition("/")[2]]
-    variables = read_arrays(path, limit=(count + 1) * 3072)
+    variables = read_arrays(
+        path, limit=(count + 1) * (3072 + 8 + 8)
+    )  # the labels are numbers of 8 bytes, then some room
     if missing := {"X", "y"} - variables.keys():
         raise wrong_file(path, "variables X and y", f"no {' and no '.join(sorted(missing))}")
     pixels, digits = variables["X"], variables["y"]

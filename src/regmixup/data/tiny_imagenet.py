@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup.data.decode import decode_all, open_rgb
-from regmixup.data.files import is_rebuilt, rebuilt_info, wrong_file
+from regmixup.data.files import is_rebuilt, read_text, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
 
 FOLDER = "tiny-imagenet-200"
@@ -57,7 +57,7 @@ def halve(images: Tensor) -> Tensor:
 
 def _classes(folder: Path) -> tuple[str, ...]:
     path = folder / "wnids.txt"
-    found = _lines(path)
+    found = read_text(path).splitlines()
     if len(set(found)) != len(found) or not all(re.fullmatch(r"n\d{8}", wnid) for wnid in found):
         raise wrong_file(path, "one WordNet id (n and 8 digits) per line", f"{found[:1]} and others")
     if len(found) != CLASSES and not is_rebuilt(folder):
@@ -70,7 +70,7 @@ def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]
     path = folder / "val" / "val_annotations.txt"
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     files = []
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         file, _, rest = line.partition("\t")
         wnid = rest.partition("\t")[0]
         if wnid not in label_of or not re.fullmatch(r"[\w.-]+\.JPEG", file):
@@ -90,10 +90,3 @@ def _train_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int
         )
         files += [(path, label) for path in found]
     return files
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except ValueError as error:
-        raise wrong_file(path, "text", error) from error

@@ -41,13 +41,15 @@ class TrainTransform:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalTransform:
-    """Resize the shorter side to `resize` (bilinear, antialiased), then cut the central `size` square."""
+    """Resize the shorter side to `resize` (antialiased), then cut the central `size` square."""
 
     size: int = 224
     resize: int = 256
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
 
     def build(self) -> Any:
         """The torchvision transform."""
         from torchvision.transforms import v2
 
-        return v2.Compose([v2.Resize(self.resize, antialias=True), v2.CenterCrop(self.size)])
+        mode = v2.InterpolationMode(self.interpolation)
+        return v2.Compose([v2.Resize(self.resize, mode, antialias=True), v2.CenterCrop(self.size)])

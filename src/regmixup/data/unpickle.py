@@ -1,17 +1,19 @@
 """Reading the pickles in which CIFAR is distributed, without running anything they contain.
 
-A pickle is a program for a small stack machine, and Python's own machine lets it call what it likes. The machine below
-knows the instructions that plain data needs (numbers, strings, lists, dictionaries, NumPy arrays of integers) and
-refuses all others. Nothing is imported or called: a name such as `numpy.ndarray` stays a name, and the few that stand
-for arrays are given their meaning here. What a file can make this use of memory is bounded by the file's size.
+A pickle is a program for a stack machine. It is read twice. `_check` walks through its instructions with the standard
+library's disassembler, and runs none: allowed are those of plain data (numbers, strings, lists, dictionaries, NumPy
+arrays of integers), as many as the largest official file needs several times over, and dictionary keys that are text.
+Only then does `pickle.Unpickler` run it, and under the names of NumPy's functions it finds a few lines of ours.
 
 Read are protocols 2 to 5: the official files (Python 2, byte strings, NumPy 1) and what Python 3 with any NumPy writes.
 """
 
 from __future__ import annotations
 
+import io
 import math
-import struct
+import pickle
+import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,64 +21,177 @@ from typing import Any
 
 import numpy as np
 
-MAX_BYTES = 1 << 30
+from regmixup.data.files import reading
+
+_LARGEST = 50_000
+"""Images in the largest official file, the train set of CIFAR-100."""
+MAX_BYTES = 2 * _LARGEST * 3072
+MAX_INSTRUCTIONS = 16 * _LARGEST
+"""The official files have about 4 per image; labels that are NumPy's integers take 7 each."""
 INTEGERS = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "b1")
 
+_PUT = {"BINPUT", "LONG_BINPUT", "MEMOIZE"}
+_GET = {"BINGET", "LONG_BINGET"}
+_ALLOWED = {
+    "PROTO", "FRAME", "MARK", "STOP", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1",
+    "BINFLOAT", "SHORT_BINSTRING", "BINSTRING", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8",
+    "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1",
+    "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
+    *_PUT, *_GET,
+}  # fmt: skip
+_TEXT = {"str", "bytes", "bytes_or_str"}
+"""Kinds of values that may be keys: hashing a nested tuple may never end, and integers can be made to collide."""
 
-@dataclass(frozen=True)
-class Symbol:
-    """A name the pickle refers to; never looked up."""
 
-    name: str
+def read_pickle(path: Path) -> dict[str, Any]:
+    """Return the dictionary in a file: integers, strings, lists, and arrays of integers (read-only). Keys are text.
+
+    Python 2's strings come as bytes. Whatever is wrong is a ValueError that names the file.
+    """
+    with reading(path, "a pickle of plain data"):
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"expected at most {MAX_BYTES} bytes, found {path.stat().st_size}")
+        program = path.read_bytes()
+        _check(program)
+        value = _Unpickler(io.BytesIO(program), encoding="bytes").load()
+        if type(value) is not dict:
+            raise ValueError(f"expected a dictionary, found {type(value).__name__}")
+        return {_key(key): item.finished() if type(item) is _Array else item for key, item in value.items()}
+
+
+def _key(key: str | bytes) -> str:
+    return key.decode("ascii") if isinstance(key, bytes) else key
+
+
+def _check(program: bytes) -> None:
+    """Raise unless a program has instructions of plain data only, not too many, and text for keys. Runs none.
+
+    The stack is followed by the kinds of its values, as pickletools calls them.
+    """
+    stack: list[str] = []
+    marks: list[int] = []
+    memo: dict[int, str] = {}
+    for count, (code, value, position) in enumerate(pickletools.genops(program), start=1):
+        if code.name not in _ALLOWED:
+            raise ValueError(f"byte {position}: the instruction {code.name} is not one of plain data")
+        if count > MAX_INSTRUCTIONS:
+            raise ValueError(f"byte {position}: expected at most {MAX_INSTRUCTIONS} instructions")
+        if code.name == "MARK":
+            marks.append(len(stack))
+        elif code.name in _PUT:
+            index = len(memo) if value is None else value
+            if not stack:
+                raise ValueError(f"byte {position}: an instruction finds nothing to work on")
+            if index > MAX_INSTRUCTIONS:  # the machine makes room for all smaller numbers
+                raise ValueError(
+                    f"byte {position}: expected at most {MAX_INSTRUCTIONS} values, found one with the number {index}"
+                )
+            memo[index] = stack[-1]
+        elif code.name in _GET:
+            if value not in memo:
+                raise ValueError(f"byte {position}: value {value} is used before it exists")
+            stack.append(memo[value])
+        else:
+            taken, fixed = [], len(code.stack_before)
+            if pickletools.markobject in code.stack_before:
+                if not marks:
+                    raise ValueError(f"byte {position}: a list of values has no beginning")
+                start, fixed = marks.pop(), code.stack_before.index(pickletools.markobject)
+                taken = stack[start:]
+                del stack[start:]
+            if fixed > len(stack):
+                raise ValueError(f"byte {position}: an instruction finds nothing to work on")
+            keys = taken[::2] if code.name == "SETITEMS" else stack[-2:-1] if code.name == "SETITEM" else []
+            if not _TEXT.issuperset(keys):
+                raise ValueError(f"byte {position}: a dictionary key must be text, found {keys}"[:200])
+            del stack[len(stack) - fixed :]
+            stack += [kind.name for kind in code.stack_after]
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        symbol = f"{module}.{name}"
+        if symbol not in _NAMES:
+            raise ValueError(f"it refers to {symbol[:80]!r}, which plain data never does")
+        return _NAMES[symbol]
+
+
+class _Name:
+    """What a pickle finds under a name of NumPy's: it can be called, and that is all."""
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        self.make = make
+
+    def __call__(self, *arguments: object) -> object:
+        return self.make(*arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise ValueError("it tries to fill in something that is no array")
 
 
 @dataclass
-class Dtype:
+class _Dtype:
     """An integer type: its code, and its byte order once the pickle has stated it."""
 
     code: str
     order: str = "|"
+
+    def __setstate__(self, state: Any) -> None:
+        order = state[1].decode("latin-1") if type(state[1]) is bytes else state[1]
+        if order not in ("|", "<", ">", "="):
+            raise ValueError("a type must have a byte order")
+        self.order = order
 
     def numpy(self) -> np.dtype[Any]:
         return np.dtype(self.code if self.order == "=" else self.order + self.code)
 
 
 @dataclass
-class Array:
-    """An array whose content follows in a later instruction."""
+class _Array:
+    """An array whose content may follow in a later instruction."""
 
     value: np.ndarray | None = None
 
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, content = state
+        self.value = _array(content, shape, dtype, "F" if fortran is True else "C")
 
-def describe(value: object) -> str:
-    """A value from the file, for a message. Nested ones only by type: printing a hostile one might never end."""
-    return repr(value)[:60] if type(value) in (str, bytes, int, float, bool) else type(value).__name__
+    def finished(self) -> np.ndarray:
+        if self.value is None:
+            raise ValueError("an array has no content")
+        return self.value
 
 
 def _array(data: object, shape: object, dtype: object, order: object) -> np.ndarray:
     shape = (shape,) if type(shape) is int else shape
     if not isinstance(shape, tuple) or len(shape) > 4 or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("an array's shape must be up to 4 integers >= 0")
-    if not isinstance(dtype, Dtype) or not isinstance(data, bytes) or order not in ("C", "F"):
+    if type(dtype) is not _Dtype or not isinstance(data, bytes | bytearray) or order not in ("C", "F"):
         raise ValueError("an array must have an integer type and bytes")
     kind = dtype.numpy()
     size = math.prod(shape) * kind.itemsize
     if len(data) != size:
-        raise ValueError(f"an array of shape {shape} and type {kind} needs {size} bytes, got {len(data)}")
-    return np.frombuffer(data, kind).reshape(shape, order=order)
+        raise ValueError(f"an array of type {kind} needs {size} bytes, got {len(data)}")
+    array = np.frombuffer(data, kind).reshape(shape, order=order)
+    array.setflags(write=False)
+    return array
 
 
-def _reconstruct(*arguments: object) -> Array:
-    if len(arguments) != 3 or arguments[0] != Symbol("numpy.ndarray"):
+def _ndarray(*_: object) -> object:
+    raise ValueError("an array must be made by one of NumPy's own functions for pickles")
+
+
+def _reconstruct(*arguments: object) -> _Array:
+    if len(arguments) != 3 or arguments[0] is not _NAMES["numpy.ndarray"]:
         raise ValueError("an array must be a plain numpy.ndarray")
-    return Array()
+    return _Array()
 
 
-def _dtype(code: object = None, *_: object) -> Dtype:
+def _dtype(code: object = None, *_: object) -> _Dtype:
     code = code.decode("latin-1") if isinstance(code, bytes) else code
     if not isinstance(code, str) or code not in INTEGERS:
-        raise ValueError(f"an array must hold integers, got the type {describe(code)}")
-    return Dtype(code)
+        raise ValueError("an array must hold integers")
+    return _Dtype(code)
 
 
 def _scalar(dtype: object = None, data: object = None, *_: object) -> int:
@@ -90,225 +205,16 @@ def _encode(text: object = None, encoding: object = None, *_: object) -> bytes:
     return text.encode("latin-1")
 
 
-def _frombuffer(*arguments: object) -> Array:
+def _frombuffer(data: object, dtype: object, shape: object, order: object) -> _Array:
     # How NumPy writes arrays in protocol 5.
-    if len(arguments) != 4:
-        raise ValueError("an array must have bytes, a type, a shape and an order")
-    data, dtype, shape, order = arguments
-    return Array(_array(data, shape, dtype, order))
+    return _Array(_array(data, shape, dtype, order))
 
 
-MEANINGS: dict[str, Callable[..., object]] = {
-    "numpy.dtype": _dtype,
-    "_codecs.encode": _encode,
-    **{f"numpy.{core}.multiarray._reconstruct": _reconstruct for core in ("core", "_core")},
-    **{f"numpy.{core}.multiarray.scalar": _scalar for core in ("core", "_core")},
-    **{f"numpy.{core}.numeric._frombuffer": _frombuffer for core in ("core", "_core")},
+_NAMES = {
+    "numpy.ndarray": _Name(_ndarray),
+    "numpy.dtype": _Name(_dtype),
+    "_codecs.encode": _Name(_encode),
+    **{f"numpy.{core}.multiarray._reconstruct": _Name(_reconstruct) for core in ("core", "_core")},
+    **{f"numpy.{core}.multiarray.scalar": _Name(_scalar) for core in ("core", "_core")},
+    **{f"numpy.{core}.numeric._frombuffer": _Name(_frombuffer) for core in ("core", "_core")},
 }
-SYMBOLS = ("numpy.ndarray", *MEANINGS)
-
-
-class Machine:
-    """The stack machine. `run` returns what the program leaves on the stack."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.position = data, 0
-        self.stack: list[Any] = []
-        self.marks: list[int] = []
-        self.memo: dict[int, Any] = {}
-
-    def run(self) -> Any:
-        data, instructions = self.data, INSTRUCTIONS
-        while self.position < len(data):
-            code = data[self.position]
-            self.position += 1
-            if code == STOP:
-                return self.pop()
-            instruction = instructions.get(code)
-            if instruction is None:
-                raise ValueError(f"the instruction {bytes([code])!r} is not one of plain data")
-            instruction(self)
-        raise ValueError("the file ends too early")
-
-    def take(self, count: int) -> bytes:
-        """The next `count` bytes of the program."""
-        start, self.position = self.position, self.position + count
-        if count < 0 or self.position > len(self.data):
-            raise ValueError(f"{count} bytes are announced, {len(self.data) - start} are left in the file")
-        return self.data[start : self.position]
-
-    def number(self, layout: str) -> Any:
-        """The next number of the program."""
-        return struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
-
-    def line(self) -> str:
-        end = self.data.find(b"\n", self.position, self.position + 200)
-        if end < 0:
-            raise ValueError("a name is longer than any that is allowed here")
-        return (self.take(end - self.position + 1)[:-1]).decode("ascii")
-
-    def pop(self) -> Any:
-        if not self.stack:
-            raise ValueError("an instruction finds nothing to work on")
-        return self.stack.pop()
-
-    def since_mark(self) -> list[Any]:
-        if not self.marks or self.marks[-1] > len(self.stack):
-            raise ValueError("a list of values has no beginning")
-        start = self.marks.pop()
-        values = self.stack[start:]
-        del self.stack[start:]
-        return values
-
-    def tuple_of(self, count: int) -> None:
-        values = [self.pop() for _ in range(count)]
-        self.stack.append(tuple(reversed(values)))
-
-    def extend(self, values: list[Any]) -> None:
-        if not self.stack or type(self.stack[-1]) is not list:
-            raise ValueError("values are added to something that is no list")
-        self.stack[-1].extend(values)
-
-    def set_items(self, values: list[Any]) -> None:
-        target = self.stack[-1] if self.stack else None
-        if type(target) is not dict or len(values) % 2:
-            raise ValueError("keys and values are added to something that is no dictionary")
-        for key, value in zip(values[::2], values[1::2], strict=True):
-            if type(key) not in (str, bytes, int):
-                raise ValueError(f"a dictionary key must be text or an integer, got {type(key).__name__}")
-            target[key] = value
-
-    def remember(self, index: int) -> None:
-        if not self.stack:
-            raise ValueError("an instruction finds nothing to work on")
-        self.memo[index] = self.stack[-1]
-
-    def recall(self, index: int) -> None:
-        if index not in self.memo:
-            raise ValueError(f"value {index} is used before it exists")
-        self.stack.append(self.memo[index])
-
-    def refer(self, module: object, name: object) -> None:
-        symbol = f"{module}.{name}"
-        if symbol not in SYMBOLS:
-            raise ValueError(f"it refers to {symbol[:80]!r}, which plain data never does")
-        self.stack.append(Symbol(symbol))
-
-    def refer_from_stack(self) -> None:
-        name, module = self.pop(), self.pop()
-        if type(name) is not str or type(module) is not str:
-            raise ValueError("a reference must consist of two names")
-        self.refer(module, name)
-
-    def reduce(self) -> None:
-        arguments, function = self.pop(), self.pop()
-        if type(function) is not Symbol or function.name not in MEANINGS or type(arguments) is not tuple:
-            raise ValueError("it tries to call something that is no array")
-        self.stack.append(MEANINGS[function.name](*arguments))
-
-    def build(self) -> None:
-        state = self.pop()
-        target = self.stack[-1] if self.stack else None
-        if type(target) is Dtype and type(state) is tuple and len(state) >= 2:
-            order = state[1].decode("latin-1") if type(state[1]) is bytes else state[1]
-            if order not in ("|", "<", ">", "="):
-                raise ValueError(f"unknown byte order {describe(order)}")
-            target.order = order
-        elif type(target) is Array and type(state) is tuple and len(state) == 5:
-            _, shape, dtype, fortran, content = state
-            target.value = _array(content, shape, dtype, "F" if fortran is True else "C")
-        else:
-            raise ValueError("it tries to fill in something that is no array")
-
-
-STOP = ord(".")
-
-
-def _push(layout: str) -> Callable[[Machine], None]:
-    return lambda m: m.stack.append(m.number(layout))
-
-
-def _string(length: str, convert: Callable[[bytes], object]) -> Callable[[Machine], None]:
-    return lambda m: m.stack.append(convert(m.take(m.number(length))))
-
-
-def _constant(make: Callable[[], object]) -> Callable[[Machine], None]:
-    return lambda m: m.stack.append(make())
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
-
-
-_INSTRUCTIONS: dict[bytes, Callable[[Machine], object]] = {
-    b"\x80": lambda m: m.take(1),  # the protocol's number
-    b"\x95": lambda m: m.take(8),  # the length of a frame
-    b"(": lambda m: m.marks.append(len(m.stack)),
-    b"N": _constant(lambda: None),
-    b"\x88": _constant(lambda: True),
-    b"\x89": _constant(lambda: False),
-    b"K": _push("<B"),
-    b"M": _push("<H"),
-    b"J": _push("<i"),
-    b"G": _push(">d"),
-    b"\x8a": _string("<B", lambda data: int.from_bytes(data, "little", signed=True)),
-    b"U": _string("<B", bytes),
-    b"T": _string("<i", bytes),
-    b"C": _string("<B", bytes),
-    b"B": _string("<I", bytes),
-    b"\x8e": _string("<Q", bytes),
-    b"\x96": _string("<Q", bytes),
-    b"\x8c": _string("<B", _text),
-    b"X": _string("<I", _text),
-    b"\x8d": _string("<Q", _text),
-    b"}": _constant(dict),
-    b"]": _constant(list),
-    b")": _constant(tuple),
-    b"t": lambda m: m.stack.append(tuple(m.since_mark())),
-    b"\x85": lambda m: m.tuple_of(1),
-    b"\x86": lambda m: m.tuple_of(2),
-    b"\x87": lambda m: m.tuple_of(3),
-    b"a": lambda m: m.extend([m.pop()]),
-    b"e": lambda m: m.extend(m.since_mark()),
-    b"s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
-    b"u": lambda m: m.set_items(m.since_mark()),
-    b"q": lambda m: m.remember(m.number("<B")),
-    b"r": lambda m: m.remember(m.number("<I")),
-    b"\x94": lambda m: m.remember(len(m.memo)),
-    b"h": lambda m: m.recall(m.number("<B")),
-    b"j": lambda m: m.recall(m.number("<I")),
-    b"c": lambda m: m.refer(m.line(), m.line()),
-    b"\x93": Machine.refer_from_stack,
-    b"R": Machine.reduce,
-    b"b": Machine.build,
-}
-INSTRUCTIONS = {code[0]: instruction for code, instruction in _INSTRUCTIONS.items()}
-
-
-def read_pickle(path: Path) -> dict[str, Any]:
-    """The dictionary that a file holds: integers, strings, lists, and arrays of integers (read-only). Keys are text.
-
-    Python 2's strings come as bytes. Whatever is wrong is a ValueError that names the file and the place in it.
-    """
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"cannot read {path}: expected at most {MAX_BYTES} bytes, found {path.stat().st_size}")
-    machine = Machine(path.read_bytes())
-    try:
-        value = machine.run()
-        if type(value) is not dict:
-            raise ValueError(f"expected a dictionary, found {type(value).__name__}")
-        return {_key(key): _finished(item) for key, item in value.items()}
-    except (ValueError, OverflowError, MemoryError) as error:
-        raise ValueError(f"cannot read {path} as a pickle of plain data: byte {machine.position}: {error}") from error
-
-
-def _key(key: str | bytes | int) -> str:
-    return key.decode("ascii") if isinstance(key, bytes) else str(key)
-
-
-def _finished(value: Any) -> Any:
-    if type(value) is Array:
-        if value.value is None:
-            raise ValueError("an array has no content")
-        return value.value
-    return value

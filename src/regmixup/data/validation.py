@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from regmixup.data import FAMILIES, check_dataset, part_of, whole_of
 
 _TESTS = ("test", "val-test")
@@ -51,6 +53,12 @@ def _is_own_validation(name: str, train_set: str) -> bool:
 
 
 def _overlap(name: str, other: str) -> bool:
-    """Whether two datasets share images: one is the other or a part of it, or both are the same part."""
+    """Whether two datasets share images: one is the other or a part of it, or both are the same part.
+
+    Folders are compared by the place that their names and links lead to.
+    """
+    if name.startswith("folder:") and other.startswith("folder:"):
+        places = [Path(n.removeprefix("folder:")).expanduser().resolve() for n in (name, other)]
+        return places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0])
     a, b = part_of(name), part_of(other)
     return whole_of(name) == whole_of(other) and (a is None or b is None or a.index == b.index)

@@ -58,4 +58,5 @@ class Deployable(nn.Module):
         if not (isinstance(member, Classifier) and isinstance(member.head, HasVariance)):
             return member(images)
         features = member.features(images)
-        return shrink(member.head(features), member.head.variance(features), self.factor)
+        variance = member.head.variance(features)
+        return shrink(member.head(features), variance if variance.ndim == 2 else variance[:, None], self.factor)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from regmixup import data
-from regmixup.config import check_count, check_number
-from regmixup.data.decode import decode_all, open_rgb
+from regmixup.config import check_count, check_number, encode
+from regmixup.data.decode import Source, decode_all
+from regmixup.data.transforms import EvalTransform
 from regmixup.data.validation import check_validation, validation_of
 from regmixup.deployment.deployable import Deployable
 from regmixup.deployment.export import Pixels, export
@@ -23,7 +24,7 @@ from regmixup.objectives import name_of
 from regmixup.posthoc import MeanField, Posthoc, TemperatureScaling, ensemble
 from regmixup.predictions import HasVariance
 from regmixup.training.config import choose_device
-from regmixup.training.loading import clean_transform, match_channels
+from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
@@ -50,6 +51,7 @@ class Predictor:
     """A trained model with a temperature and a threshold, both from validation images; `Predictor.from_run` makes it.
 
     module: the tensor code, see `Deployable`. class_names: K names. input_shape: (C, H, W) of the images.
+    transform: how image files come to that size, as in the run's evaluation; None: they must have it already.
     temperature, threshold, score: as the module uses them; score is a name. acceptance: the share of validation images
     that the threshold had to accept. validation: the dataset it was fitted on. fingerprint: that of the run.
     """
@@ -57,6 +59,7 @@ class Predictor:
     module: Deployable = field(repr=False)
     class_names: tuple[str, ...]
     input_shape: tuple[int, int, int]
+    transform: EvalTransform | None
     temperature: float
     score: str
     threshold: float
@@ -113,6 +116,7 @@ class Predictor:
             module=Deployable(members, **settings, factor=mean_field.factor if mean_field else 0.0),
             class_names=tuple(record["classes"]),
             input_shape=tuple(record["input"]),
+            transform=run.transform(),
             **settings,
             acceptance=acceptance,
             validation=found.dataset,
@@ -134,11 +138,13 @@ class Predictor:
             found = {name: value[0] for name, value in found.items()}
         return Decision(**found, class_names=self.class_names)
 
-    def predict_file(self, path: str | Path) -> Decision:
-        """Decide about an image file, brought to the size of the train images as the run's evaluation does it."""
+    def predict_file(self, file: Source) -> Decision:
+        """Decide about an image file, treated as the run's evaluation treats files: see `transform`.
+
+        file: its path or its bytes, or an image that Pillow has opened.
+        """
         channels, *size = self.input_shape
-        transform = clean_transform(size).build()
-        pixels = decode_all([path], lambda file: transform(open_rgb(file)))
+        pixels = decode_all([file], reader(self.transform, size))
         return self(match_channels(pixels, channels)[0])
 
     def export(self, path: str | Path, *, pixels: Pixels = "float32") -> None:
@@ -147,6 +153,7 @@ class Predictor:
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
         facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "module"}
+        facts["transform"] = None if self.transform is None else encode(self.transform)
         export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _checked(self, batch: Tensor, given: Tensor) -> Tensor:
@@ -207,6 +214,11 @@ def _given(validation: Predictions, run: Run, classes: int, mean_field: MeanFiel
         check_validation(validation.dataset, run.config.train_set, seen=own)
     if not torch.isfinite(validation.logits).all():
         raise ValueError("validation must have finite logits, got NaN or infinite values")
+    if validation.probs is not None:
+        raise ValueError(
+            "validation must have logits alone, as run.predict gives them, got probs, too: what is sampled, or "
+            "averaged after the softmax, is not what is deployed"
+        )
     if validation.logits.shape[1] != classes:
         raise ValueError(f"validation must have the run's {classes} classes, got {validation.logits.shape[1]}")
     return mean_field(validation) if mean_field else validation

@@ -66,20 +66,31 @@ def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
     """The fitted posthoc that does nothing but scale: predictions as they are, with `probs` at the temperature.
 
     An ensemble that averaged probabilities averages softmax(member logits / T); all else is softmax(logits / T).
+    Sampled probabilities are neither: what made them must be asked for them at the temperature.
     """
     check_number("temperature", temperature, above=0)
     if temperature == 1:
         return predictions
-    if predictions.member_logits is None or predictions.probs is None:
-        return replace(predictions, probs=_softmax(predictions.logits, temperature))
-    members = predictions.member_logits
-    total = reduce(torch.add, (_softmax(member, temperature) for member in members))
-    return replace(predictions, probs=total / len(members))
+    probs, members = predictions.probs, predictions.member_logits
+    if probs is None or members is None:
+        members = predictions.logits[None]
+    if probs is not None and not torch.allclose(_mean_softmax(members, 1.0), probs.double(), rtol=0, atol=1e-3):
+        raise ValueError(
+            f"temperature must be 1 for the predictions for {predictions.dataset!r}, whose probs are not the softmax "
+            f"of their logits, as those of Monte-Carlo samples are not; got {temperature}. Evaluate with the posthoc "
+            "map that made them, or leave probs out"
+        )
+    return replace(predictions, probs=_mean_softmax(members, temperature))
 
 
 def probabilities(predictions: Predictions) -> Tensor:
     """What the predictions say, float64 (N, K): their `probs`, or else the softmax of their logits."""
     return predictions.probs.double() if predictions.probs is not None else _softmax(predictions.logits, 1.0)
+
+
+def _mean_softmax(members: Tensor, temperature: float) -> Tensor:
+    """The mean of softmax(logits / T) over members, (M, N, K) -> float64 (N, K)."""
+    return reduce(torch.add, (_softmax(member, temperature) for member in members)) / len(members)
 
 
 def _softmax(logits: Tensor, temperature: float) -> Tensor:

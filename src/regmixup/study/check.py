@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from regmixup import data
 from regmixup.data import whole_of
 from regmixup.data.files import MissingDataError, missing_files
+from regmixup.data.folders import find_folder
 from regmixup.data.root import data_root
 from regmixup.storage import read_table
 from regmixup.study.plan import PlannedRun, Study
+from regmixup.training.loading import reader
 
 SIDES = {
     **dict.fromkeys(("digits", "digits-c", "digits-mirrored", "photographs"), 8),
@@ -17,7 +20,7 @@ SIDES = {
     **dict.fromkeys(("svhn", "tiny-imagenet"), 32),
     "tiny-imagenet-64": 64,
 }
-"""Side of the images of each family that is held in memory; image files are brought to any size."""
+"""Side of the images of each family that is held in memory; files are brought to the size of a model of files."""
 
 
 def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> dict[str, list[str]]:
@@ -25,7 +28,7 @@ def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> 
     where = data_root(root)
     names = dict.fromkeys(whole_of(name) for planned in plan for name in _datasets(planned))
     found = {name: missing_files(name, where) for name in names if not name.startswith("folder:")}
-    found |= {name: [name] for name in names if name.startswith("folder:") and not _is_folder(name)}
+    found |= {name: [name] for name in names if name.startswith("folder:") and find_folder(name, where) is None}
     return {name: files for name, files in found.items() if files}
 
 
@@ -41,6 +44,11 @@ def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> No
             f"{next(iter(missing))}`. If you have the files, name their folder by --root or the environment variable "
             "REGMIXUP_DATA"
         )
+    names = ((SIDES.get(_family(p.config.train_set)), name) for p in plan for name in p.evaluate.datasets())
+    for side, name in dict.fromkeys(names):
+        if side is not None and _family(name) not in SIDES:
+            # What prediction does with every file, for the first one: models of images in memory resize none.
+            reader(None, (side, side))(data.load(name, root=root).paths[0])
 
 
 def explain_missing(missing: dict[str, list[str]]) -> str:
@@ -76,10 +84,6 @@ def check_folder(study: Study, folder: Path) -> None:
 def _datasets(planned: PlannedRun) -> list[str]:
     trained = [planned.config.train_set, *([planned.companion.train_set] if planned.companion is not None else [])]
     return [*trained, *planned.evaluate.datasets()]
-
-
-def _is_folder(name: str) -> bool:
-    return Path(name.partition(":")[2]).expanduser().is_dir()
 
 
 def _misfits(planned: PlannedRun) -> Iterator[str]:

@@ -125,5 +125,5 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
         from regmixup.study.smoke import marked
 
         return marked(study)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

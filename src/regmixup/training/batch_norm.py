@@ -15,7 +15,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import clean_parts
+from regmixup.training.loading import Reader, clean_parts
 
 _SMALL = 3
 """Most images of a part of which an objective may forward one alone."""
@@ -68,24 +68,24 @@ def drop_counters(model: nn.Module) -> None:
             module.num_batches_tracked = None
 
 
-def refresh_batches(dataset: ImageSet | FolderSet, size: Sequence[int]) -> Iterator[Tensor]:
+def refresh_batches(dataset: ImageSet | FolderSet, read: Reader) -> Iterator[Tensor]:
     """Yield every image of a dataset once, without augmentation, in batches of at most 512 and of even size.
 
     The order is random, as folders are sorted by class, and always the same.
     """
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))
     for index in order.tensor_split(-(-len(dataset) // REFRESH_BATCH)):
-        for part in clean_parts(dataset.select(index), size):
+        for part in clean_parts(dataset.select(index), read):
             yield part.images
 
 
 @torch.no_grad()
-def refresh(model: nn.Module, dataset: ImageSet | FolderSet, size: Sequence[int]) -> None:
+def refresh(model: nn.Module, dataset: ImageSet | FolderSet, read: Reader) -> None:
     """Estimate the running statistics of batch norm again, from the clean images of a dataset; all else stays.
 
     One pass over `refresh_batches`: the new statistics are the means over batches, as those of
     `torch.optim.swa_utils.update_bn`. Unlike there, batch norm alone is in training mode: dropout, power iterations
-    and heads see an evaluation. size: height and width of the images for the network, see `clean_parts`.
+    and heads see an evaluation. read: how image files are decoded, see `clean_parts`.
     """
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not layers:
@@ -97,7 +97,7 @@ def refresh(model: nn.Module, dataset: ImageSet | FolderSet, size: Sequence[int]
         layer.reset_running_stats()
         # Not `layer.train()`, which would reach what timm's layers hold: an activation, dropout.
         layer.momentum, layer.training = None, True
-    for images in refresh_batches(dataset, size):
+    for images in refresh_batches(dataset, read):
         model(images.to(device))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum, layer.training = momentum, False

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
+from PIL import Image
 from torch import Tensor
 
+from regmixup.data.decode import Source, described, open_rgb
 from regmixup.data.folders import FolderSet, chunks
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
 from regmixup.data.transforms import EvalTransform, TrainTransform
 from regmixup.training.config import TrainConfig
+
+Reader = Callable[[Source], Image.Image]
+"""From an image file to an RGB image of a network's size."""
 
 
 def make_loaders(
@@ -55,17 +60,23 @@ def make_loaders(
 
 
 def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int, int, int]:
-    """Channels, height and width of what the network sees."""
+    """Channels, height and width of what the network sees; an error if they do not suit the configuration."""
     if isinstance(dataset, ImageSet):
         _, channels, height, width = dataset.images.shape
-        return channels, height, width
-    return 3, config.image_size, config.image_size
+    else:
+        channels, height, width = 3, config.image_size, config.image_size
+    if len(config.mean) != channels:
+        raise ValueError(
+            f"mean and std must have one value for each of the {channels} channels of {dataset.name}, got "
+            f"{config.mean} and {config.std}: choose a recipe for such images, or give both"
+        )
+    return channels, height, width
 
 
-def clean_parts(dataset: ImageSet | FolderSet, size: Sequence[int], *, rows: range | None = None) -> Iterator[ImageSet]:
+def clean_parts(dataset: ImageSet | FolderSet, read: Reader, *, rows: range | None = None) -> Iterator[ImageSet]:
     """The images of a dataset without augmentation, a part at a time; all of them, or those in `rows`.
 
-    Image files are brought to the size (height, width) that a network was trained on; images in memory keep theirs.
+    Image files are read as `read` does it, see `reader`; images in memory stay as they are.
     """
     if rows is not None and len(rows) < len(dataset):
         if not rows:
@@ -74,14 +85,37 @@ def clean_parts(dataset: ImageSet | FolderSet, size: Sequence[int], *, rows: ran
     if isinstance(dataset, ImageSet):
         yield dataset
         return
-    transform = clean_transform(size)
-    yield from chunks(dataset, resize=transform.resize, crop=transform.size)
+    yield from chunks(dataset, read)
 
 
-def clean_transform(size: Sequence[int]) -> EvalTransform:
-    """How image files come to the size (height, width) of a network: in the paper's proportion of 256 to 224."""
-    crop = max(size)
-    return EvalTransform(size=crop, resize=round(crop * 256 / 224))
+def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform | None:
+    """How image files come to the size of a network that was trained on files: in the paper's proportion of 256 to 224.
+
+    None where it was trained on images in memory, whose size files must have as they are.
+    """
+    if not files:
+        return None
+    crop = config.image_size
+    return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=config.eval_interpolation)
+
+
+def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
+    """What turns an image file into an RGB image of the size (height, width), by a transform or by none."""
+    if transform is not None:
+        build = transform.build()
+        return lambda source: build(open_rgb(source))
+    height, width = size
+
+    def read(source: Source) -> Image.Image:
+        image = open_rgb(source)
+        if image.size != (width, height):
+            raise ValueError(
+                f"{described(source)} must have {width}x{height} pixels, as the images in memory that the model was "
+                f"trained on, got {image.width}x{image.height}: resize it as those were"
+            )
+        return image
+
+    return read
 
 
 def match_channels(images: Tensor, channels: int) -> Tensor:

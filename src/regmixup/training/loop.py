@@ -25,7 +25,7 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.mixing import Draw
 from regmixup.precision import memory_format
-from regmixup.storage import write_json
+from regmixup.storage import check_writable, write_json
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import (
     check_every_process_has_images,
@@ -34,13 +34,13 @@ from regmixup.training.batch_norm import (
     synchronised,
 )
 from regmixup.training.checkpoint import Checkpoint, Position
-from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
 from regmixup.training.curves import Curves
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, Execution, choose_execution, settings
 from regmixup.training.graphs import CapturedUpdate
 from regmixup.training.guard import DivergedError, Guard
-from regmixup.training.loading import clean_parts, input_shape, make_loaders
+from regmixup.training.loading import clean_parts, evaluation_transform, input_shape, make_loaders, reader
 from regmixup.training.loggers import Logger, Loggers, TensorBoardLogger
 from regmixup.training.members import EpochRecord, StepRecord, train_members
 from regmixup.training.optim import make_optimizer, set_lr
@@ -74,17 +74,21 @@ def train(
     engine: Engine | None = None,
     loggers: Sequence[Logger] = (),
     tensorboard: bool = False,
+    dry_run: bool = False,
     on_start: Callable[[Execution], None] | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
     on_epoch: Callable[[EpochRecord], None] | None = None,
 ) -> Run:
     """Train, or go on from the last checkpoint, or return at once if the run is finished.
 
+    Nothing is written before the data, the network and the device are known to be there.
+
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
     workers: processes that decode image files, default one per core and at most 4; they do not change the result.
     engine: how it is carried out: compilation, CUDA graphs, checkpoints.
     loggers: told the run's numbers over its steps. tensorboard: also write event files into the run's folder.
+    dry_run: raise what would stop the run before its first step, and do nothing else.
     on_start: called with what the engine chose; on_step: now and then with the means since the epoch began and the
     speed; on_epoch: after every epoch with its record. Under torchrun the first process alone logs and calls them.
     """
@@ -93,12 +97,12 @@ def train(
     device, engine = choose_device(device), engine or Engine()
     if workers is not None:
         check_count("workers", workers, least=0)
-    with joined(device) as ranks, closing(Loggers(loggers if ranks.first else ())) as told:
+    with joined(device) as ranks, closing(Loggers(loggers if ranks.first and not dry_run else ())) as told:
         config = resolve(config, device, world=ranks.world)
         run = Run(Path(runs) / config.name, config)
         if tensorboard:
             events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
-            if ranks.first and config.members == 1:
+            if ranks.first and config.members == 1 and not dry_run:
                 told.add(events)
         if ranks.from_first(run.finished):
             if ranks.first:
@@ -108,24 +112,32 @@ def train(
                 train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
                 on_start=on_start,
             )  # fmt: skip
-            with run.owned(ranks):
-                train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
+            for member in ranks.from_first([m.config for m in run.members() if not m.finished][:1]):
+                one(member, dry_run=True)  # so that nothing is written before the members can be trained
+            if not dry_run:
+                with run.owned(ranks):
+                    train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
         else:
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
-            with (
-                run.owned(ranks),
-                settings(device, engine, config.precision),
-                stopping(patient=ranks.world > 1) as stop,
-            ):
+            check_present(device)
+            with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
                 training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers, told)
                 hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
-                training.to_the_end(stop, *hooks)
+                if dry_run:
+                    check_writable(run.folder / "config.json")
+                else:
+                    with run.owned(ranks):
+                        training.resume()
+                        training.to_the_end(stop, *hooks)
         ranks.wait()
     return run
 
 
 class Training:
-    """A run on its way: the model, where it is, and all that an update needs."""
+    """A run on its way: the model, where it is, and all that an update needs.
+
+    What it is made of is found and made without writing anything; `resume` then goes to where the run was left.
+    """
 
     def __init__(
         self,
@@ -141,6 +153,7 @@ class Training:
         self.engine = engine
         config, self.shards = run.config, run.config.num_shards
         self.shape = input_shape(dataset, config)
+        self.transform = evaluation_transform(config, files=isinstance(dataset, FolderSet))
         torch.manual_seed(seed_for(config.seed, "init"))
         model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)
         drop_counters(model)
@@ -156,26 +169,33 @@ class Training:
             check_every_process_has_images(self.images, config)
         else:
             check_smallest_part(self.model, config, self.images, self.shape)
+        self.loggers = loggers
+        self.execution = self.choose(config.total_epochs)
 
+    def choose(self, epochs: int) -> Execution:
+        """How so many epochs are carried out."""
+        return choose_execution(self.engine, self.config, self.device, steps=epochs * self.steps, passes=self.shards)
+
+    def resume(self) -> None:
+        """Go to where the run was left, or to its beginning, and make what its updates need."""
+        run, config, engine, model, ranks = self.run, self.config, self.engine, self.model, self.ranks
         found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
         if found is not None:
-            _check_same(run, found.data, dataset.fingerprint)
+            _check_same(run, found.data, self.dataset.fingerprint)
             found.restore(model, self.optimizer)
         self.at = ranks.from_first(found.position if found is not None else Position())
         ranks.copy_from_first(checkpoint.live_state(model, self.optimizer).values())
 
-        self.execution = choose_execution(
-            engine, config, device, steps=(config.total_epochs - self.at.epoch) * self.steps, passes=self.shards
-        )
+        self.execution = self.choose(config.total_epochs - self.at.epoch)
         full = {len(range(shard, min(config.batch_size, self.images), self.shards)) for shard in self.mine}
         step = Step(self.model, config, self.loaders[0], compiled=full if self.execution.compile else ())
-        self.guard = Guard(self.optimizer, device, ranks, buffers=model.buffers())
-        self.tally = Tally(device)
+        self.guard = Guard(self.optimizer, self.device, ranks, buffers=model.buffers())
+        self.tally = Tally(self.device)
         update = Update(step, self.optimizer, self.guard, self.tally)
         self.update: Updating = CapturedUpdate(update, full=max(full)) if self.execution.graphs else update
         self.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
         self.pace = Pace(self.images)
-        self.curves = Curves(loggers, config, steps=self.steps, at=self.at) if loggers else None
+        self.curves = Curves(self.loggers, config, steps=self.steps, at=self.at) if self.loggers else None
 
     def to_the_end(
         self,
@@ -209,13 +229,13 @@ class Training:
                 on_epoch(record)
             if asked and not end:
                 raise Interrupted(asked)
-        parts = clean_parts(self.dataset, self.shape[1:])
+        parts = clean_parts(self.dataset, reader(self.transform, self.shape[1:]))
         if self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000)):
             self.save()
         if self.ranks.first:
             seconds = sum(record["seconds"] for record in history)
             record = provenance(
-                config, self.dataset, self.shape, self.engine, self.execution, self.ranks.world, seconds
+                config, self.dataset, self.shape, self.transform, self.engine, self.execution, self.ranks.world, seconds
             )
             checkpoint.forget_previous(run.folder)
             write_json(run.folder / "provenance.json", record)

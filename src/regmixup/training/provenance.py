@@ -15,6 +15,7 @@ import regmixup
 from regmixup.config import NUMERICS_VERSION, encode, fingerprint
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
+from regmixup.data.transforms import EvalTransform
 from regmixup.training.config import TrainConfig
 from regmixup.training.engine import Engine, Execution
 
@@ -23,6 +24,7 @@ def provenance(
     config: TrainConfig,
     dataset: ImageSet | FolderSet,
     shape: tuple[int, int, int],
+    transform: EvalTransform | None,
     engine: Engine,
     execution: Execution,
     processes: int,
@@ -36,6 +38,7 @@ def provenance(
         "seed": config.seed,
         "data": {dataset.name: dataset.fingerprint},
         "input": list(shape),
+        "transform": None if transform is None else encode(transform),
         "classes": list(dataset.classes),
         "device": device_name(device),
         "engine": encode(engine),

@@ -14,15 +14,16 @@ from torch import Tensor
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
+from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
-from regmixup.precision import Precision, memory_format
+from regmixup.precision import Precision, autocast, memory_format, products
 from regmixup.storage import owning, read_json, read_table, write_json, write_text
 from regmixup.training.batch_norm import REFRESH_BATCH, refresh
 from regmixup.training.checkpoint import NAME, read_checkpoint
-from regmixup.training.config import TrainConfig, choose_device
+from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks, joined
-from regmixup.training.loading import clean_parts, match_channels
+from regmixup.training.loading import clean_parts, evaluation_transform, match_channels, reader
 from regmixup.types import Predictions
 
 _BATCH = {"cpu": 250, "cuda": 1000}
@@ -97,12 +98,12 @@ class Run:
     def history(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""
         path = self.folder / "history.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
             records = [json.loads(line) for line in lines]
             if not all(isinstance(v, int | float) for record in records for v in (record["epoch"], record["loss"])):
                 raise ValueError("epoch and loss must be numbers")
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"{path} is damaged ({error}); delete it, the weights do not need it") from error
         return records
 
@@ -134,16 +135,29 @@ class Run:
             raise ValueError(f"{path} is damaged: it must name classes, input and data, found {', '.join(record)}")
         return record
 
+    def transform(self) -> EvalTransform | None:
+        """How image files come to the network's size wherever its model is used; None: they must have it already."""
+        record = self.provenance()
+        if "transform" in record:
+            stored = record["transform"]
+            return None if stored is None else decode(EvalTransform, stored, f"transform of {self.folder}")
+        # Runs of earlier versions did not record it.
+        module = data.check_dataset(self.config.train_set).loader.partition(":")[0]
+        return evaluation_transform(self.config, files=module in ("folders", "imagenet"))
+
     def model(self, *, device: str | torch.device | None = None, root: str | Path | None = None) -> Classifier:
         """The trained network, in evaluation mode. Needs no dataset; refreshed, its train set, which lies in `root`."""
         if self.config.members > 1:
             raise ValueError(f"{self.folder} is an ensemble of {self.config.members} models: take one of run.members()")
-        record = self.provenance()
+        record, device = self.provenance(), choose_device(device)
+        check_present(device)
         model = self.build(num_classes=len(record["classes"]), input_shape=record["input"])
         read_checkpoint(self.checkpoint, fingerprint=self.fingerprint).restore(model)
-        model = model.to(choose_device(device)).eval()
+        model = model.to(device).eval()
         if self.batch_norm == "refreshed":
-            refresh(model, data.load(self.config.train_set, root=root), record["input"][1:])
+            images = data.load(self.config.train_set, root=root)
+            with products(self.predicts_in), autocast(self.predicts_in, device):
+                refresh(model, images, reader(self.transform(), record["input"][1:]))
         return model
 
     def predictions_path(self, dataset: str) -> Path:
@@ -194,6 +208,7 @@ class Run:
             missing = [name for name in datasets if ranks.first and not self._is_stored(name, root, features=wanted)]
             missing = ranks.from_first(missing)
             if missing:
+                self.provenance()  # before anything is written, as there may be no model
                 with self.owned(ranks):
                     found = self._predict_each if single else self._predict_members
                     for name, prediction in found(missing, root, device, features, ranks):
@@ -249,7 +264,7 @@ class Run:
     def _predict(
         self, model: Classifier, name: str, root: str | Path | None, ranks: Ranks, *, features: bool, moments: bool
     ) -> Predictions | None:
-        """On the first rank. Images in memory must have the size the network was trained on.
+        """On the first rank. Images in memory must have the size that the network sees; of files see `transform`.
 
         Ranks share whole batches, so every batch is what it would be in one process.
         """
@@ -259,7 +274,8 @@ class Run:
         known = _labels_among(source.classes, record["classes"])
         batch_size = _BATCH.get(next(model.parameters()).device.type, _BATCH["cpu"])
         found = []
-        for part in clean_parts(source, size, rows=ranks.share(len(source), unit=batch_size)):
+        read = reader(self.transform(), size)
+        for part in clean_parts(source, read, rows=ranks.share(len(source), unit=batch_size)):
             images = match_channels(part.images, channels)
             if list(images.shape[1:]) != [channels, *size]:
                 shape, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, [channels, *size]))
@@ -278,6 +294,9 @@ class Run:
         if self.batch_norm == "refreshed":
             on = f"{self.config.train_set} without augmentation, in batches of at most {REFRESH_BATCH}"
             info["batch_norm"] = f"refreshed on {on}"
+        if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
+            own = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
+            info |= {"class_subset": ",".join(map(str, own))} if own else {}
         return replace(predictions.join(every), info=info)
 
 

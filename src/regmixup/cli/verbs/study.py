@@ -14,6 +14,7 @@ from regmixup.cli.engine_flags import EngineFlags
 from regmixup.cli.launching import Launching
 from regmixup.cli.parsing import Switch, parse
 from regmixup.cli.plain_table import plain_table
+from regmixup.data.folders import describe_classes
 from regmixup.progress import LiveProgress
 from regmixup.report.build import report, terminal_tables
 from regmixup.report.results import Results
@@ -91,6 +92,9 @@ def main(args: Sequence[str]) -> None:
         if missing := missing_data(plan, verb.root):
             print(explain_missing(missing))
     else:
+        for name in dict.fromkeys(planned.config.train_set for planned in plan):
+            if classes := describe_classes(name, verb.root):
+                print(classes)
         with LiveProgress(console, total=len(plan)) as progress:
             folder = run_study(
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,

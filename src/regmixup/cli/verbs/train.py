@@ -17,6 +17,7 @@ from regmixup.cli.engine_flags import EngineFlags
 from regmixup.cli.flags import with_help, without_help
 from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.config import encode
+from regmixup.data.folders import describe_classes
 from regmixup.networks import name_of
 from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
@@ -48,7 +49,8 @@ class TrainVerb(Surroundings):
     head_fields: Annotated[object, arg(name="head")]
     constraint_fields: Annotated[object, arg(name="constraint")]
     recipe: str
-    """Named training configuration, see `regmixup list recipes`."""
+    """Named training configuration, see `regmixup list recipes`; without one, digits, or imagenet-resnet50 where the
+    train set is a folder."""
     method: str
     """Named combination of objective, constraint and head, see `regmixup list methods`."""
     head: str
@@ -65,12 +67,13 @@ class TrainVerb(Surroundings):
     tensorboard: Switch = False
     """Also write event files for TensorBoard into the run folder (pip install 'regmixup[tensorboard]')."""
     dry_run: Switch = False
-    """Print the resolved configuration as JSON, and do nothing."""
+    """Print the resolved configuration as JSON, look for what would stop the run, and write nothing."""
 
 
 def main(args: Sequence[str]) -> None:
     """Train, or print what would be trained."""
-    recipe = _value_of("--recipe", args) or "digits"
+    of_files = (_value_of("--train-set", args) or "").startswith("folder:")
+    recipe = _value_of("--recipe", args) or ("imagenet-resnet50" if of_files else "digits")
     method = _value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
     default = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
@@ -100,24 +103,21 @@ def main(args: Sequence[str]) -> None:
         seed=verb.seed,
     )
     config = resolve(config, choose_device(verb.device), world=world_size())
+    how = partial(
+        train, config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, engine=verb.engine,
+        tensorboard=verb.tensorboard,
+    )  # fmt: skip
     if verb.dry_run:
         print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
+        how(dry_run=True)
         return
+    if classes := describe_classes(config.train_set, verb.root):
+        print(classes)
     label = f"{method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
         progress.begin(label, config.total_epochs * config.members)
-        run = train(
-            config,
-            verb.runs,
-            root=verb.root,
-            device=verb.device,
-            workers=verb.workers,
-            engine=verb.engine,
-            tensorboard=verb.tensorboard,
-            on_start=progress.start,
-            on_step=partial(progress.step, label),
-            on_epoch=partial(progress.epoch, label),
-        )
+        hooks = {"on_step": partial(progress.step, label), "on_epoch": partial(progress.epoch, label)}
+        run = how(on_start=progress.start, **hooks)
     print(f"epoch {config.total_epochs}: {describe(run.history())}\nrun  {run.folder}")
 
 

@@ -1,0 +1,47 @@
+"""NumPy's files (.npy, .npz) from anywhere: no pickles, and no memory for more than a file can hold or may grow to."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+
+
+def read_npy(file: IO[bytes], size: int) -> np.ndarray:
+    """Return the array in an open file of `size` bytes; refuse one that announces more before taking memory."""
+    version = npy.read_magic(file)
+    read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    announced = math.prod(shape) * dtype.itemsize
+    if announced > size - file.tell():
+        raise ValueError(f"an array of {dtype} {shape} takes {announced} bytes, found {size - file.tell()}")
+    file.seek(0)
+    return npy.read_array(file, allow_pickle=False)
+
+
+def read_npz(path: Path, *, limit: int, keys: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays in a .npz file, all or those under `keys`.
+
+    limit: the most bytes that they may take together. Only what NumPy writes is decompressed: deflate, not LZMA or
+    bzip2, whose headers decide how much memory the decompressor takes.
+    """
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist() if keys is None else [archive.getinfo(f"{key}.npy") for key in keys]
+        total = sum(member.file_size for member in members)
+        if total > limit:
+            raise ValueError(f"its arrays must take at most {limit} bytes, they claim {total}")
+        arrays = {}
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{name} must be stored or deflated, found compression {member.compress_type}")
+            try:
+                with archive.open(member) as file:
+                    arrays[name] = read_npy(file, member.file_size)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+        return arrays
