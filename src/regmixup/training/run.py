@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
+from regmixup.data.images import ImageSet
 from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
@@ -202,14 +203,17 @@ class Run:
                 ranks.wait()  # until the files can be read
 
     def _is_stored(self, name: str, root: str | Path | None, *, features: bool) -> bool:
-        """Whether predictions are stored; those of a folder only as long as its files are the same."""
+        """Whether predictions are stored; of a folder only while its files and their transform are the same."""
         path = self.predictions_path(name)
         if not path.exists() or not (features or name.startswith("folder:")):
             return path.exists()
         stored = predictions.read_header(path)
         if features and "features" not in stored.fields:
             return False
-        return not name.startswith("folder:") or stored.info.get("data") == data.load(name, root=root).fingerprint
+        if not name.startswith("folder:"):
+            return True
+        now = {"data": data.load(name, root=root).fingerprint, "transform": str(self.transform())}
+        return now.items() <= stored.info.items()
 
     def _predict_each(
         self,
@@ -268,6 +272,8 @@ class Run:
         if not ranks.first:
             return None
         info = {"run": self.fingerprint, "data": source.fingerprint, **source.info}
+        if not isinstance(source, ImageSet):
+            info["transform"] = str(self.transform())
         return replace(predictions.join(every), info=info)
 
 
