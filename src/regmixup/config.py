@@ -48,12 +48,7 @@ def check_number(
         "<=": (most, operator.le),
     }
     bounds = [(sign, bound, holds) for sign, (bound, holds) in limits.items() if bound is not None]
-    # A whole number may be too large for the float that it will become.
-    if (
-        _is_number(value)
-        and abs(value) <= sys.float_info.max
-        and all(holds(value, bound) for _, bound, holds in bounds)
-    ):  # type: ignore[arg-type]
+    if _is_finite(value) and all(holds(value, bound) for _, bound, holds in bounds):  # type: ignore[arg-type]
         return
     contract = " and".join(f" {sign} {bound:g}" for sign, bound, _ in bounds)
     raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
@@ -62,6 +57,11 @@ def check_number(
 def _is_number(value: Any) -> bool:
     """Python's and NumPy's numbers, but not True and False."""
     return value is not True and value is not False and isinstance(value, numbers.Real)
+
+
+def _is_finite(value: Any) -> bool:
+    """A number that a float can hold: an integer may be larger."""
+    return _is_number(value) and abs(value) <= sys.float_info.max
 
 
 def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> None:

@@ -195,6 +195,17 @@ def test_predictions_of_a_folder_are_made_anew_when_its_files_change(run, tmp_pa
     assert run.predict(f"folder:{tmp_path}").labels.tolist() == [0, 0, 1, 1, 1, 1]
 
 
+def test_predictions_of_a_folder_are_made_anew_when_files_were_treated_otherwise(run, tmp_path):
+    """As by a version that resized files for models of images in memory, too."""
+    paint(tmp_path, "red", RED)
+    found = run.predict(f"folder:{tmp_path}")
+    assert found.info["transform"] == str(run.transform())
+    path = run.predictions_path(f"folder:{tmp_path}")
+    info = {key: text for key, text in found.info.items() if key != "transform"}
+    rm.predictions.save(rm.Predictions(found.logits + 9, found.labels, dataset=found.dataset, info=info), path)
+    assert torch.equal(run.predict(f"folder:{tmp_path}").logits, found.logits)
+
+
 def test_a_train_folder_that_has_changed_is_noticed(tmp_path):
     for name, colour in (("blue", BLUE), ("red", RED)):
         paint(tmp_path / "tree", name, colour)

@@ -8,7 +8,7 @@ from pathlib import Path
 from regmixup import data
 from regmixup.data import whole_of
 from regmixup.data.files import MissingDataError, missing_files
-from regmixup.data.folders import find_folder
+from regmixup.data.folders import FolderSet, find_folder
 from regmixup.data.root import data_root
 from regmixup.storage import read_table
 from regmixup.study.plan import PlannedRun, Study
@@ -48,7 +48,9 @@ def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> No
     for side, name in dict.fromkeys(names):
         if side is not None and _family(name) not in SIDES:
             # What prediction does with every file, for the first one: models of images in memory resize none.
-            reader(None, (side, side))(data.load(name, root=root).paths[0])
+            files = data.load(name, root=root)
+            assert isinstance(files, FolderSet)
+            reader(None, (side, side))(files.paths[0])
 
 
 def explain_missing(missing: dict[str, list[str]]) -> str:

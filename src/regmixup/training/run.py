@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
+from regmixup.data.images import ImageSet
 from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
@@ -217,7 +218,7 @@ class Run:
                 ranks.wait()  # until the files can be read
 
     def _is_stored(self, name: str, root: str | Path | None, *, features: bool) -> bool:
-        """Whether predictions are stored, in this precision; those of a folder only while its files are the same."""
+        """Whether predictions are stored in this precision; of a folder only while files and transform are the same."""
         path = self.predictions_path(name)
         if not path.exists():
             return False
@@ -226,7 +227,10 @@ class Run:
             return False
         if stored.info.get("precision", self.predicts_in) != self.predicts_in:
             return False
-        return not name.startswith("folder:") or stored.info.get("data") == data.load(name, root=root).fingerprint
+        if not name.startswith("folder:"):
+            return True
+        now = {"data": data.load(name, root=root).fingerprint, "transform": str(self.transform())}
+        return now.items() <= stored.info.items()
 
     def _predict_each(
         self,
@@ -291,6 +295,7 @@ class Run:
         if not ranks.first:
             return None
         info = {"run": self.fingerprint, "data": source.fingerprint, "precision": self.predicts_in, **source.info}
+        info |= {} if isinstance(source, ImageSet) else {"transform": str(self.transform())}
         if self.batch_norm == "refreshed":
             on = f"{self.config.train_set} without augmentation, in batches of at most {REFRESH_BATCH}"
             info["batch_norm"] = f"refreshed on {on}"

@@ -116,8 +116,8 @@ def main(args: Sequence[str]) -> None:
     label = f"{method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
         progress.begin(label, config.total_epochs * config.members)
-        hooks = {"on_step": partial(progress.step, label), "on_epoch": partial(progress.epoch, label)}
-        run = how(on_start=progress.start, **hooks)
+        told = partial(how, on_step=partial(progress.step, label), on_epoch=partial(progress.epoch, label))
+        run = told(on_start=progress.start)
     print(f"epoch {config.total_epochs}: {describe(run.history())}\nrun  {run.folder}")
 
 
