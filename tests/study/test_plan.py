@@ -196,6 +196,15 @@ def test_a_companion_is_trained_on_all_but_the_validation_set_with_the_first_see
         assert planned.companion == expected
 
 
+def test_every_seed_can_have_a_companion_of_its_own(tmp_path):
+    text = CIFAR.replace('"companion"', '"companion-per-seed"')
+    plan = list(load_study(str(write_mini(tmp_path, text))).runs())
+    assert (
+        [planned.companion.seed for planned in plan] == [planned.config.seed for planned in plan] == [3] * 5 + [4] * 5
+    )
+    assert {planned.companion.train_set for planned in plan} == {"cifar10/train-90", "cifar100/train-90"}
+
+
 def test_cifar_c_stands_for_the_15_corruptions_of_the_benchmark():
     names = Evaluation(test="cifar10/test", shift=("cifar10-c",)).shift_sets()
     assert len(names) == 75

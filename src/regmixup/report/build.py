@@ -36,7 +36,9 @@ def _table(results: Results, setting: Setting, columns: Sequence[Column], what: 
     changed = {run.label: run.changes for run in setting.runs}
     titles = [results.title, *([setting.title] if len(results.settings) > 1 else []), *([what] if what else [])]
     label = "-".join(["tab:" + setting.name, *([what] if what else [])]).replace(" ", "-")
-    table = tabulate(setting.rows, columns, caption=": ".join(titles), label=label, changed=changed)
+    table = tabulate(
+        setting.rows, columns, caption=": ".join(titles), label=label, changed=changed, design=setting.design
+    )
     kept = [index for index in range(len(table.columns)) if any(cells[index] for cells in table.lines.values())]
     lines = {name: [cells[index] for index in kept] for name, cells in table.lines.items()}
     return replace(table, columns=[table.columns[index] for index in kept], lines=lines)
