@@ -199,6 +199,12 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     text = capsys.readouterr().out
     assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
     assert "dark" in text
+    assert "not the population's error, which is smaller; debiased_ece" in text
+    assert (
+        sum(line.split()[:1] == ["dark"] and "debiased_ece" in line for line in text.splitlines()) == 2
+    )  # and their mean
+    assert run("evaluate", "--predictions", mine, "--resamples", "0") == 0
+    assert "population" not in capsys.readouterr().out
 
 
 def test_evaluate_refuses_the_test_set_in_other_roles(capsys, tmp_path):
@@ -235,7 +241,7 @@ def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
 def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
     monkeypatch.setattr(Console, "is_terminal", True)
-    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0") == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
