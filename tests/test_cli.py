@@ -468,3 +468,13 @@ def test_flags_of_objective_head_and_constraint_reach_the_configuration(capsys):
 def test_the_package_can_be_run_as_a_module():
     found = subprocess.run([sys.executable, "-m", "regmixup", "--version"], check=True, capture_output=True, text=True)
     assert found.stdout.startswith("regmixup ")
+
+
+def test_escapes_of_a_file_do_not_reach_the_terminal(capsys, tmp_path):
+    name = logits_file(tmp_path / "a\x1b]0;b\x07.npz")
+    assert run("evaluate", "--predictions", name) == 0
+    assert run("evaluate", "--predictions", tmp_path / "c\x1b[2J.npz") == 2
+    found = capsys.readouterr()
+    assert "\x1b" not in found.out + found.err
+    assert r"a\x1b]0;b\x07" in found.out
+    assert r"c\x1b[2J" in found.err

@@ -28,6 +28,12 @@ def test_a_family_stands_for_all_of_its_sets():
     ("old", "new", "message"),
     [
         ('"regmixup"]', '"regmixpu"]', "did you mean 'regmixup'"),
+        (
+            'title = "Mini"',
+            r'title = "\u001b[2J"',
+            r"study.title must be text without control characters, got '.x1b\[2J'",
+        ),
+        ("[train]", '[train]\nnetwork = "a\\u202e"', "study.train.network must be text without control characters"),
         ("seeds = [0, 1]", "seeds = [0, 0]", "seeds .* without repetition"),
         ("seeds = [0, 1]", "seeds = []", "seeds .* without repetition"),
         ("seeds = [0, 1]", "sedes = [0, 1]", "did you mean 'seeds'"),

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from regmixup import __version__
-from regmixup.names import check_name
+from regmixup.names import check_name, printable
 
 VERBS = {
     "study": "run a study: methods x seeds, trained, evaluated, reported",
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Of the processes that torchrun starts, the first alone speaks; all report errors.
     """
     rank = os.environ.get("RANK", "0")
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_, **__: _complain("warning", message)
     try:
         try:
             with _silence(rank != "0"):
@@ -60,13 +60,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"error{'' if rank == '0' else f' in process {rank}'}: {error}", file=sys.stderr)
+        _complain(f"error{'' if rank == '0' else f' in process {rank}'}", error)
         return getattr(error, "exit_status", 2)
     except KeyboardInterrupt as interruption:
         if rank == "0":
             print("interrupted; the same command goes on from here", file=sys.stderr)
         return 128 + getattr(interruption, "signal", signal.SIGINT)
     return 0
+
+
+def _complain(kind: str, message: object) -> None:
+    """Print a warning or an error. It may quote files of others, whose escapes must not reach the terminal."""
+    print(f"{kind}: {printable(str(message), keep=chr(10))}", file=sys.stderr)
 
 
 @contextmanager

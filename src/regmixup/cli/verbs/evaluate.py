@@ -17,6 +17,7 @@ from regmixup.config import check_count
 from regmixup.evaluation.bootstrap import Bootstrap
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.evaluation.named_metrics import BINNED, BINNED_INTERVALS
+from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.held_out import FitOn
 from regmixup.storage import check_writable, write_rows
@@ -119,8 +120,8 @@ def _table(rows: list[Row], chosen_score: str | None) -> Table:
         interval = "" if row.low is None or row.high is None else f"{_number(row, row.low)} – {_number(row, row.high)}"
         unit = "" if row.metric in _PLAIN else " %"
         table.add_row(
-            Text(row.dataset),
-            Text(row.corruption + severity),
+            Text(printable(row.dataset)),
+            Text(printable(row.corruption + severity)),
             score or row.posthoc,
             row.metric,
             _number(row, row.value) + unit,
