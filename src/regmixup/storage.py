@@ -146,10 +146,8 @@ def read_rows(path: Path) -> list[Row]:
                 line = reader.line_num
                 if len(values) != len(names):
                     raise ValueError(f"expected {len(names)} values, got {len(values)}")
-                pairs = zip(names, values, strict=True)
-                rows.append(
-                    Row(**{k: (kinds[k](v) if v else None) if k in kinds else v.removeprefix("'") for k, v in pairs})
-                )  # type: ignore[arg-type]
+                pairs = zip(names, (value.removeprefix("'") for value in values), strict=True)  # of `csv_text`
+                rows.append(Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in pairs}))  # type: ignore[arg-type]
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"cannot read rows from {path}, line {line}: {error}") from error
     return rows

@@ -12,12 +12,13 @@ from scipy.stats import beta, ttest_rel
 from regmixup.config import encode
 from regmixup.evaluation.curves import histogram
 from regmixup.report.build import main_tables
+from regmixup.report.html_table import to_html
 from regmixup.report.measured import Measured, Quantity, compact
 from regmixup.report.mixing import MASS, densest, density
 from regmixup.report.page_data import page_data, shown_first
 from regmixup.report.pooled import pooled_histograms, pooled_history, pooled_profile, pooled_reliability
 from regmixup.report.results import Results, RunRecord
-from regmixup.report.tables import Cell, Column, tabulate
+from regmixup.report.tables import ONE_TEMPERATURE, Cell, Column, tabulate
 from regmixup.training.config import configure
 from regmixup.types import Row
 
@@ -118,6 +119,21 @@ def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
     assert cells[""][0][0] == cells["dempster_shafer"][0][0]
     assert cells[""][0][1][0] == cells["entropy"][0][1][0]  # the same number,
     assert cells[""][0][1][3] != cells["entropy"][0][1][3]  # beside another one of dnn
+
+
+def test_the_script_neither_tests_nor_marks_what_one_temperature_gave_to_several_seeds(finished_study):
+    results = Results.open(finished_study.folder)
+    assert {run.calibration for run in results.runs} == {"holdout"}
+    results = replace(results, runs=[replace(run, calibration="companion") for run in results.runs])
+    (found,) = page_data(results)["settings"]
+    for metric in found["shift"][0]["metrics"]:
+        scaled = metric["title"].endswith("+ T")
+        assert metric["note"] == (ONE_TEMPERATURE if scaled else "")
+        compared = [cell[3:6] for own in metric["cells"] for column in own for cell in column]
+        assert all(one == [None, 0, 0] for one in compared) == scaled
+    assert all(cell[3:6] == [None, 0, 0] for cell in found["calibration"]["temperature"])
+    (table,) = main_tables(results)
+    assert ONE_TEMPERATURE in to_html(table, "main")
 
 
 def test_an_average_over_quantities_is_taken_seed_by_seed():
