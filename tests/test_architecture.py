@@ -43,7 +43,7 @@ ALLOWED = {
         "config", "data", "evaluation", "methods", "names", "networks", "objectives", "posthoc", "predictions",
         "storage", "training", "types",
     },
-    "report": {"evaluation", "methods", "recipes", "storage", "types"},
+    "report": {"evaluation", "methods", "names", "recipes", "storage", "types"},
 }  # fmt: skip
 
 

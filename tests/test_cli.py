@@ -206,6 +206,12 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     text = capsys.readouterr().out
     assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
     assert "dark" in text
+    assert "not the population's error, which is smaller; debiased_ece" in text
+    assert (
+        sum(line.split()[:1] == ["dark"] and "debiased_ece" in line for line in text.splitlines()) == 2
+    )  # and their mean
+    assert run("evaluate", "--predictions", mine, "--resamples", "0") == 0
+    assert "population" not in capsys.readouterr().out
 
 
 def test_evaluate_refuses_the_test_set_in_other_roles(capsys, tmp_path):
@@ -243,7 +249,7 @@ def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
 def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
     monkeypatch.setattr(Console, "is_terminal", True)
-    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0") == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
@@ -470,3 +476,13 @@ def test_flags_of_objective_head_and_constraint_reach_the_configuration(capsys):
 def test_the_package_can_be_run_as_a_module():
     found = subprocess.run([sys.executable, "-m", "regmixup", "--version"], check=True, capture_output=True, text=True)
     assert found.stdout.startswith("regmixup ")
+
+
+def test_escapes_of_a_file_do_not_reach_the_terminal(capsys, tmp_path):
+    name = logits_file(tmp_path / "a\x1b]0;b\x07.npz")
+    assert run("evaluate", "--predictions", name) == 0
+    assert run("evaluate", "--predictions", tmp_path / "c\x1b[2J.npz") == 2
+    found = capsys.readouterr()
+    assert "\x1b" not in found.out + found.err
+    assert r"a\x1b]0;b\x07" in found.out
+    assert r"c\x1b[2J" in found.err

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regmixup.names import check_name, unknown
+from regmixup.names import check_name, printable, unknown
 
 
 def test_a_known_name_is_returned():
@@ -42,3 +42,10 @@ def test_options_may_be_an_iterator_or_a_dictionary():
 def test_a_name_that_is_not_text_is_an_unknown_name(name):
     with pytest.raises(ValueError, match="unknown method"):
         check_name("method", name, ["a"])
+
+
+def test_what_does_not_print_is_written_out():
+    assert printable("α ± 1 [a]") == "α ± 1 [a]"
+    assert printable("a\x1b[2J\x9b\u202eb\ud800") == r"a\x1b[2J\x9b\u202eb\ud800"
+    assert printable("a\r\n\tb\u00a0c") == "a   b c"
+    assert printable("a\nb\rc", keep="\n") == "a\nb c"

@@ -1,5 +1,6 @@
 """Files that are whole or absent, rows that come back bit for bit, and folders with one owner."""
 
+import csv
 import os
 import resource
 import signal
@@ -214,10 +215,17 @@ class TestRows:
         write_rows(path, rows)
         assert [bits(row) for row in read_rows(path)] == [bits(row) for row in rows]
 
-    @pytest.mark.parametrize("text", ["a,b", 'say "x"', "two\nlines", " spaces ", "None", "nan", "#"])
+    @pytest.mark.parametrize("text", ["a,b", 'say "x"', "two\nlines", " spaces ", "None", "nan", "#", "'", "=1", "'=1"])
     def test_awkward_text_comes_back(self, tmp_path, text):
         write_rows(tmp_path / "rows.csv", [Row(study=text, metric=text, value=1.0), Row(study="next")])
         assert [row.study for row in read_rows(tmp_path / "rows.csv")] == [text, "next"]
+
+    @pytest.mark.parametrize("text", ["=cmd()", "+1", "-1", "@a", "\t=1"])
+    def test_no_text_is_a_formula(self, tmp_path, text):
+        write_rows(tmp_path / "rows.csv", [Row(dataset=text, method=text, value=-1.0)])
+        (line,) = csv.DictReader((tmp_path / "rows.csv").read_text().splitlines())
+        assert (line["dataset"], line["method"], line["value"]) == (f"'{text}", f"'{text}", "-1.0")
+        assert read_rows(tmp_path / "rows.csv")[0].dataset == text
 
     def test_the_file_is_plain_csv_with_one_column_per_field(self, tmp_path):
         write_rows(tmp_path / "rows.csv", [Row(method="dnn", seed=0, metric="ece", value=0.1, n=3)])

@@ -1,7 +1,8 @@
-"""Looking things up by name, with an error that helps: the nearest match and the whole list."""
+"""Names and other words of users: looked up with an error that helps, and made safe to show."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -27,3 +28,21 @@ def check_name(kind: str, name: str, options: Iterable[str]) -> str:
     if name not in listed:
         raise unknown(kind, name, listed)
     return name
+
+
+def printable(text: str, *, keep: str = "") -> str:
+    r"""Return text on one line that no terminal takes for a command: what does not print is written out.
+
+    Spaces of any kind become a plain one. keep: characters, such as line breaks, that stay.
+
+    >>> print(printable("a\n\x1b[31mb"))
+    a \x1b[31mb
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep else " " if c.isspace() else ascii(c)[1:-1] if is_hidden(c) else c for c in text)
+
+
+def is_hidden(character: str) -> bool:
+    """Tell whether a character is no sign, such as an escape or a change of direction: it may act unseen."""
+    return unicodedata.category(character).startswith("C")

@@ -129,13 +129,24 @@ def read_table(path: Path) -> dict[str, Any]:
     return value
 
 
+def csv_text(text: str) -> str:
+    """Return text that a spreadsheet shows instead of computing: ' before what would begin a formula, or is a '.
+
+    >>> csv_text("=cmd()"), csv_text("dnn")
+    ("'=cmd()", 'dnn')
+    """
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "'")) else text
+
+
 def write_rows(path: Path, rows: list[Row]) -> None:
     """Rows as CSV, atomically. Floats are written so that they read back bit for bit; None is empty."""
     names = [f.name for f in fields(Row)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows(["" if (v := getattr(row, n)) is None else v for n in names] for row in rows)
+    for row in rows:
+        values = [getattr(row, name) for name in names]
+        writer.writerow(["" if v is None else csv_text(v) if isinstance(v, str) else v for v in values])
     write_text(path, text.getvalue())
 
 
@@ -152,7 +163,7 @@ def read_rows(path: Path) -> list[Row]:
             line = reader.line_num
             if len(values) != len(names):
                 raise ValueError(f"expected {len(names)} values, got {len(values)}")
-            pairs = zip(names, values, strict=True)
+            pairs = zip(names, (value.removeprefix("'") for value in values), strict=True)  # of `csv_text`
             rows.append(Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in pairs}))  # type: ignore[arg-type]
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"cannot read rows from {path}, line {line}: {error}") from error

@@ -7,7 +7,7 @@ import torch
 
 from regmixup.evaluation.bootstrap import Bootstrap, Interval
 from regmixup.evaluation.calibration import accuracy, ece
-from regmixup.evaluation.named_metrics import resample_classification
+from regmixup.evaluation.named_metrics import CLASSIFICATION, resample_classification
 from tests.evaluation.test_calibration import softmax_table
 
 
@@ -65,6 +65,24 @@ def test_intervals_of_calibration_errors_hold_the_value_and_cover_what_it_is_on_
     mean = sum(found) / len(found)
     assert all(held)
     assert 167 <= sum(one.low <= mean <= one.high for one in intervals) <= 200
+
+
+def test_for_a_calibrated_model_the_debiased_interval_holds_the_truth_and_that_of_ece_hardly_ever():
+    """100 sets of 2,000 predictions whose labels are drawn from them, so that the population's error is 0."""
+    generator = torch.Generator().manual_seed(0)
+    covered, total = {"ece": 0, "debiased_ece": 0}, {"ece": 0.0, "debiased_ece": 0.0}
+    for seed in range(100):
+        probs = (2 * torch.randn(2000, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
+        labels = torch.multinomial(probs, 1, generator=generator)[:, 0]
+        bootstrap = Bootstrap(resamples=100, seed=seed)
+        resampled = resample_classification(probs, labels, bootstrap.counts(2000), covered)
+        for name, values in resampled.items():
+            value = CLASSIFICATION[name].value(probs, labels)
+            total[name] += value / 100
+            covered[name] += bootstrap.interval(values, about=value).low == 0
+    assert covered["ece"] <= 5
+    assert covered["debiased_ece"] >= 85
+    assert total["debiased_ece"] < 0.015 < 0.025 < total["ece"]
 
 
 def test_a_paired_difference_is_narrower_than_two_separate_intervals():

@@ -15,8 +15,11 @@ from regmixup.evaluation.scores import SCORES
 from regmixup.evaluation.selective import SELECTIVE, scod_augrc, scod_aurc
 from regmixup.types import Predictions, Row
 
-CLASSIFICATION = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
-ON_TEST_ALONE = {"classwise_ece": classwise_ece, "mce": mce, "debiased_ece": debiased_ece}
+CLASSIFICATION = {
+    "accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece,
+    "debiased_ece": debiased_ece,
+}  # fmt: skip
+ON_TEST_ALONE = {"classwise_ece": classwise_ece, "mce": mce}
 DETECTION = {
     "auroc": auroc,
     "aupr": aupr,

@@ -1,11 +1,14 @@
 """From folders to files."""
 
 import csv
+import io
+import re
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
-from regmixup.report.build import report
+from regmixup.report.build import report, terminal_tables
 from regmixup.report.results import Results
 
 
@@ -131,3 +134,45 @@ def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tm
     empty = Results(tmp_path, "Empty", "", [], [], {})
     with pytest.raises(ValueError, match="nothing to report yet"):
         report(empty)
+
+
+HOSTILE = "=cmd()|'/c calc'!A1\n# a \\input{/etc/passwd} [b](javascript:x) \x1b]0;c\x07 \u202ed"
+
+
+@pytest.fixture(scope="module")
+def hostile(written, tmp_path_factory):
+    """A title, a label and a recipe as an archive of somebody else may have them."""
+    results, _ = written
+    runs = [
+        replace(run, recipe=HOSTILE, **{"label": HOSTILE} if run.label == "regmixup" else {}) for run in results.runs
+    ]
+    rows = [replace(row, method=HOSTILE) if row.method == "regmixup" else row for row in results.rows]
+    folder = tmp_path_factory.mktemp("hostile")
+    return replace(results, folder=folder, title=HOSTILE, runs=runs, rows=rows)
+
+
+def test_titles_and_labels_are_text_in_every_file(hostile):
+    texts = {path.name: path.read_text() for path in report(hostile)}
+    for name in ("report.md", "report.tex", "report.csv"):
+        assert not any(sign in texts[name] for sign in "\x1b\x07\u202e"), name
+        assert r"x1b]0;c" in re.sub(r"\\textbackslash\{\}|[\\{}]", "", texts[name]), name
+    assert r"\input" not in texts["report.tex"]
+    labels = re.findall(r"\\label\{(.*)\}\n", texts["report.tex"])
+    assert labels
+    assert all(re.fullmatch(r"[\w:.+-]+", label, re.ASCII) for label in labels)
+    title, *lines = texts["report.md"].splitlines()
+    assert title.startswith("# =cmd()")
+    assert not any(line.startswith("#") for line in lines)
+    assert "[b](" not in texts["report.md"].replace(r"\[", "").replace(r"\]", "")
+    cells = [cell for line in csv.reader(texts["report.csv"].splitlines()) for cell in line]
+    assert any("=cmd()" in cell for cell in cells)
+    assert not any(cell.startswith(("=", "+", "@")) for cell in cells)
+
+
+def test_titles_and_labels_cannot_command_a_terminal(hostile):
+    console = Console(file=io.StringIO(), width=300, color_system=None)
+    for table in terminal_tables(hostile):
+        console.print(table)
+    text = console.file.getvalue()
+    assert r"\x1b]0;c\x07" in text
+    assert not any(sign in text for sign in "\x1b\x07\u202e")

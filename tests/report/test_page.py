@@ -145,6 +145,15 @@ def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study
     assert facts["regmixup"].endswith("posthoc MeanField (factor 7.5)")
 
 
+def test_the_rule_of_comparison_is_stated_once_and_the_script_has_none_of_its_own(results):
+    text = page(results)
+    assert text.count("after Holm&#x27;s correction over the comparisons of one column") == 2  # main table and shift
+    assert "Every table compares the numbers that it shows." in text
+    script = text[text.rindex("<script>") :]
+    assert "0.05" not in script
+    assert '"dnn"' not in script
+
+
 def test_rendering_twice_gives_the_same_page(results):
     assert page(results) == page(results)
 

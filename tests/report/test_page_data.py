@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,14 @@ from scipy.stats import beta, ttest_rel
 
 from regmixup.config import encode
 from regmixup.evaluation.curves import histogram
+from regmixup.report.build import main_tables
+from regmixup.report.html_table import to_html
 from regmixup.report.measured import Measured, Quantity, compact
 from regmixup.report.mixing import MASS, densest, density
 from regmixup.report.page_data import page_data, shown_first
 from regmixup.report.pooled import pooled_histograms, pooled_history, pooled_profile, pooled_reliability
 from regmixup.report.results import Results, RunRecord
+from regmixup.report.tables import ONE_TEMPERATURE, Cell, Column, tabulate
 from regmixup.training.config import configure
 from regmixup.types import Row
 
@@ -85,13 +89,51 @@ def test_densities_are_scipys():
     assert height == pytest.approx(beta(0.3, 0.3).pdf(lam), abs=1e-3)
 
 
-def test_cells_compare_seeds_with_the_reference_and_with_the_paper():
-    ours, theirs = {0: 0.975, 1: 0.972, 2: 0.973}, {0: 0.961, 1: 0.963, 2: 0.96}
-    mean, std, n, p = compact(ours, theirs)
-    assert (mean, std, n) == (97.33, 0.15, 3)
-    assert p == pytest.approx(ttest_rel(list(ours.values()), list(theirs.values())).pvalue, rel=0.05)
-    assert compact({}) is None
-    assert compact({0: 0.5}) == [50.0, None, 1, None]
+def test_a_cell_for_the_script_has_what_the_tables_show():
+    ours, theirs = [0.975, 0.972, 0.973], [0.961, 0.963, 0.96]
+    rows = [
+        Row(method=m, seed=i, metric="ece", value=v)
+        for m, vs in {"dnn": theirs, "mixup": ours}.items()
+        for i, v in enumerate(vs)
+    ]
+    table = tabulate(rows, [Column("ECE", lambda row: True, higher_is_better=False)])
+    mean, std, n, p, verdict, marks = compact(table.lines["mixup"][0])
+    assert (mean, std, n, verdict, marks) == (97.33, 0.15, 3, -1, 0)
+    assert p == pytest.approx(ttest_rel(ours, theirs).pvalue, rel=0.05)
+    assert compact(table.lines["dnn"][0]) == [96.13, 0.15, 3, None, 0, 1]
+    assert compact(None) is None
+    assert compact(Cell(0.5, math.nan, 1, percent=True)) == [50.0, None, 1, None, 0, 0]
+
+
+def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
+    """regmixup's runs stand in for mixup's, which the paper scores by entropy, and dnn's by Dempster-Shafer."""
+    results = Results.open(finished_study.folder)
+    runs = [replace(run, label="mixup") if run.label == "regmixup" else run for run in results.runs]
+    rows = [replace(row, method="mixup") if row.method == "regmixup" else row for row in results.rows]
+    results = replace(results, runs=runs, rows=rows)
+    (table,) = main_tables(results)
+    titles = [column.title for column in table.columns]
+    wanted = table.lines["mixup"][titles.index("AUROC photographs")]
+    cells = page_data(results)["settings"][0]["detection"]["cells"]["auroc"]
+    assert cells[""][0][1] == compact(wanted)
+    assert cells[""][0][0] == cells["dempster_shafer"][0][0]
+    assert cells[""][0][1][0] == cells["entropy"][0][1][0]  # the same number,
+    assert cells[""][0][1][3] != cells["entropy"][0][1][3]  # beside another one of dnn
+
+
+def test_the_script_neither_tests_nor_marks_what_one_temperature_gave_to_several_seeds(finished_study):
+    results = Results.open(finished_study.folder)
+    assert {run.calibration for run in results.runs} == {"holdout"}
+    results = replace(results, runs=[replace(run, calibration="companion") for run in results.runs])
+    (found,) = page_data(results)["settings"]
+    for metric in found["shift"][0]["metrics"]:
+        scaled = metric["title"].endswith("+ T")
+        assert metric["note"] == (ONE_TEMPERATURE if scaled else "")
+        compared = [cell[3:6] for own in metric["cells"] for column in own for cell in column]
+        assert all(one == [None, 0, 0] for one in compared) == scaled
+    assert all(cell[3:6] == [None, 0, 0] for cell in found["calibration"]["temperature"])
+    (table,) = main_tables(results)
+    assert ONE_TEMPERATURE in to_html(table, "main")
 
 
 def test_an_average_over_quantities_is_taken_seed_by_seed():

@@ -1,12 +1,16 @@
-"""The two t-tests against SciPy's."""
+"""The two t-tests against SciPy's, and how often a column marks a difference where there is none."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from regmixup.report.significance import compare
+from regmixup.report.results import RunRecord, Setting
+from regmixup.report.significance import compare, compare_column, holm
+from regmixup.report.tables import LEVEL, ONE_TEMPERATURE, Column, main_columns, tabulate
+from regmixup.types import Row
 
 
 def seeded(values, first=0):
@@ -43,3 +47,129 @@ def test_values_that_do_not_spread(first):
     assert compare(seeded([0.5] * 3, first), seeded([0.5] * 3)).p == 1.0
     assert compare(seeded([0.75] * 3, first), seeded([0.5] * 3)).p == 0.0
     assert not math.isnan(compare(seeded([0.75, 0.5, 0.75], first), seeded([0.5] * 3)).p)
+
+
+def test_holms_correction():
+    """As R's p.adjust(c(.01, .04, .03, .005, .9), "holm")."""
+    found = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.005, "e": 0.9})
+    assert [found[name] for name in "abcde"] == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.9])
+    assert holm({}) == {}
+
+
+def test_only_what_is_compared_counts_among_the_comparisons():
+    generator = np.random.default_rng(1)
+    values = {name: seeded(generator.normal(size=5)) for name in ("dnn", "a", "b", "c")}
+    alone = compare(values["a"], values["dnn"]).p
+    assert compare_column(values, untested=["b", "c"])["a"].p == alone
+    assert compare_column(values | {"c": {0: 1.0}}, untested=["b"]).keys() == {"a"}
+    assert compare_column({name: values[name] for name in "abc"}) == {}
+
+
+def drawn(values, **fields):
+    """Rows of each method, a seed for every value."""
+    return [Row(method=m, seed=i, value=float(v), **fields) for m, vs in values.items() for i, v in enumerate(vs)]
+
+
+def test_a_column_of_nine_methods_that_do_not_differ_is_seldom_marked():
+    """Ten methods with 5 seeds each, all alike. Without a correction about a third of the columns have a mark."""
+    generator = np.random.default_rng(0)
+    column = Column("accuracy", lambda row: True)
+    marked = 0
+    for _ in range(400):
+        values = generator.normal(0.9, 0.01, size=(10, 5))
+        table = tabulate(drawn(dict(zip(["dnn", *"abcdefghi"], values, strict=True))), [column])
+        marked += any(cell.differs for (cell,) in table.lines.values())
+    assert marked / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+
+
+def setting(rows, calibration="", members=None):
+    """A setting of rows. members: for a method that is an ensemble, the run folders of every seed's members."""
+    runs = []
+    for method, seed in dict.fromkeys((row.method, row.seed) for row in rows):
+        run = RunRecord(Path(f"{method}-s{seed}"), method, method, "", seed, "", calibration=calibration)
+        own = (members or {}).get(method)
+        run.__dict__["config"] = {"members": 5 if own else 1}
+        run.__dict__["provenance"] = {"members": own[seed]} if own else {}
+        runs.append(run)
+    return Setting("digits", "digits", runs, rows)
+
+
+def after_temperature(generator, temperatures, seeds=5):
+    """ECE after T of two methods that do not differ: T is off by chance, once for every temperature of a method."""
+    error = 0.75 * generator.normal(size=(2, temperatures)).repeat(seeds // temperatures, axis=1)
+    values = dict(zip(("dnn", "regmixup"), 5 + error + 0.5 * generator.normal(size=(2, seeds)), strict=True))
+    fitted = dict(zip(("dnn", "regmixup"), 1 + error, strict=True))
+    return [
+        *drawn({m: v / 100 for m, v in values.items()}, metric="ece", posthoc="temperature"),
+        *drawn(fitted, metric="temperature", posthoc="temperature"),
+    ]
+
+
+def tables_after_temperature(calibration, temperatures):
+    generator = np.random.default_rng(0)
+    for _ in range(400):
+        own = setting(after_temperature(generator, temperatures), calibration)
+        yield tabulate(own.rows, main_columns(own.rows), design=own.design)
+
+
+# A bare run folder does not say where T comes from: that all seeds have the same one does.
+@pytest.mark.parametrize("calibration", ["companion", ""])
+def test_one_temperature_for_all_seeds_is_not_tested(calibration):
+    """Seeds that share a T are not independent: as if they were, nearly half of all nulls come out significant."""
+    marked = 0
+    for table in tables_after_temperature(calibration, temperatures=1):
+        for line in table.lines.values():
+            for cell in filter(None, line):
+                assert cell.against is None
+                assert not cell.best
+                assert cell.notes == (ONE_TEMPERATURE,)
+        assert ONE_TEMPERATURE in table.grid().notes()
+    generator = np.random.default_rng(0)
+    for _ in range(400):
+        rows = after_temperature(generator, temperatures=1)
+        dnn, other = (
+            {r.seed: r.value for r in rows if (r.method, r.metric) == (m, "ece")} for m in ("dnn", "regmixup")
+        )
+        marked += compare(other, dnn).p < LEVEL
+    assert marked / 400 == pytest.approx(0.45, abs=0.08)
+
+
+@pytest.mark.parametrize("calibration", ["companion-per-seed", "holdout", ""])
+def test_a_temperature_for_each_seed_is_tested_and_seldom_marked(calibration):
+    cells = [table.lines["regmixup"] for table in tables_after_temperature(calibration, temperatures=5)]
+    scaled = [next(filter(None, line)) for line in cells]
+    assert all(cell.against is not None for cell in scaled)
+    assert np.mean([cell.differs for cell in scaled]) == pytest.approx(0.05, abs=3 * math.sqrt(0.05 * 0.95 / 400))
+
+
+def test_what_does_not_depend_on_temperature_is_tested_beside_it():
+    rows = drawn({"dnn": [0.5, 0.6], "regmixup": [0.7, 0.9]}, metric="ece", posthoc="none")
+    own = setting([*rows, *after_temperature(np.random.default_rng(0), 1, seeds=2)], "companion")
+    table = tabulate(own.rows, main_columns(own.rows), design=own.design)
+    found = dict(zip((c.title for c in table.columns), table.lines["regmixup"], strict=True))
+    assert found["ECE"].against is not None
+    assert found["ECE + T"].against is None
+
+
+def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column():
+    rows = drawn({"dnn": [0.5, 0.6], "kfac-llla": [0.7, 0.9], "mixup": [0.7, 0.8]}, metric="accuracy")
+    own = setting(rows, "companion")
+    for run in own.of("kfac-llla"):
+        run.__dict__["posthoc"] = {"kind": "LastLayerLaplace", "prior_variance": None}
+    table = tabulate(rows, [Column("accuracy", lambda row: True)], design=own.design)
+    assert {method: line[0].against is None for method, line in table.lines.items()} == {
+        "dnn": True, "kfac-llla": True, "mixup": False,
+    }  # fmt: skip
+    assert table.lines["kfac-llla"][0].notes[0].startswith("Not compared with dnn: one prior variance")
+
+
+@pytest.mark.parametrize(("shared", "test"), [(True, None), (False, "welch")])
+def test_an_ensemble_is_not_compared_with_its_own_members(shared, test):
+    rows = drawn({"dnn": [0.5, 0.6], "deep-ensemble": [0.7, 0.9], "mixup": [0.7, 0.8]}, metric="accuracy")
+    first = "dnn-s" if shared else "other-s"
+    own = setting(rows, members={"deep-ensemble": [[f"{first}{i}" for i in range(5)], ["dnn-s8", "dnn-s9"]]})
+    table = tabulate(rows, [Column("accuracy", lambda row: True)], design=own.design)
+    cell = table.lines["deep-ensemble"][0]
+    assert (cell.against and cell.against.test) == test
+    assert ("Not compared with dnn: runs of dnn are members of this ensemble." in cell.notes) == shared
+    assert cell.best_overall

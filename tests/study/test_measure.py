@@ -7,6 +7,7 @@ import torch
 
 from regmixup.evaluation import metrics
 from regmixup.posthoc import LastLayerLaplace, TemperatureScaling
+from regmixup.report.results import Results
 from regmixup.storage import read_rows
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
@@ -105,6 +106,13 @@ def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(carri
     assert companion.predictions_path("cifar10/val-10").is_file()
     for planned in plan:  # whoever was trained on the validation images is not asked about them
         assert not run_of(root, planned.config).predictions_path("cifar10/val-10").exists()
+
+
+def test_a_report_knows_that_one_companion_served_several_seeds(carried_out):
+    root, plan, _ = carried_out
+    (setting,) = Results.open(root / "runs" / "study-mini").settings
+    assert setting.design.one_temperature == {planned.label for planned in plan}
+    assert setting.design.untested.keys() == {planned.label for planned in plan if planned.method == "kfac-llla"}
 
 
 def test_the_temperature_is_that_of_the_companion_and_scales_the_models_own_logits(carried_out):

@@ -61,6 +61,12 @@ def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path, asked,
         ("seeds", "refresh_batch_norm = 1\nseeds", "refresh_batch_norm must be bool or a list of str, got 1"),
         ("seeds", "refresh_batch_norm = true\nselect = true\nseeds", "refresh_batch_norm must be false"),
         ('"regmixup"]', '"regmixpu"]', "did you mean 'regmixup'"),
+        (
+            'title = "Mini"',
+            r'title = "\u001b[2J"',
+            r"study.title must be text without control characters, got '.x1b\[2J'",
+        ),
+        ("[train]", '[train]\nnetwork = "a\\u202e"', "study.train.network must be text without control characters"),
         ("seeds = [0, 1]", "seeds = [0, 0]", "seeds .* without repetition"),
         ("seeds = [0, 1]", "seeds = []", "seeds .* without repetition"),
         ("seeds = [0, 1]", "sedes = [0, 1]", "did you mean 'seeds'"),
@@ -234,6 +240,15 @@ def test_a_companion_is_trained_on_all_but_the_validation_set_with_the_first_see
         assert planned.config.train_set == f"{family}/train"
         expected = replace(planned.config, train_set=f"{family}/train-90", seed=3)
         assert planned.companion == expected
+
+
+def test_every_seed_can_have_a_companion_of_its_own(tmp_path):
+    text = CIFAR.replace('"companion"', '"companion-per-seed"')
+    plan = list(load_study(str(write_mini(tmp_path, text))).runs())
+    assert (
+        [planned.companion.seed for planned in plan] == [planned.config.seed for planned in plan] == [3] * 5 + [4] * 5
+    )
+    assert {planned.companion.train_set for planned in plan} == {"cifar10/train-90", "cifar100/train-90"}
 
 
 def test_cifar_c_stands_for_the_15_corruptions_of_the_benchmark():

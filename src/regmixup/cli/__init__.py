@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, RuntimeError) as error:
-        print(f"error{'' if rank == '0' else f' in process {rank}'}: {error}", file=sys.stderr)
+        _complain(f"error{'' if rank == '0' else f' in process {rank}'}", error)
         return getattr(error, "exit_status", 2)
     except KeyboardInterrupt as interruption:
         if rank == "0":
@@ -78,6 +78,13 @@ def _open_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _complain(kind: str, message: object) -> None:
+    """Print a warning or an error. It may quote files of others, whose escapes must not reach the terminal."""
+    from regmixup.names import printable
+
+    print(f"{kind}: {printable(str(message), keep=chr(10))}", file=sys.stderr)
+
+
 def _run(args: list[str], *, silent: bool) -> None:
     import warnings
     from contextlib import ExitStack, redirect_stdout
@@ -86,7 +93,7 @@ def _run(args: list[str], *, silent: bool) -> None:
 
     from regmixup.names import check_name
 
-    warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_, **__: _complain("warning", message)
     with ExitStack() as stack:
         if silent:
             stack.enter_context(redirect_stdout(stack.enter_context(Path(os.devnull).open("w"))))

@@ -79,7 +79,9 @@ class Bootstrap:
         """From the (1 - level) / 2 to the (1 + level) / 2 quantile of resampled values (R,); each is one of the values.
 
         about: the value itself, for one >= 0 that resampling makes larger on average, as it does a calibration error,
-        which grows with the noise within bins. The resampled values are then moved until that is their mean.
+        which grows with the noise within bins. The resampled values are then moved until that is their mean. Such an
+        interval covers what the estimate is on average for as many images, not the population's calibration error,
+        which is smaller: the estimate is biased, by more than its spread where the model is nearly calibrated.
 
         >>> Bootstrap(level=0.5).interval(torch.arange(101.0))
         Interval(low=25.0, high=75.0)

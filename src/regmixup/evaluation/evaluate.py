@@ -28,7 +28,7 @@ from regmixup.types import MEAN as MEAN
 from regmixup.types import Predictions, Row, not_finite
 
 # What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
-ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
 # Of the metrics of right and wrong predictions, what is measured with OOD images among them; rows are named scod_*.
 SCOD = ("aurc", "augrc")
 _MOST_CLASSES = 100  # beyond these, resampling a calibration error per class costs more than all the rest

@@ -52,6 +52,12 @@ CLASSIFICATION: dict[str, Metric[ResampledOutcomes]] = {
 BINNED = frozenset({"ece", "adaptive_ece", "classwise_ece", "mce", "debiased_ece"})
 """What resampling makes larger on average: see `Bootstrap.interval`."""
 
+BINNED_INTERVALS = (
+    "Intervals of calibration errors cover the estimate expected for as many images, not the population's error, which "
+    "is smaller; debiased_ece, a root mean square over the bins, estimates the latter."
+)
+"""What to say where these intervals are shown."""
+
 DETECTION: dict[str, Metric[ResampledScores]] = {
     "auroc": Metric(detection.auroc, resampled_scores.auroc),
     "aupr": Metric(detection.aupr, resampled_scores.aupr),

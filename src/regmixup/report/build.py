@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from regmixup.names import printable
 from regmixup.report.grid import Drawable
 from regmixup.report.latex import to_latex
-from regmixup.report.markdown import to_markdown
+from regmixup.report.markdown import escape, to_markdown
 from regmixup.report.page import render
 from regmixup.report.results import Results, Setting
 from regmixup.report.selected import Selected
 from regmixup.report.tables import Column, Table, main_columns, shift_columns, tabulate
 from regmixup.report.terminal import TerminalTable
-from regmixup.storage import write_text
+from regmixup.storage import csv_text, write_text
 
 
 def main_tables(results: Results) -> list[Table]:
@@ -36,7 +37,9 @@ def _table(results: Results, setting: Setting, columns: Sequence[Column], what: 
     changed = {run.label: run.changes for run in setting.runs}
     titles = [results.title, *([setting.title] if len(results.settings) > 1 else []), *([what] if what else [])]
     label = "-".join(["tab:" + setting.name, *([what] if what else [])]).replace(" ", "-")
-    table = tabulate(setting.rows, columns, caption=": ".join(titles), label=label, changed=changed)
+    table = tabulate(
+        setting.rows, columns, caption=": ".join(titles), label=label, changed=changed, design=setting.design
+    )
     kept = [index for index in range(len(table.columns)) if any(cells[index] for cells in table.lines.values())]
     lines = {name: [cells[index] for index in kept] for name, cells in table.lines.items()}
     return replace(table, columns=[table.columns[index] for index in kept], lines=lines)
@@ -57,7 +60,7 @@ def report(results: Results) -> list[Path]:
     written += [Selected(results.selected)] if results.selected else []
     texts = {
         "report.html": render(results, tables, shifted),
-        "report.md": f"# {results.title}\n\n" + "\n".join(map(to_markdown, written)),
+        "report.md": f"# {escape(results.title)}\n\n" + "\n".join(map(to_markdown, written)),
         "report.tex": "\n".join(map(to_latex, written)),
         "report.csv": to_csv(results, tables, shifted),
     }
@@ -82,5 +85,6 @@ def to_csv(results: Results, *tables: Sequence[Table]) -> str:
                 against = (cell.against.p, cell.against.test) if cell.against is not None else ("", "")
                 std = cell.std if cell.n > 1 else ""
                 line = (setting.name, method, column.title, cell.mean, std, cell.n, *paper, *against, best)
-                writer.writerow([*line, " ".join(cell.notes)])
+                words = [*line, " ".join(cell.notes)]
+                writer.writerow([csv_text(printable(w)) if isinstance(w, str) else w for w in words])
     return text.getvalue()

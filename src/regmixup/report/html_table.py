@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from html import escape
 
-from regmixup.methods import REFERENCE
 from regmixup.report.grid import letter
-from regmixup.report.tables import Cell, Column, Table
+from regmixup.report.tables import Cell, Table
 
 
 def row_head(name: str) -> str:
@@ -32,20 +31,16 @@ def to_html(table: Table, name: str) -> str:
     name: unique in the page, for the links between cells and notes. Notes stand below as letters.
     """
     notes = {note: letter(index) for index, note in enumerate(table.grid().notes())}
-    lines = []
-    for method, cells in table.lines.items():
-        reference = table.lines.get(REFERENCE, [None] * len(cells))
-        shown = "".join(
-            _cell(cell, column, base, notes, name)
-            for cell, column, base in zip(cells, table.columns, reference, strict=True)
-        )
-        lines.append(f"<tr>{row_head(method)}{shown}</tr>")
+    lines = [
+        f"<tr>{row_head(method)}{''.join(_cell(cell, notes, name) for cell in cells)}</tr>"
+        for method, cells in table.lines.items()
+    ]
     listed = "".join(f'<li id="{name}-{mark}">{escape(note)}</li>' for note, mark in notes.items())
     drawn = sortable(table.caption, ["method", *(column.heading for column in table.columns)], lines)
     return drawn + (f'<ol class="notes" type="a">{listed}</ol>' if listed else "")
 
 
-def _cell(cell: Cell | None, column: Column, base: Cell | None, notes: Mapping[str, str], name: str) -> str:
+def _cell(cell: Cell | None, notes: Mapping[str, str], name: str) -> str:
     if cell is None:
         return "<td>–</td>"
     marks = " bold" * cell.best + " underline" * cell.best_overall
@@ -54,7 +49,7 @@ def _cell(cell: Cell | None, column: Column, base: Cell | None, notes: Mapping[s
         f'<span class="mean{marks}">{cell.shown}</span>'
         + (f"<sup>{links}</sup>" if links else "")
         + (f' <span class="std">{cell.spread}</span>' if cell.spread else ""),
-        f'<span class="fact">{_seeds(cell)}{_against(cell, column, base)}</span>',
+        f'<span class="fact">{_seeds(cell)}{_against(cell)}</span>',
     ]
     if cell.paper is not None:
         lines.append(f'<span class="fact">paper {escape(cell.paper.text)}, {cell.difference}</span>')
@@ -65,13 +60,12 @@ def _seeds(cell: Cell) -> str:
     return '<span class="single">n 1</span>' if cell.n == 1 else f"n {cell.n}"
 
 
-def _against(cell: Cell, column: Column, base: Cell | None) -> str:
+def _against(cell: Cell) -> str:
     """Whether, and which way, the cell differs from the reference method's."""
-    if cell.against is None or base is None:
+    if cell.against is None:
         return ""
     chance = "p &lt; 0.001" if cell.against.p < 0.001 else f"p {cell.against.p:.2g}"
-    if not cell.differs or column.higher_is_better is None:
+    if cell.better is None:
         return f" · {chance}"
-    better = (cell.mean > base.mean) == column.higher_is_better
-    verdict = ("good", "▲ better") if better else ("bad", "▼ worse")
+    verdict = ("good", "▲ better") if cell.better else ("bad", "▼ worse")
     return f' · <span class="{verdict[0]}">{verdict[1]}, {chance}</span>'

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from regmixup.names import printable
 from regmixup.report.grid import Block, Drawable, GridCell, Heading, letter
 
 WIDE = 6
@@ -24,7 +27,7 @@ def to_latex(table: Drawable) -> str:
     notes = {note: letter(index) for index, note in enumerate(grid.notes())}
     lines = [r"\begin{table}", r"\centering"]
     lines += [rf"\caption{{{escape(grid.caption)}}}"] if grid.caption else []
-    lines += [rf"\label{{{grid.label}}}"] if grid.label else []
+    lines += [rf"\label{{{re.sub(r'[^A-Za-z0-9:.+-]', '-', grid.label)}}}"] if grid.label else []
     lines += [r"\resizebox{\textwidth}{!}{%"] if (wide := grid.width > WIDE) else []
     lines += [rf"\begin{{tabular}}{{{'l' * grid.num_labels}{'r' * (grid.width - grid.num_labels)}}}", r"\toprule"]
     for heading in grid.head:
@@ -81,4 +84,4 @@ def escape(text: str) -> str:
     >>> print(escape("AUROC (↑) in %"))
     AUROC ($\uparrow$) in \%
     """
-    return "".join(_SPECIAL.get(character, character) for character in text)
+    return "".join(_SPECIAL.get(character, character) for character in printable(text))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from regmixup.names import printable
 from regmixup.report.grid import Drawable, Grid, GridCell, letter
 
 
@@ -17,15 +20,15 @@ def to_markdown(table: Drawable) -> str:
     lines = [_row(columns), _row([":--"] * grid.num_labels + ["--:"] * (grid.width - grid.num_labels))]
     for block in grid.blocks:
         if block.title:
-            lines.append(_row([f"*{_plain(block.title)}*"] + [""] * (grid.width - 1)))
+            lines.append(_row([f"*{escape(block.title)}*"] + [""] * (grid.width - 1)))
         lines += [
-            _row([*map(_plain, line.labels), *(_cell(cell, notes) for cell in line.cells)]) for line in block.lines
+            _row([*map(escape, line.labels), *(_cell(cell, notes) for cell in line.cells)]) for line in block.lines
         ]
     parts = ["\n".join(lines)]
     if grid.caption or title:
-        parts.insert(0, ". ".join(_plain(text) for text in (grid.caption, *title) if text) + ".")
-    parts += [_plain(remark) for remark in grid.remarks]
-    parts += ["\n".join(f"- <sup>{mark}</sup> {_plain(note)}" for note, mark in notes.items())] if notes else []
+        parts.insert(0, ". ".join(escape(text) for text in (grid.caption, *title) if text) + ".")
+    parts += [escape(remark) for remark in grid.remarks]
+    parts += ["\n".join(f"- <sup>{mark}</sup> {escape(note)}" for note, mark in notes.items())] if notes else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -40,13 +43,13 @@ def _headings(grid: Grid) -> tuple[list[str], list[str]]:
                 title.append(heading.text)
             elif heading.text:
                 for column in columns[start : start + heading.width]:
-                    column.append(_plain(heading.text))
+                    column.append(escape(heading.text))
             start += heading.width
     return title, ["<br>".join(column) for column in columns]
 
 
 def _cell(cell: GridCell, notes: dict[str, str]) -> str:
-    text = _plain(cell.text)
+    text = escape(cell.text)
     if cell.underline:
         text = f"<ins>{text}</ins>"
     if cell.bold:
@@ -54,18 +57,19 @@ def _cell(cell: GridCell, notes: dict[str, str]) -> str:
     if cell.notes:
         text += f"<sup>{','.join(notes[note] for note in cell.notes)}</sup>"
     if cell.beside:
-        text += f" {_plain(cell.beside)}"
-    return text + (f"<br>{_plain(cell.below)}" if cell.below else "")
+        text += f" {escape(cell.beside)}"
+    return text + (f"<br>{escape(cell.below)}" if cell.below else "")
 
 
 def _row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _plain(text: str) -> str:
+def escape(text: str) -> str:
     """Text in which nothing is markup.
 
-    >>> print(_plain("a|b *c*"))
-    a\\|b \\*c\\*
+    >>> print(escape("a|b *c*"), escape("1. d"))
+    a\\|b \\*c\\* 1\\. d
     """
-    return "".join(f"\\{character}" if character in "\\|*_<>`#[]" else character for character in text)
+    signs = "".join(f"\\{c}" if c in "\\|*_<>`#[]&~$!" else c for c in printable(text).strip())
+    return re.sub(r"^(\d*)([.)+-])(?=\s)", r"\1\\\2", signs)  # at the start of a line these would begin a list

@@ -6,16 +6,13 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from regmixup.report.paper import PaperValue
-from regmixup.report.significance import compare
-from regmixup.report.tables import aggregate
+from regmixup.report.significance import Values
+from regmixup.report.tables import Cell
 from regmixup.types import Row
 
-Values = dict[int | None, float]
-"""One value per seed."""
-
 Compact = list[float | int | None]
-"""Mean, standard deviation, n, p against the reference and, if there is one, the paper's number: for the script."""
+"""For the script: mean, standard deviation, n, p against the reference, verdict (1 better, -1 worse, 0 neither), marks
+(1 best single model, 2 best of all, 3 both) and, if there is one, the paper's number."""
 
 
 class Quantity(NamedTuple):
@@ -54,22 +51,20 @@ class Measured:
         return {seed: math.fsum(own[seed] for own in found) / len(found) for seed in seeds}
 
 
-def compact(
-    values: Values, reference: Values | None = None, *, paper: PaperValue | None = None, scale: float = 100.0
-) -> Compact | None:
-    """Mean and standard deviation times `scale`, n, p against the reference, the paper's number; None for no value.
+def compact(cell: Cell | None) -> Compact | None:
+    """A cell as the script takes it, in percent.
 
-    >>> compact({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.91, 2: 0.91})
-    [92.0, 1.0, 3, 0.057]
+    >>> compact(Cell(0.92, 0.01, 3, percent=True, best=True))
+    [92.0, 1.0, 3, None, 0, 1]
     """
-    if not values:
+    if cell is None:
         return None
-    cell = aggregate(list(values.values()), percent=False)
-    found = compare(values, reference) if reference and reference is not values else None
     shown: Compact = [
-        round(scale * cell.mean, 2),
-        round(scale * cell.std, 2) if cell.n > 1 else None,
+        round(100 * cell.mean, 2),
+        round(100 * cell.std, 2) if cell.n > 1 else None,
         cell.n,
-        float(f"{found.p:.2g}") if found is not None else None,
+        float(f"{cell.against.p:.2g}") if cell.against is not None else None,
+        0 if cell.better is None else 1 if cell.better else -1,
+        cell.best + 2 * cell.best_overall,
     ]
-    return [*shown, round(scale * paper.value, 2)] if paper is not None else shown
+    return [*shown, round(100 * cell.paper.value, 2)] if cell.paper is not None else shown

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from regmixup.evaluation.curves import COVERAGE, FPR
 from regmixup.methods import REFERENCE
-from regmixup.report.measured import Compact, Measured, Quantity, Values, compact
+from regmixup.report.measured import Compact, Measured, Quantity, compact
 from regmixup.report.mixing import QUANTILES, mixing_figure
 from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.pooled import mean_curve, pooled_histograms, pooled_history, pooled_profile, pooled_reliability
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import CALIBRATION, paper_score
+from regmixup.report.tables import CALIBRATION, ONE_TEMPERATURE, SCALED, Cell, aggregate, judge, paper_score
 from regmixup.types import MEAN, Row
 
 MOST_SHOWN = 6
@@ -81,21 +81,29 @@ class _Cells:
     setting: Setting
     measured: Measured
 
-    def one(self, quantities: Sequence[Quantity], label: str, scale: float = 100.0) -> Compact | None:
-        """The mean over quantities, compared with the reference method and, if it is just one, with the paper."""
-        own = self.measured.average(quantities, label)
-        reference: Values = self.measured.average(quantities, REFERENCE) if label != REFERENCE else {}
-        paper = self.paper(quantities[0], label) if len(quantities) == 1 and own else None
-        return compact(own, reference, paper=paper, scale=scale)
+    def column(self, quantities: Mapping[str, Sequence[Quantity]], *, higher: bool) -> list[Compact | None]:
+        """For every method the mean over its quantities, compared with that of the reference method as in the tables.
+
+        A single quantity stands beside the paper's number.
+        """
+        seeds = {label: self.measured.average(own, label) for label, own in quantities.items()}
+        cells: dict[str, Cell | None] = {}
+        for label, own in quantities.items():
+            cell = aggregate([*seeds[label].values()], percent=True) if seeds[label] else None
+            paper = self.paper(own[0], label) if cell is not None and len(own) == 1 else None
+            cells[label] = replace(cell, paper=paper) if cell is not None else None
+        scaled = any(one.posthoc == SCALED for own in quantities.values() for one in own)
+        judged = judge(cells, seeds, higher_is_better=higher, design=self.setting.design, scaled=scaled)
+        return [compact(cell) for cell in judged.values()]
+
+    def every(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Compact | None]:
+        """The same quantities of every method."""
+        return self.column(dict.fromkeys(self.setting.labels, quantities), higher=higher)
 
     def paper(self, quantity: Quantity, label: str) -> PaperValue | None:
         config = self.setting.of(label)[0].config
         place = {"method": label, "network": config["network"], "train_set": config["train_set"]}
         return paper_value_of(Row(**place, **quantity._asdict()))
-
-    def every(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
-        """Of every method."""
-        return [self.one(quantities, label) for label in self.setting.labels]
 
     def corruptions(self) -> dict[str, dict[str, list[int]]]:
         """Severities by family and corruption, in the order of the rows."""
@@ -113,7 +121,7 @@ class _Cells:
         Severity 0 is the mean over severities, and the last corruption the mean over corruptions; the mean of all has a
         row of its own, which the paper has, too.
         """
-        found = []
+        found, labels = [], self.setting.labels
         for family, corruptions in self.corruptions().items():
             severities = sorted({severity for own in corruptions.values() for severity in own})
             metrics = []
@@ -130,9 +138,10 @@ class _Cells:
                     for names in (*([name] for name in corruptions), list(corruptions))
                 ]  # fmt: skip
                 columns[-1][0] = [whole]
-                labels = self.setting.labels
-                cells = [[[self.one(at, label) for at in column] for column in columns] for label in labels]
-                metrics.append({"title": title, "higher": higher, "cells": cells})
+                by_column = [[self.every(at, higher=higher) for at in column] for column in columns]
+                cells = [[[at[index] for at in column] for column in by_column] for index in range(len(labels))]
+                note = ONE_TEMPERATURE if posthoc == SCALED and self.setting.design.one_temperature else ""
+                metrics.append({"title": title, "note": note, "cells": cells})
             if metrics:
                 names = list(corruptions)
                 found.append({"family": family, "corruptions": names, "severities": severities, "metrics": metrics})
@@ -142,45 +151,55 @@ class _Cells:
         """For every family that has it, values[method][corruption][severity]: mean and standard deviation."""
         found = []
         for family, corruptions in self.corruptions().items():
-            cells = [
+            values = [
                 [
                     [
-                        self.one([Quantity(family, "fisher_criterion", corruption=name, severity=own)], label, 1.0)
+                        self.spread(Quantity(family, "fisher_criterion", corruption=name, severity=own), label)
                         for own in severities
                     ]
                     for name, severities in corruptions.items()
                 ]
                 for label in self.setting.labels
             ]
-            values = [[[(cell or [])[:2] for cell in line] for line in own] for own in cells]
             if any(cell for own in values for line in own for cell in line):
                 severities = max(corruptions.values(), key=len)
                 names = list(corruptions)
                 found.append({"family": family, "corruptions": names, "severities": severities, "values": values})
         return found
 
+    def spread(self, quantity: Quantity, label: str) -> list[float | None]:
+        """Mean and standard deviation; nothing where it was not measured."""
+        own = self.measured.values(quantity, label)
+        if not own:
+            return []
+        cell = aggregate([*own.values()], percent=False)
+        return [round(cell.mean, 2), round(cell.std, 2) if cell.n > 1 else None]
+
     def detection(self) -> dict[str, Any]:
-        """cells[metric][score][set][method], with the score that the paper uses for each method."""
+        """cells[metric][score][set][method]; the score "" is, for every method, the one that the paper uses for it."""
         found = [quantity for quantity in self.measured.quantities if quantity.metric in DETECTED]
         sets, scores = (list(dict.fromkeys(getattr(q, name) for q in found)) for name in ("dataset", "score"))
+        labels = self.setting.labels
+
+        def column(dataset: str, metric: str, score: str) -> list[Compact | None]:
+            by = {label: [Quantity(dataset, metric, score=score or paper_score(label))] for label in labels}
+            return self.column(by, higher=DETECTED[metric][1])
+
         return {
             "sets": sets,
             "scores": scores,
-            "metrics": [{"name": name, "title": title, "higher": higher} for name, (title, higher) in DETECTED.items()],
-            "paper": [paper_score(label) for label in self.setting.labels],
-            "cells": {
-                metric: {s: [self.every([Quantity(name, metric, score=s)]) for name in sets] for s in scores}
-                for metric in DETECTED
-            },
+            "metrics": [{"name": name, "title": title} for name, (title, _) in DETECTED.items()],
+            "paper": [paper_score(label) for label in labels],
+            "cells": {m: {s: [column(name, m, s) for name in sets] for s in ("", *scores)} for m in DETECTED},
         }
 
     def calibration(self) -> dict[str, Any]:
         """ECE on the test set, without and with temperature."""
         found = {}
-        for posthoc in ("none", "temperature"):
+        for posthoc in ("none", SCALED):
             own = [q for q in self.measured.quantities if (q.metric, q.posthoc, q.corruption) == ("ece", posthoc, "")]
             if own:
-                found[posthoc] = self.every(own[:1])
+                found[posthoc] = self.every(own[:1], higher=False)
         return found
 
 

@@ -9,9 +9,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from regmixup.methods import METHODS
+from regmixup.methods import METHODS, REFERENCE
 from regmixup.recipes import RECIPES
 from regmixup.report.changes import changed_fields
+from regmixup.report.significance import Design
 from regmixup.storage import is_stored, read_json, read_rows, read_table
 from regmixup.types import Row
 
@@ -22,6 +23,7 @@ class RunRecord:
 
     label: what tables call it; method: its name in the catalogue; recipe: the one it was configured from, "" if none.
     stem: what the files of its rows and figures are called. posthoc: what was done to its predictions, as plain values.
+    calibration: where its T and sigma_0 come from, as the study file says; "" for a bare run folder, which does not.
     """
 
     folder: Path
@@ -31,6 +33,7 @@ class RunRecord:
     seed: int
     stem: str
     posthoc: dict[str, Any] | None = None
+    calibration: str = ""
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -95,6 +98,32 @@ class Setting:
         """How many seeds the label with the most has."""
         return max(len(self.of(label)) for label in self.labels)
 
+    @cached_property
+    def design(self) -> Design:
+        """Which comparisons with the reference method its runs allow."""
+        several = [label for label in self.labels if len(self.of(label)) > 1 and self._one_companion(label)]
+        references = {run.folder.name for run in self.of(REFERENCE)}
+        untested = {}
+        for label in self.labels:
+            runs = self.of(label)
+            ensembles = [run for run in runs if run.config.get("members", 1) > 1]
+            if any(name in references for run in ensembles for name in run.provenance.get("members", ())):
+                untested[label] = f"Not compared with {REFERENCE}: runs of {REFERENCE} are members of this ensemble."
+            elif label in several and (runs[0].posthoc or {}).get("prior_variance", 0) is None:
+                untested[label] = (
+                    f"Not compared with {REFERENCE}: one prior variance, of one companion, serves several seeds, which "
+                    "are then not independent."
+                )
+        return Design(one_temperature=frozenset(several), untested=untested)
+
+    def _one_companion(self, label: str) -> bool:
+        """Whether one companion has chosen for all seeds; where no study says so, whether they have one T."""
+        said = {run.calibration for run in self.of(label)}
+        if "" not in said:
+            return "companion" in said
+        found = [row.value for row in self.rows if (row.method, row.metric) == (label, "temperature")]
+        return len(found) > 1 and len(set(found)) == 1
+
 
 @dataclass(frozen=True)
 class Results:
@@ -120,6 +149,7 @@ class Results:
         wanted = {"title", "about", "recipe", "runs"}
         if not wanted <= study.keys():
             raise ValueError(f"{folder / 'study.json'} is damaged: it lacks {', '.join(sorted(wanted - study.keys()))}")
+        evaluated = {name: one.get("evaluate", {}) for name, one in study.get("recipes", {}).items()}
         runs = [
             RunRecord(
                 folder=folder.parent / entry["folder"],
@@ -129,6 +159,7 @@ class Results:
                 seed=entry["seed"],
                 stem=entry["stem"],
                 posthoc=entry.get("posthoc"),
+                calibration=evaluated.get(entry.get("recipe", study["recipe"]), {}).get("calibration", ""),
             )
             for entry in study["runs"]
         ]

@@ -75,10 +75,9 @@ def _results(results: Results, tables: Sequence[Table], shifted: Sequence[Table]
     ]
     for index, (setting, table, second) in enumerate(zip(results.settings, tables, shifted, strict=True)):
         heading = f"<h3>{escape(setting.title)}</h3>" if several else ""
-        remarks = f'<p class="legend-text">{escape(_remarks(table))}</p>'
-        parts.append(f"{heading}{to_html(table, f'main-{index}')}{remarks}")
+        parts.append(f"{heading}{to_html(table, f'main-{index}')}{_remarks(table)}")
         if second.columns:
-            drawn = to_html(second, f"main-{index}-shift")
+            drawn = to_html(second, f"main-{index}-shift") + _remarks(second)
             parts.append(f"<details><summary>Calibration under shift</summary>{drawn}</details>")
     if several:
         options = "".join(f'<option value="{i}">{escape(s.title)}</option>' for i, s in enumerate(results.settings))
@@ -98,7 +97,8 @@ def _selected(selected: Selected) -> str:
 def _remarks(table: Table) -> str:
     """What the signs in the cells mean; where print has a star, the page says which way the difference goes."""
     remarks = " ".join(table.grid().remarks)
-    return remarks.replace("*: differs", "▲ ▼: differs").replace("Second line: the", "Last line: the")
+    text = remarks.replace("*: differs", "▲ ▼: differs").replace("Second line: the", "Last line: the")
+    return f'<p class="legend-text">{escape(text)}</p>'
 
 
 def _cost(settings: Sequence[Mapping[str, Any]]) -> str:

@@ -49,6 +49,7 @@ def _line(choice: Mapping[str, Any]) -> tuple[str, ...]:
     by = f"{choice['by']}, of {choice['candidates']}" if choice["candidates"] > 1 else choice["by"]
     score = f"{100 * choice['score']:.2f}" if choice["score"] is not None else ""
     temperature = f"{choice['temperature']:.3f}" if choice["temperature"] is not None else ""
-    on = choice["on"] + (", companion" if choice["calibration"] == "companion" else "")
+    calibration = choice["calibration"].replace("-", " ")
+    on = choice["on"] + (f", {calibration}" if calibration != "holdout" else "")
     shown = (choice["recipe"], choice["method"], values, by, score, temperature, on, str(len(choice["seeds"])))
     return tuple(text or _NOTHING for text in shown)

@@ -12,7 +12,7 @@ from regmixup.methods import REFERENCE
 from regmixup.report.best import find_best
 from regmixup.report.grid import Block, Grid, GridCell, Heading, Line
 from regmixup.report.paper import PaperValue, paper_value_of
-from regmixup.report.significance import Comparison, compare
+from regmixup.report.significance import Comparison, Design, Values, compare_column
 from regmixup.types import MEAN, Row
 
 LEVEL = 0.05
@@ -25,6 +25,11 @@ CALIBRATION = {
 }
 """Metric and posthoc."""
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
+SCALED = "temperature"
+"""The posthoc of what depends on T."""
+ONE_TEMPERATURE = (
+    "One T, of one companion, serves several seeds, which are then not independent: no test and no best in this column."
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,8 @@ class Cell:
     """Mean and standard deviation (ddof = 1) over n seeds, as fractions.
 
     best: no single model of the column is better. best_overall: nor is an ensemble, in a column that has one.
-    against: comparison with the reference method. paper: what the paper gives. notes: what to know before comparing.
+    against: comparison with the reference method; better: which way, where they differ by more than chance.
+    paper: what the paper gives. notes: what to know before comparing.
     """
 
     mean: float
@@ -61,6 +67,7 @@ class Cell:
     best: bool = False
     best_overall: bool = False
     against: Comparison | None = None
+    better: bool | None = None
     paper: PaperValue | None = None
     notes: tuple[str, ...] = ()
 
@@ -123,8 +130,11 @@ class Table:
             yield "Second line: the paper's number, and ours minus it."
         tests = {cell.against.test for cell in cells if cell.against is not None}
         if tests:
-            used = " or, where seeds differ, ".join(_TESTS[test] for test in _TESTS if test in tests)
-            yield f"*: differs from {REFERENCE}, p < {LEVEL} by {used}, each cell by itself."
+            used = " or, for ensembles and where seeds differ, ".join(_TESTS[test] for test in _TESTS if test in tests)
+            yield (
+                f"*: differs from {REFERENCE}, p < {LEVEL} by {used}, after Holm's correction over the comparisons of "
+                "one column. Every table compares the numbers that it shows."
+            )
 
 
 def _drawn(cell: Cell | None) -> GridCell:
@@ -155,27 +165,28 @@ def tabulate(
     caption: str = "",
     label: str = "",
     changed: Mapping[str, Sequence[str]] | None = None,
+    design: Design = Design(),  # noqa: B008 a frozen value
 ) -> Table:
     """One line per method in order of appearance; every row a column selects is one seed's value.
 
-    changed: for a method, how its training differs from the recipe; a note at each of its cells.
+    changed: for a method, how its training differs from the recipe; a note at each of its cells. design: which
+    comparisons the values allow.
     """
     lines: dict[str, list[Cell | None]] = {method: [] for method in dict.fromkeys(row.method for row in rows)}
     for column in columns:
         selected: dict[str, list[Row]] = {method: [] for method in lines}
         for row in filter(column.select, rows):
             selected[row.method].append(row)
-        for method, cell in _cells(column, selected, changed or {}).items():
+        for method, cell in _cells(column, selected, changed or {}, design).items():
             lines[method].append(cell)
     return Table(columns, lines, caption, label)
 
 
 def _cells(
-    column: Column, selected: Mapping[str, Sequence[Row]], changed: Mapping[str, Sequence[str]]
+    column: Column, selected: Mapping[str, Sequence[Row]], changed: Mapping[str, Sequence[str]], design: Design
 ) -> dict[str, Cell | None]:
     """A column, from the rows of each method."""
     seeds = {method: _by_seed(column, own) for method, own in selected.items()}
-    reference = seeds.get(REFERENCE, {})
     cells: dict[str, Cell | None] = {}
     for method, own in selected.items():
         if not own:
@@ -184,19 +195,44 @@ def _cells(
         paper = paper_value_of(own[0])
         cells[method] = replace(
             aggregate([row.value for row in own], percent=column.percent),
-            against=compare(seeds[method], reference) if method != REFERENCE else None,
             paper=paper,
-            notes=tuple(_notes(own, paper, changed.get(method, ()))),
+            notes=tuple(_notes(own, paper, changed.get(method, ()), design)),
         )
+    scaled = any(row.posthoc == SCALED for own in selected.values() for row in own)
+    return judge(cells, seeds, higher_is_better=column.higher_is_better, design=design, scaled=scaled)
+
+
+def judge(
+    cells: Mapping[str, Cell | None],
+    seeds: Mapping[str, Values],
+    *,
+    higher_is_better: bool | None,
+    design: Design,
+    scaled: bool,
+) -> dict[str, Cell | None]:
+    """A column's cells with what follows from seeing them together: the best, and who differs from the reference.
+
+    seeds: the values behind the cells. scaled: whether they depend on T.
+    """
+    if scaled and any(seeds[method] for method in design.one_temperature if method in seeds):
+        return dict(cells)
+    ensembles = [*map(is_ensemble, cells)]
     shown = [float(cell.shown) if cell is not None else None for cell in cells.values()]
-    marks = find_best(shown, [*map(is_ensemble, cells)], higher_is_better=column.higher_is_better)
-    return {
-        method: replace(cell, best=mark.bold, best_overall=mark.underline) if cell is not None else None
-        for (method, cell), mark in zip(cells.items(), marks, strict=True)
-    }
+    marks = find_best(shown, ensembles, higher_is_better=higher_is_better)
+    unpaired = [method for method, ensemble in zip(cells, ensembles, strict=True) if ensemble]
+    found = compare_column(seeds, untested=design.untested, unpaired=unpaired)
+    reference = cells.get(REFERENCE)
+    judged: dict[str, Cell | None] = {}
+    for (method, cell), mark in zip(cells.items(), marks, strict=True):
+        if cell is not None:
+            cell = replace(cell, best=mark.bold, best_overall=mark.underline, against=found.get(method))
+            if cell.differs and reference is not None and higher_is_better is not None:
+                cell = replace(cell, better=(cell.mean > reference.mean) == higher_is_better)
+        judged[method] = cell
+    return judged
 
 
-def _by_seed(column: Column, rows: Sequence[Row]) -> dict[int | None, float]:
+def _by_seed(column: Column, rows: Sequence[Row]) -> Values:
     """Values by seed; one seed twice means that the column mixes what should be apart."""
     found = {row.seed: row.value for row in rows}
     if len(found) < len(rows) and None not in found:
@@ -208,8 +244,13 @@ def _by_seed(column: Column, rows: Sequence[Row]) -> dict[int | None, float]:
     return found
 
 
-def _notes(rows: Sequence[Row], paper: PaperValue | None, changed: Sequence[str]) -> Iterator[str]:
+def _notes(rows: Sequence[Row], paper: PaperValue | None, changed: Sequence[str], design: Design) -> Iterator[str]:
     """What a reader should know before comparing a cell."""
+    method = rows[0].method
+    if method in design.one_temperature and rows[0].posthoc == SCALED:
+        yield ONE_TEMPERATURE
+    elif method in design.untested:
+        yield design.untested[method]
     if len(rows) == 1:
         yield "One seed: no spread is known."
     if any("(rebuilt)" in row.dataset for row in rows):

@@ -9,6 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from regmixup.names import printable
 from regmixup.report.tables import Cell, Table
 
 
@@ -30,8 +31,8 @@ class TerminalTable:
             blocks.append(self._block(rest[:count]))
             rest = rest[count:]
         if blocks:
-            blocks[0].title = Text(self.title, "bold")  # Text, not str: square brackets are not markup
-            blocks[-1].caption = Text(self.caption) if self.caption else None
+            blocks[0].title = Text(printable(self.title), "bold")  # Text, not str: square brackets are not markup
+            blocks[-1].caption = Text(printable(self.caption)) if self.caption else None
         yield from blocks
 
     def _fitting(self, methods: list[str], console: Console, options: ConsoleOptions) -> int:
@@ -48,10 +49,10 @@ class TerminalTable:
         grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
         grid.add_column("", overflow="fold")
         for method in methods:
-            grid.add_column(Text(method), justify="right", no_wrap=True)
+            grid.add_column(Text(printable(method)), justify="right", no_wrap=True)
         for index, column in enumerate(self.table.columns):
             cells = (self.table.lines[method][index] for method in methods)
-            grid.add_row(Text(column.heading), *map(_shown, cells))
+            grid.add_row(Text(printable(column.heading)), *map(_shown, cells))
         return grid
 
 

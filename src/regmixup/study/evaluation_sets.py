@@ -20,7 +20,8 @@ class Evaluation:
     shift: a family's name (digits-c) stands for all of its sets, but for CIFAR-C's 4 corruptions beyond the benchmark.
     profile: a `path:` set, for the entropy between classes.
     calibration: T and sigma_0 come from a validation set that the model itself was not trained on ("holdout"), or, for
-    a model trained on everything, from a companion that was trained on all but the validation set ("companion").
+    a model trained on everything, from a companion that was trained on all but the validation set: one for all seeds
+    ("companion"), as in the paper, or one for each ("companion-per-seed"), so that reports can test what depends on T.
     feature_scores: also predict the train set and score by features (Mahalanobis, kNN, ViM, ...): some seconds, with
     kNN up to a minute or two, per run on CIFAR.
     resamples: of the bootstrap that finds each value's interval.
@@ -32,7 +33,7 @@ class Evaluation:
     shift: tuple[str, ...] = ()
     ood: tuple[str, ...] = ()
     profile: str = ""
-    calibration: Literal["holdout", "companion"] = "holdout"
+    calibration: Literal["holdout", "companion", "companion-per-seed"] = "holdout"
     feature_scores: bool = False
     resamples: int = 1000
     precision: Precision = introduced("float32")

@@ -12,7 +12,7 @@ from typing import Any
 from regmixup import methods, recipes
 from regmixup.config import decode
 from regmixup.data import FAMILIES
-from regmixup.names import check_name, unknown
+from regmixup.names import check_name, is_hidden, unknown
 from regmixup.study.evaluation_sets import Evaluation
 from regmixup.study.planned import Part, PlannedRun, Scale, Study
 
@@ -107,6 +107,16 @@ def header(path: Path) -> dict[str, str]:
     return found
 
 
+def _check_words(values: Any, where: str = "study") -> None:
+    """Raise unless every text prints as it reads: titles and labels are shown in terminals, reports and file names."""
+    if isinstance(values, str) and any(is_hidden(c) for c in values if c not in "\n\t"):
+        raise ValueError(f"{where} must be text without control characters, got {values!a}")
+    pairs = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for name, value in pairs:
+        _check_words(name, f"a name in {where}")
+        _check_words(value, f"{where}.{name}")
+
+
 def load_study(name_or_file: str, scale: Scale = "full") -> Study:
     """A study by name, or from a TOML file, whose path every error names. scale: "smoke" cuts it down to seconds."""
     known = studies()
@@ -117,6 +127,7 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
         raise unknown("study", name_or_file, known)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
+        _check_words(values)
         study = decode(StudyFile, {"name": path.stem, **values}, "study").study(
             name_or_file if name_or_file in known else str(path)
         )

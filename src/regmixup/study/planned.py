@@ -28,8 +28,8 @@ class PlannedRun:
 
     method: its name in METHODS. recipe: the recipe's name. label: what tables call it, regmixup(alpha=10, eta=1).
     posthoc: applied to predictions before they are scored. companion: trained on all but the validation set, with the
-    study's first seed; T and sigma_0 then come from it. point: its place in the method's grid. batch_norm: the
-    statistics that predictions use, see `Run`.
+    study's first seed or, where there is one per seed, its own; T and sigma_0 then come from it. point: its place in
+    the method's grid. batch_norm: the statistics that predictions use, see `Run`.
     """
 
     method: str
@@ -235,7 +235,8 @@ class Study:
             check_validation(validation, config.train_set)
             return None
         check_validation(validation, config.train_set, seen=False)
-        return replace(config, train_set=_rest_of(validation), seed=self.seeds[0])
+        seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
+        return replace(config, train_set=_rest_of(validation), seed=seed)
 
     @property
     def content(self) -> str:

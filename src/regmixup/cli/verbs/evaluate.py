@@ -16,6 +16,8 @@ from regmixup.cli.parsing import parse
 from regmixup.config import check_count
 from regmixup.evaluation.bootstrap import Bootstrap
 from regmixup.evaluation.evaluate import evaluate
+from regmixup.evaluation.named_metrics import BINNED, BINNED_INTERVALS
+from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.held_out import FitOn
 from regmixup.storage import check_writable, write_rows
@@ -101,7 +103,10 @@ def _labelled(path: Path) -> Predictions:
 
 
 def _table(rows: list[Row], chosen_score: str | None) -> Table:
-    caption = None if chosen_score is None else "* the score of this method in tables"
+    captions = [] if chosen_score is None else ["* the score of this method in tables"]
+    if any(row.metric in BINNED and row.low is not None for row in rows):
+        captions.append(BINNED_INTERVALS)
+    caption = Text("\n".join(captions)) if captions else None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("dataset", overflow="fold")
     table.add_column("shift", overflow="fold")
@@ -115,8 +120,8 @@ def _table(rows: list[Row], chosen_score: str | None) -> Table:
         interval = "" if row.low is None or row.high is None else f"{_number(row, row.low)} – {_number(row, row.high)}"
         unit = "" if row.metric in _PLAIN else " %"
         table.add_row(
-            Text(row.dataset),
-            Text(row.corruption + severity),
+            Text(printable(row.dataset)),
+            Text(printable(row.corruption + severity)),
             score or row.posthoc,
             row.metric,
             _number(row, row.value) + unit,

@@ -81,7 +81,7 @@ figure("risk", ["score"], () => {
 });
 
 figure("tradeoff", ["score"], () => setting().detection.sets.flatMap((name, position) => Object.entries(setting().calibration).map(([version, errors]) => {
-  const pairOf = (index) => [errors[index], setting().detection.cells.auroc[scoreOf(index)]?.[position][index]];
+  const pairOf = (index) => [errors[index], setting().detection.cells.auroc[state.score]?.[position][index]];
   const series = byMethod(
     (index) => (pairOf(index).every(Boolean) ? [pairOf(index).map((cell) => cell[0])] : null),
     (index) => ({ dots: 4, loose: true, bars: pairOf(index).map((cell) => cell?.[1]) }),

@@ -26,27 +26,22 @@ function order(table, column, direction) {
 
 const p = (value) => (value === null ? "" : value < 0.001 ? "p < 0.001" : `p ${value}`);
 
-/** A cell of [mean, std, n, p, paper's number]; `better` says which way is better than the reference. */
-function cellOf(cell, best, better) {
+/** A cell of [mean, std, n, p, verdict, marks, paper's number], as measured.py describes it. */
+function cellOf(cell) {
   if (!cell) return "<td>–</td>";
-  const [mean, std, n, chance, paper] = cell;
-  const verdict = chance === null || chance === undefined ? "" : chance < 0.05
-    ? ` · <span class="${better ? "good" : "bad"}">${better ? "▲ better" : "▼ worse"}, ${p(chance)}</span>` : ` · ${p(chance)}`;
+  const [mean, std, n, chance, verdict, marks, paper] = cell;
+  const words = verdict > 0 ? ["good", "▲ better"] : ["bad", "▼ worse"];
+  const against = chance === null ? "" : verdict ? ` · <span class="${words[0]}">${words[1]}, ${p(chance)}</span>` : ` · ${p(chance)}`;
   const theirs = paper === undefined ? "" : `<span class="fact">paper ${fixed(2)(paper)}, ${mean >= paper ? "+" : ""}${fixed(2)(mean - paper)}</span>`;
-  return `<td data-value="${mean}"><span class="mean${best ? " bold" : ""}">${fixed(2)(mean)}</span>${std === null ? "" : ` <span class="std">± ${fixed(2)(std)}</span>`}` +
-    `<span class="fact">${n === 1 ? '<span class="single">n 1</span>' : `n ${n}`}${verdict}</span>${theirs}</td>`;
+  const classes = `mean${marks & 1 ? " bold" : ""}${marks & 2 ? " underline" : ""}`;
+  return `<td data-value="${mean}"><span class="${classes}">${fixed(2)(mean)}</span>${std === null ? "" : ` <span class="std">± ${fixed(2)(std)}</span>`}` +
+    `<span class="fact">${n === 1 ? '<span class="single">n 1</span>' : `n ${n}`}${against}</span>${theirs}</td>`;
 }
 
-/** lines[method][column] are cells; the best of a column is found from what is printed. */
-function cellTable(caption, columns, lines, higher) {
-  const tops = columns.map((_, column) => {
-    const values = lines.flatMap((line) => (line[column] ? [line[column][0]] : []));
-    return values.length > 1 ? (higher ? Math.max(...values) : Math.min(...values)) : null;
-  });
-  const reference = lines[setting().methods.indexOf("dnn")];
+/** lines[method][column] are cells. */
+function cellTable(caption, columns, lines) {
   const head = columns.map((name) => `<th scope="col"><button type="button" class="sort">${safe(worded(name))}</button></th>`);
-  const body = setting().methods.map((name, index) => `<tr><th scope="row" data-value="${safe(name)}">${breakable(name)}</th>${lines[index].map((cell, column) =>
-    cellOf(cell, cell && cell[0] === tops[column], cell && reference?.[column] && (cell[0] > reference[column][0]) === higher)).join("")}</tr>`);
+  const body = setting().methods.map((name, index) => `<tr><th scope="row" data-value="${safe(name)}">${breakable(name)}</th>${lines[index].map(cellOf).join("")}</tr>`);
   return `<table><caption class="legend-text">${safe(caption)}</caption><thead><tr><th scope="col"><button type="button" class="sort">method</button></th>${head.join("")}</tr></thead><tbody>${body.join("")}</tbody></table>`;
 }
 
@@ -66,16 +61,16 @@ function switchedTable(id, depends, make) {
 switchedTable("detection-table", ["score", "metric"], () => {
   const { sets, metrics, cells } = setting().detection;
   if (!sets.length) return null;
-  const { name, title, higher } = metrics[state.metric];
-  const lines = setting().methods.map((_, index) => sets.map((_, set) => cells[name][scoreOf(index)]?.[set][index] ?? null));
-  return cellTable(`${title} (%) by ${state.score ? worded(state.score) : "each method's own score"}`, sets, lines, higher);
+  const { name, title } = metrics[state.metric];
+  const lines = setting().methods.map((_, index) => sets.map((_, set) => cells[name][state.score]?.[set][index]));
+  return cellTable(`${title} (%) by ${state.score ? worded(state.score) : "each method's own score"}`, sets, lines);
 });
 
 switchedTable("shift-table", ["family", "quantity", "severity"], () => {
   const family = setting().shift[state.family];
   if (!family) return null;
-  const { title, higher, cells } = family.metrics[state.quantity];
+  const { title, note, cells } = family.metrics[state.quantity];
   const place = state.severity ? family.severities.indexOf(state.severity) + 1 : 0;
   const lines = cells.map((own) => [own[own.length - 1], ...own.slice(0, -1)].map((line) => line[place]));
-  return cellTable(`${title} (%) on ${family.family}, ${state.severity ? `severity ${state.severity}` : "mean over severities"}`, ["all corruptions", ...family.corruptions], lines, higher);
+  return cellTable(`${title} (%) on ${family.family}, ${state.severity ? `severity ${state.severity}` : "mean over severities"}${note && `. ${note}`}`, ["all corruptions", ...family.corruptions], lines);
 });
