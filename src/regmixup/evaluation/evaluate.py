@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
@@ -19,7 +20,9 @@ from regmixup.evaluation.named_metrics import (
     resample_classification,
     resample_detection,
 )
-from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
+from regmixup.evaluation.outcomes import Outcomes
+from regmixup.evaluation.per_image import PerImage, Version, per_image
+from regmixup.evaluation.scores import FittedScore, available, fit_scores, score_all
 from regmixup.evaluation.selective import aurc, resample_aurc
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out, same_samples
@@ -77,31 +80,41 @@ def evaluate(
         temperature = fit_temperature(posthoc, validation, fit_on=fit_on)
     measure = _Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
 
-    def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Predictions]:
+    def restricted(predictions: Predictions) -> bool:
+        return class_subset and "class_subset" in predictions.info
+
+    def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Version]:
         """Without and with temperature."""
-        found = {"none": unscaled if unscaled is not None else posthoc(predictions)}
-        if temperature is not None:
-            found["temperature"] = posthoc(predictions, temperature)
-        return {name: restrict_predictions(p) for name, p in found.items()} if class_subset else found
+        unscaled = unscaled if unscaled is not None else posthoc(predictions)
+        if temperature is None:
+            found = {"none": Version(unscaled)}
+        elif posthoc is as_given and not restricted(predictions):
+            found = {"none": Version(unscaled), "temperature": Version(unscaled, temperature)}
+        else:
+            found = {"none": Version(unscaled), "temperature": Version(posthoc(predictions, temperature))}
+        if restricted(predictions):
+            return {name: Version(restrict_predictions(version.predictions)) for name, version in found.items()}
+        return found
 
     known = posthoc(test)
     subject = versions(test, known)
-    named = replace(measure.row, dataset=_named(subject["none"]))
-    rows, _ = measure.classification(subject, named, tuple(CLASSIFICATION))
+    named = replace(measure.row, dataset=_named(subject["none"].predictions))
+    of_logits = available(subject["none"].predictions)
+    rows, _, images = measure.classification(subject, named, tuple(CLASSIFICATION), of_logits)
     if temperature is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=temperature))
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
     rows += _fisher(test, named)
-    id_scores = score_all(known, measure.fitted)
-    correct = probabilities(subject["none"]).argmax(dim=1) == subject["none"].labels
-    restricted = class_subset and "class_subset" in test.info
-    own_scores = {**id_scores, **score_all(subject["none"])} if restricted else id_scores
-    rows += measure.selective(own_scores, correct, named)
+    if restricted(test):
+        id_scores = score_all(known, measure.fitted)
+    else:
+        id_scores = images.scores | score_all(known, measure.fitted, names=measure.fitted)
+    rows += measure.selective(id_scores | images.scores, images.outcomes.correct, named)
     rows += measure.shift(map(versions, shift))
     for other in map(posthoc, ood):
-        if class_subset and "class_subset" in other.info:
+        if restricted(other):
             own, other = restrict_pair(known, other)
             rows += measure.detection(score_all(own, measure.fitted), other)
         else:
@@ -160,7 +173,9 @@ def _check_sets(
 
 
 def _look_like_probabilities(logits: Tensor) -> bool:
-    return bool((logits >= 0).all() and ((logits.double().sum(dim=1) - 1).abs() < 1e-3).all())
+    if float(logits.amin()) < 0:
+        return False
+    return bool(((logits.sum(dim=1, dtype=torch.float64) - 1).abs() < 1e-3).all())
 
 
 def _check_train(train: Predictions, test: Predictions) -> None:
@@ -209,34 +224,43 @@ class _Measure:
         return replace(row, low=found.low, high=found.high)
 
     def classification(
-        self, versions: dict[str, Predictions], row: Row, metrics: tuple[str, ...]
-    ) -> tuple[list[Row], Resampled]:
-        """Some metrics of one dataset, without and with temperature; and their values on the resamples."""
+        self, versions: dict[str, Version], row: Row, metrics: tuple[str, ...], scores: Sequence[str] = ()
+    ) -> tuple[list[Row], Resampled, PerImage]:
+        """Some metrics of one dataset, without and with temperature; and their values on the resamples.
+
+        The last is what was found of every image without temperature, with these scores.
+        """
         rows: list[Row] = []
         resampled: Resampled = {}
-        counts = self.counts(len(versions["none"]))
-        for posthoc, predictions in versions.items():
-            probs, labels = probabilities(predictions), predictions.labels
+        found: dict[str, PerImage] = {}
+        classwise = "classwise_ece" in metrics
+        for posthoc, version in versions.items():
+            found[posthoc] = per_image(version, classwise=classwise, scores=scores if posthoc == "none" else ())
+            outcomes = found[posthoc].outcomes
+            counts = self.counts(len(outcomes.correct))
             if counts is not None:
-                quick = [name for name in metrics if name != "classwise_ece" or probs.shape[1] <= _MOST_CLASSES]
-                found = resample_classification(probs, labels, counts, quick)
-                resampled |= {(posthoc, name): values for name, values in found.items()}
+                table: tuple[Tensor | Outcomes, Tensor | None] = outcomes, None
+                quick = [name for name in metrics if name != "classwise_ece"]
+                if classwise and version.predictions.logits.shape[1] <= _MOST_CLASSES:
+                    quick, table = list(metrics), (probabilities(version.whole()), version.predictions.labels)
+                values = resample_classification(*table, counts, quick)
+                resampled |= {(posthoc, name): values[name] for name in quick}
             for name in metrics:
-                value = CLASSIFICATION[name].value(probs, labels)
-                own = replace(row, posthoc=posthoc, metric=name, value=value, n=len(predictions))
+                value = CLASSIFICATION[name].value(outcomes)
+                own = replace(row, posthoc=posthoc, metric=name, value=value, n=len(outcomes.correct))
                 rows.append(self.interval(own, resampled.get((posthoc, name))))
-        return rows, resampled
+        return rows, resampled, found["none"]
 
-    def shift(self, shift: Iterable[dict[str, Predictions]]) -> list[Row]:
+    def shift(self, shift: Iterable[dict[str, Version]]) -> list[Row]:
         """Rows per (corruption, severity), and the mean over the subsets: for ECE that is not the same as pooling."""
         rows: list[Row] = []
         groups: dict[tuple[str, str, str], list[Row]] = {}
         totals: dict[tuple[str, str, str], Tensor] = {}
         for versions in shift:
-            subset = versions["none"]
+            subset = versions["none"].predictions
             family, corruption, severity = _shift_name(subset.dataset)
             template = replace(self.row, dataset=_named(subset, family), corruption=corruption, severity=severity)
-            found, resampled = self.classification(versions, template, ON_SHIFT)
+            found, resampled, _ = self.classification(versions, template, ON_SHIFT)
             rows += [*found, *_fisher(subset, template)]
             for r in found:
                 group = (r.dataset, r.posthoc, r.metric)

@@ -83,7 +83,8 @@ def probabilities(predictions: Predictions) -> Tensor:
 
 
 def _softmax(logits: Tensor, temperature: float) -> Tensor:
-    return (logits.double() / temperature).softmax(dim=1)
+    scaled = logits.double() / temperature if temperature != 1 else logits.double()
+    return scaled.softmax(dim=1)
 
 
 def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
