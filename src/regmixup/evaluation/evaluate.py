@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
+from regmixup.evaluation.detection import Ordered
 from regmixup.evaluation.fisher import ClassMoments
 from regmixup.evaluation.named_metrics import (
     BINNED,
@@ -113,12 +115,13 @@ def evaluate(
         id_scores = images.scores | score_all(known, measure.fitted, names=measure.fitted)
     rows += measure.selective(id_scores | images.scores, images.outcomes.correct, named)
     rows += measure.shift(map(versions, shift))
+    ordered = {name: Ordered(score) for name, score in id_scores.items()} if ood else {}
     for other in map(posthoc, ood):
         if restricted(other):
             own, other = restrict_pair(known, other)
             rows += measure.detection(score_all(own, measure.fitted), other)
         else:
-            rows += measure.detection(id_scores, other)
+            rows += measure.detection(id_scores, other, ordered)
     return rows
 
 
@@ -138,7 +141,7 @@ def _check_sets(
     test: Predictions, fitted_on: Sequence[Predictions], shift: Sequence[Predictions], ood: Sequence[Predictions]
 ) -> None:
     for group in (shift, ood):
-        repeated = {p.dataset for p in group if sum(q.dataset == p.dataset for q in group) > 1}
+        repeated = {name for name, count in Counter(p.dataset for p in group).items() if count > 1}
         if repeated:
             names = ", ".join(name or "one without a name" for name in sorted(repeated))
             raise ValueError(f"each dataset must be given once, got {names} more than once")
@@ -290,19 +293,22 @@ class _Measure:
             rows.append(self.interval(own, resample_aurc(score, correct, counts) if counts is not None else None))
         return rows
 
-    def detection(self, id_scores: Mapping[str, Tensor], ood: Predictions) -> list[Row]:
-        """Every detection metric for every score that both sides have."""
+    def detection(
+        self, id_scores: Mapping[str, Tensor], ood: Predictions, ordered: Mapping[str, Ordered] | None = None
+    ) -> list[Row]:
+        """Every detection metric for every score that both sides have; `ordered` are the id scores, sorted before."""
         rows = []
         ood_scores = score_all(ood, self.fitted)
         for score in (name for name in id_scores if name in ood_scores):
             pair = id_scores[score], ood_scores[score]
+            sides = ordered[score] if ordered is not None else Ordered(pair[0]), Ordered(pair[1])
             id_counts, ood_counts = self.counts(len(pair[0])), self.counts(len(ood), stream=ood.dataset or "ood")
             resampled: dict[str, Tensor] = {}
             if id_counts is not None and ood_counts is not None:
                 resampled = resample_detection(*pair, id_counts, ood_counts, DETECTION)
             for name, metric in DETECTION.items():
                 own = replace(self.row, dataset=_named(ood), score=score, metric=name, n=len(ood))
-                rows.append(self.interval(replace(own, value=metric.value(*pair)), resampled.get(name)))
+                rows.append(self.interval(replace(own, value=metric.value(*sides)), resampled.get(name)))
         return rows
 
 
