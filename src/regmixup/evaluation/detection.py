@@ -1,7 +1,7 @@
 """How well a score separates in-distribution from out-of-distribution samples. Raw scores of any range; exact ranks.
 
-The score must be larger for out-of-distribution samples, as all of `regmixup.evaluation.scores` are. Metrics take scores
-(N,) in any order, or `Ordered` ones, which lets several metrics, and several sets against one, share the sorting.
+The score must be larger for out-of-distribution samples, as all of `regmixup.evaluation.scores` are. Metrics take (N,)
+scores in any order, or `Ordered` ones, which lets several metrics, and several sets against one, share the sorting.
 """
 
 from __future__ import annotations

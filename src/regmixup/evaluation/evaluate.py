@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-import torch
 from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
@@ -29,7 +28,7 @@ from regmixup.evaluation.selective import aurc, resample_aurc
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out, same_samples
 from regmixup.types import MEAN as MEAN
-from regmixup.types import Predictions, Row, not_finite
+from regmixup.types import Predictions, Row, look_like_probabilities, not_finite
 
 # What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
@@ -149,12 +148,11 @@ def _check_sets(
         found = not_finite(one.logits) if len(one) else "none"
         if found:
             raise ValueError(f"{one.dataset or 'predictions'} must hold finite logits of some samples, got {found}")
-    if test.logits.shape[1] > 1 and _look_like_probabilities(test.logits):
-        warnings.warn(
-            f"the logits of {test.dataset or 'the test set'} look like probabilities, rows of numbers >= 0 that sum to "
-            "1: pass what comes before the softmax, or the logarithm of probabilities",
-            stacklevel=3,
-        )
+        if one.logits.shape[1] > 1 and look_like_probabilities(one.logits):
+            raise ValueError(
+                f"the logits of {one.dataset or 'a set'} look like probabilities, rows of numbers >= 0 that sum to 1: "
+                "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
+            )
     for other in (*fitted_on, *shift, *ood):
         runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
         if len(runs) > 1:
@@ -173,12 +171,6 @@ def _check_sets(
                 f"an OOD set must hold other samples than the test set, got {other.dataset or 'one'} with the same "
                 f"data or logits as {test.dataset or 'the test set'}"
             )
-
-
-def _look_like_probabilities(logits: Tensor) -> bool:
-    if float(logits.amin()) < 0:
-        return False
-    return bool(((logits.sum(dim=1, dtype=torch.float64) - 1).abs() < 1e-3).all())
 
 
 def _check_train(train: Predictions, test: Predictions) -> None:

@@ -87,7 +87,7 @@ def available(predictions: Predictions, train: Predictions | None = None) -> lis
         possible = not _absent(predictions, score.needs - {"head"} if fitting else score.needs)
         if fitting:
             possible = possible and train is not None and not _absent(train, score.needs)
-        if possible and score.offered(train):
+        if possible and score.offered(train) and not _lost(predictions, score.name):
             names.append(score.name)
     return names
 
@@ -175,6 +175,13 @@ def _check_possible(name: str, predictions: Predictions, fitted: Mapping[str, Fi
     if "train" in needs:
         raise ValueError(f"{name} must be among the fitted scores, got {', '.join(fitted) or 'none'}")
     _check_held(name, predictions, needs)
+    if _lost(predictions, name):
+        raise ValueError(f"{name} needs the scale of logits, which the probs for {predictions.dataset!r} do not tell")
+
+
+def _lost(predictions: Predictions, name: str) -> bool:
+    """Return True for scores that the logarithm of probabilities does not allow: their DS would be constant."""
+    return predictions.from_probs and name in _OF_LOGITS and name not in SCORES_OF_PROBS
 
 
 def _check_held(name: str, predictions: Predictions, needs: Iterable[str]) -> None:
