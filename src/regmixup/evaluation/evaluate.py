@@ -299,8 +299,9 @@ class _Measure:
             if id_counts is not None and ood_counts is not None:
                 resampled = resample_detection(*pair, id_counts, ood_counts, DETECTION)
             for name, metric in DETECTION.items():
-                own = replace(self.row, dataset=_named(ood), score=score, metric=name, n=len(ood))
-                rows.append(self.interval(replace(own, value=metric.value(*sides)), resampled.get(name)))
+                value = metric.value(*sides)
+                own = replace(self.row, dataset=_named(ood), score=score, metric=name, value=value, n=len(ood))
+                rows.append(self.interval(own, resampled.get(name)))
         return rows
 
 

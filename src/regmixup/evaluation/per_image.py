@@ -18,7 +18,7 @@ from regmixup.posthoc import as_given
 from regmixup.threads import in_order
 from regmixup.types import Predictions
 
-_PIECE = 2**20
+_PIECE = 2**18  # float64 numbers, some tables of which stay in the cache
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from regmixup.names import check_name
 from regmixup.threads import each_piece
 from regmixup.types import Predictions
 
-_CHUNK = 2**20
+_CHUNK = 2**18
 _OF_LOGITS = {**SCORES, "duq": duq}
 _FITTED = frozenset({"features", "train"})
 _FITTED_WITH_HEAD = _FITTED | {"head"}
