@@ -13,13 +13,6 @@ def precise(values: Tensor) -> Tensor:
     return values.float() if values.device.type == "mps" else values.double()
 
 
-def largest_place(table: Tensor) -> Tensor:
-    """(N,): where each row of (N, K) has its largest value, the first if tied."""
-    if table.device.type != "cpu":
-        return table.argmax(dim=1)
-    return torch.from_numpy(table.detach().numpy().argmax(axis=1))
-
-
 def sorted_values(values: Tensor) -> Tensor:
     """(N,) in ascending order."""
     if values.device.type != "cpu":

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.evaluation.ordering import largest_place, precise
+from regmixup.evaluation.ordering import precise
 
 
 class Softmax:
@@ -29,7 +29,7 @@ class Softmax:
     @cached_property
     def top(self) -> Tensor:
         """(N, 1) the class of the largest logit."""
-        return largest_place(self.logits)[:, None]
+        return self.logits.argmax(dim=1, keepdim=True)
 
     @cached_property
     def largest(self) -> Tensor:
