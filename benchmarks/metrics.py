@@ -3,13 +3,16 @@
     python benchmarks/metrics.py                     # 1,000,000 x 100 probabilities, some minutes on two cores
     python benchmarks/metrics.py --size 100000       # a tenth of everything
     python benchmarks/metrics.py --full              # also the temperature grid on 50,000 x 1,000 logits
+    python benchmarks/metrics.py --evaluate 1000000 1000 --ood-files 2000    # only these two: a 4 GB file, many files
 
 Metrics: milliseconds, best of several turns, taken one after the other in every turn. The peers are torchmetrics (with
 and without checking its arguments), netcal and scikit-learn; each row names the fastest of those that compute the same.
 "extra" is what this package allocates at most beyond its inputs, in units of the probabilities. netcal cuts [lo, hi)
 into bins and torchmetrics gives confidence 1 a bin of its own, so values differ in the last digits where samples lie on
 edges. Evaluation: CIFAR-10 from stored predictions, the test set and 75 shifted versions with and without temperature,
-and three OOD sets by every score of logits, 1,000 resamples each.
+and three OOD sets by every score of logits, 1,000 resamples each. --evaluate: one set of so many rows and classes, in a
+file that is mapped into memory, without intervals; --ood-files: 10,000 x 10 test logits against so many files of 1,000.
+Memory is the resident pages that no file backs (on Linux, resident less shared), less those at the start.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 import regmixup as rm
@@ -44,9 +48,9 @@ def fastest(candidates: dict[str, Metric], turns: int) -> dict[str, float]:
 
 
 def resident() -> float:
-    """Megabytes the process holds now, as Linux tells."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+    """Megabytes the process holds now beside what it maps from files, as Linux tells."""
+    resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def peak_growth(run: Metric) -> float:
@@ -77,10 +81,12 @@ def compare(title: str, candidates: dict[str, Metric], turns: int) -> None:
     print(f"{title:22}{ours:9.1f}{other:9.1f}  {other / ours:5.1f}x  {name:24}({listed})", flush=True)
 
 
-def drawn(samples: int, classes: int, temperature: float = 1.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def drawn(
+    samples: int, classes: int, temperature: float = 1.0, *, seed: int = 0, out: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """float32 logits and labels drawn from their softmax at some temperature, so that accuracy is realistic."""
     generator = torch.Generator().manual_seed(seed)
-    logits = torch.empty(samples, classes)
+    logits = torch.empty(samples, classes) if out is None else out
     labels = torch.empty(samples, dtype=torch.int64)
     for some in torch.arange(samples).split(max(1, 2**22 // classes)):
         logits[some] = 3 * torch.randn(len(some), classes, generator=generator)
@@ -150,7 +156,8 @@ def evaluation(samples: int, subsets: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: Path(folder) / file_name(name) for name in (*names, *outside)}
         for seed, (name, path) in enumerate(paths.items()):
-            save(rm.Predictions(*drawn(sizes.get(name, samples), 10, 1.5, seed), dataset=name), path)
+            logits, labels = drawn(sizes.get(name, samples), 10, temperature=1.5, seed=seed)
+            save(rm.Predictions(logits, labels, dataset=name), path)
         started = time.perf_counter()
         found = {name: load(path) for name, path in paths.items()}
         test, validation, *shift = (found[name] for name in names)
@@ -160,6 +167,35 @@ def evaluation(samples: int, subsets: int) -> None:
     print(f"{len(rows)} rows with intervals in {seconds:.1f} s")
 
 
+def one_set(samples: int, classes: int) -> None:
+    """A set that may be larger than memory: its file is written piece by piece, mapped, and evaluated."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, own = Path(folder) / "logits.npy", Path(folder) / "labels.npy"
+        mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(samples, classes))
+        np.save(own, drawn(samples, classes, temperature=1.5, out=torch.from_numpy(mapped))[1].numpy())
+        del mapped
+        started, worked = time.perf_counter(), time.process_time()
+        extra = peak_growth(lambda: rm.evaluate(load(path, labels=own), bootstrap=None))
+        seconds, busy = time.perf_counter() - started, time.process_time() - worked
+        size = path.stat().st_size / 1e6
+    print(f"evaluation of {samples:,} x {classes:,} logits ({size:.0f} MB), no intervals:", end=" ")
+    print(f"{seconds:.1f} s ({busy:.1f} s of cores), {extra:.0f} MB beside the file", flush=True)
+
+
+def many_files(count: int) -> None:
+    """One test set against many OOD files."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"set{i}.safetensors" for i in range(count)]
+        for seed, path in enumerate(paths, 1):
+            save(rm.Predictions(*drawn(1000, 10, seed=seed), dataset=path.stem), path)
+        test = rm.Predictions(*drawn(10_000, 10, temperature=1.5), dataset="test")
+        started, worked = time.perf_counter(), time.process_time()
+        rows = rm.evaluate(test, ood=[load(path) for path in paths], bootstrap=None)
+        seconds, busy = time.perf_counter() - started, time.process_time() - worked
+    print(f"{count:,} OOD files of 1,000 x 10 logits, no intervals:", end=" ")
+    print(f"{len(rows):,} rows in {seconds:.1f} s ({busy:.1f} s of cores)", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=1_000_000, help="rows of the table of probabilities")
@@ -167,9 +203,18 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--full", action="store_true", help="also the temperature grid on 50,000 x 1,000 logits")
+    parser.add_argument("--evaluate", type=int, nargs=2, metavar=("ROWS", "CLASSES"), help="evaluate one mapped file")
+    parser.add_argument("--ood-files", type=int, default=0, help="evaluate this many OOD files")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", module="netcal")
     torch.set_num_threads(options.threads)
+    if options.evaluate or options.ood_files:
+        print(f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}")
+        if options.evaluate:
+            one_set(*options.evaluate)
+        if options.ood_files:
+            many_files(options.ood_files)
+        return
     print(f"{platform.machine()}, {options.threads} threads, torch {torch.__version__}; milliseconds\n")
     metrics(options.size, options.classes, options.turns)
     print()

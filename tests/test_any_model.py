@@ -111,6 +111,11 @@ PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\
             {"test": loader(0), "ood": {"far": loader(0)}},
             "an OOD set must hold other samples than the test set, got far with the same data or logits as test",
         ),
+        (
+            nn.Sequential(model(), nn.Softmax(dim=1)),
+            {"test": loader(0)},
+            "the logits of test look like probabilities, .*: pass what comes before the softmax, or call them probs",
+        ),
         (TwoAnswers(), {"test": loader(0)}, "the model must return logits, one .N, K. tensor, got tuple"),
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
         (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),

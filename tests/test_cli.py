@@ -214,6 +214,41 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
     assert "population" not in capsys.readouterr().out
 
 
+def test_evaluate_says_how_a_file_was_read(capsys, tmp_path):
+    (tmp_path / "mine.csv").write_text("id;cat;dog;label\n1;0,5;-2;dog\n2;3;4,5;cat\n")
+    np.savez(tmp_path / "svhn.npz", probs=np.array([[0.5, 0.5]]))
+    (tmp_path / "far.csv").write_text("0.5,0.7\n")
+    words = ("--predictions", tmp_path / "mine.csv", "--ood", tmp_path / "svhn.npz", tmp_path / "far.csv")
+    assert run("evaluate", *words) == 0
+    told = [line.removeprefix(str(tmp_path)) for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        "/mine.csv: separated by semicolons; column 'id' is left out; labels are in the last column; "
+        "numbers have decimal commas; labels are names of classes",
+        "/svhn.npz: probs alone: no score that needs the scale of logits, such as dempster_shafer",
+        "/far.csv: no line of names",
+    ]
+
+
+def test_evaluate_is_told_where_the_labels_are(capsys, tmp_path):
+    (tmp_path / "mine.csv").write_text("1,0.5,-2\n0,3,4\n")
+    assert run("evaluate", "--predictions", tmp_path / "mine.csv") == 2
+    assert "(--labels first, last or a file of them)" in capsys.readouterr().err
+    assert run("evaluate", "--predictions", tmp_path / "mine.csv", "--labels", "first") == 0
+    np.save(tmp_path / "logits.npy", np.array([[0.5, -2], [3, 4]]))
+    np.save(tmp_path / "labels.npy", np.array([1, 0]))
+    first = capsys.readouterr().out
+    assert run("evaluate", "--predictions", tmp_path / "logits.npy", "--labels", tmp_path / "labels.npy") == 0
+    assert [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:]] == [
+        line.split()[1:] for line in first.splitlines()[2:]
+    ]
+
+
+def test_evaluate_refuses_probabilities_given_as_logits(capsys, tmp_path):
+    np.savez(tmp_path / "mine.npz", logits=np.full((4, 4), 0.25), labels=np.arange(4))
+    assert run("evaluate", "--predictions", tmp_path / "mine.npz") == 2
+    assert "the logits of mine look like probabilities" in capsys.readouterr().err
+
+
 def test_evaluate_refuses_the_test_set_in_other_roles(capsys, tmp_path):
     mine = logits_file(tmp_path / "mine.npz")
     assert run("evaluate", "--predictions", mine, "--ood", mine) == 2
@@ -256,6 +291,9 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
         len(CLASSIFICATION) + len(SCORES) * len(SELECTIVE)
     )
     assert "…" not in text
+    monkeypatch.setattr("regmixup.cli.verbs.evaluate._MOST_ROWS", 3)  # a table too long for rich to draw in time
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    assert sum(LONG in line for line in capsys.readouterr().out.splitlines()) == len(CLASSIFICATION) + len(SCORES)
 
 
 def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):

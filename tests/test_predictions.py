@@ -168,7 +168,7 @@ class TestRefusals:
             self.refused(path, "cannot read predictions from")
 
     @pytest.mark.filterwarnings("ignore")
-    @pytest.mark.parametrize("name", ["p.safetensors", "p.npz", "p.npy", "p.csv"])
+    @pytest.mark.parametrize("name", ["p.safetensors", "p.npz", "p.npy", "p.csv", "p.pt"])
     def test_a_damaged_file_reads_or_is_refused_and_nothing_else(self, tmp_path, name):
         path, rng = tmp_path / name, random.Random(0)
         if name == "p.safetensors":
@@ -177,6 +177,8 @@ class TestRefusals:
             np.savez_compressed(path, logits=LOGITS.numpy(), labels=LABELS.numpy())
         elif name == "p.npy":
             np.save(path, LOGITS.numpy())
+        elif name == "p.pt":
+            torch.save({"logits": LOGITS, "labels": LABELS}, path)
         else:
             path.write_text("label,cat,dog\n1,0.5,-2e3\n0,3,4\n")
         data, refused, escaped = path.read_bytes(), 0, set()
@@ -204,7 +206,8 @@ class TestRefusals:
     def test_an_unknown_format(self, tmp_path):
         self.refused(tmp_path / "p.npzz", "unknown predictions format .* did you mean '.npz'")
         self.refused(
-            tmp_path / "p.pkl", "unknown predictions format .* '.pkl'.* Available: .csv, .npy, .npz, .safetensors"
+            tmp_path / "p.pkl",
+            "unknown predictions format .* '.pkl'.* Available: .csv, .npy, .npz, .pt, .pth, .safetensors, .tsv",
         )
 
     def test_an_unknown_key(self, tmp_path):
@@ -213,9 +216,9 @@ class TestRefusals:
 
     def test_no_logits(self, tmp_path):
         np.savez(tmp_path / "p.npz", labels=LABELS.numpy())
-        self.refused(tmp_path / "p.npz", "must hold logits, found labels")
+        self.refused(tmp_path / "p.npz", "must hold logits or probs, found labels")
         np.savez(tmp_path / "q.npz")
-        self.refused(tmp_path / "q.npz", "must hold logits, found nothing")
+        self.refused(tmp_path / "q.npz", "must hold logits or probs, found nothing")
 
     def test_no_samples(self, tmp_path):
         np.save(tmp_path / "p.npy", np.zeros((0, 3)))
@@ -283,15 +286,22 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("", "the first line must be a name per class, after 'label' if there are labels, .*, got ''"),
-            (",cat,dog\n0,1,2\n", "the first line must be a name per class, .*, got ',cat,dog'"),
-            ("0.5,-2\n3,4\n", "the first line must be a name per class, .*, got '0.5,-2'"),
-            ("1e3,2\n3,4\n", "the first line must be a name per class, .*, got '1e3,2'"),
-            ("labels,cat,dog\n0,1,2\n", "the first line must be .*, got 'labels,cat,dog'"),
-            ("cat,dog,Target\n1,2,0\n", "the first line must be .*, got 'cat,dog,Target'"),
-            ("cat,label\n1,0\n", "labels, which must be the first column, got 'cat,label'"),
-            ("id,Label,cat\n1,0,2\n", "labels, which must be the first column, got 'id,Label,cat'"),
-            ("label;cat;dog\n0;1,5;2\n", "the first line must be names separated by commas, got 'label;cat;dog'"),
+            ("", "the first line must be a name per class, and 'label' for labels, got ''"),
+            ("cat,,dog\n0,1,2\n", "the first line must be a name per class, and 'label' for labels, got 'cat,,dog'"),
+            ("label\n0\n", "the first line must be a name per class, and 'label' for labels, got 'label'"),
+            ("0.5,-2\n3,4\n", r"the first line must be a name per column, or say .*--labels first.*, got '0.5,-2'"),
+            ("1e3,2\n3,4\n", "the first line must be a name per column, .*, got '1e3,2'"),
+            ("label,cat,target\n0,1,2\n", "the first line must name one column of labels .* got 'label', 'target'"),
+            ("cat|dog\n1|2\n", "must be names separated by commas, semicolons or tabs, got 'cat|dog'"),
+            ("label,cat\n0,0.5\n1,1\n", r"logits of one column look like probabilities, .*: call them probs"),
+            ("label,cat,dog\n0,1,2\ncow,3,4\n", "line 3 must be a label and 2 logits, .*, got 'cow,3,4'"),
+            ("label,cat,dog\ncat,1,2\ncow,3,4\n", "line 3 must be a label and 2 logits, .*, got 'cow,3,4'"),
+            ("label,cat,cat\ncat,1,2\n", "classes must have names of their own where labels are names"),
+            (
+                "label,probs_a,probs_b\n0,3,-4\n",
+                "probs must be >= 0 and sum to 1 in every row, got values from -4 to 3",
+            ),
+            ("label;cat;dog\n0;1.5;2;3\n", "line 2 must be a label and 2 logits, separated by semicolons, got"),
             ("label,cat,dog\n0;1;2\n", "line 2 must be a label and 2 logits, separated by commas, got '0;1;2'"),
             ("label,cat,dog\n0,1,2\n\n0,,2\n", "line 4 must be a label and 2 logits, .*, got '0,,2'"),
             ("cat,dog\n1,2\n?,2\n", "line 3 must be 2 logits, separated by commas, got '.,2'"),
@@ -344,15 +354,18 @@ class TestHostileFiles:
         np.savez(tmp_path / "p.npz", allow_pickle=True, **arrays)
         self.refused(tmp_path, tmp_path / "p.npz")
 
-    @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".csv"])
+    @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".csv", ".pt"])
     def test_a_bare_pickle(self, tmp_path, suffix):
         (tmp_path / f"p{suffix}").write_bytes(pickle.dumps(Payload(tmp_path / "executed")))
         self.refused(tmp_path, tmp_path / f"p{suffix}")
 
-    def test_a_torch_checkpoint(self, tmp_path):
-        torch.save({"logits": Payload(tmp_path / "executed")}, tmp_path / "p.npz")
-        with pytest.raises(ValueError, match=str(tmp_path / "p.npz")):
-            load(tmp_path / "p.npz")
+    @pytest.mark.parametrize("suffix", [".npz", ".pt", ".pth"])
+    @pytest.mark.parametrize("zipped", [True, False])
+    def test_a_torch_checkpoint(self, tmp_path, suffix, zipped):
+        path = tmp_path / f"p{suffix}"
+        torch.save({"logits": Payload(tmp_path / "executed")}, path, _use_new_zipfile_serialization=zipped)
+        with pytest.raises(ValueError, match=str(path)):
+            load(path)
         assert not (tmp_path / "executed").exists()
 
     def test_a_header_that_claims_more_than_the_file_holds(self, tmp_path):

@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # of our own, as importing `typing` takes longer than all
 if TYPE_CHECKING:
     from typing import Any
 
-    from regmixup import data, methods, networks, posthoc, recipes
+    from regmixup import data, methods, networks, posthoc, predictions, recipes
     from regmixup.any_model import evaluate
     from regmixup.deployment.predictor import Predictor
     from regmixup.evaluation import metrics, scores
@@ -76,6 +76,7 @@ _MODULES = {
     "metrics": "evaluation.metrics",
     "networks": "networks",
     "posthoc": "posthoc",
+    "predictions": "predictions",
     "recipes": "recipes",
     "scores": "evaluation.scores",
 }
@@ -84,7 +85,7 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "FunctionLogger",
     "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor",
     "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure",
-    "data", "evaluate", "methods", "metrics", "networks", "posthoc", "recipes", "scores", "train",
+    "data", "evaluate", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "scores", "train",
 ]  # fmt: skip
 
 

@@ -1,16 +1,11 @@
 """Making, writing and reading Predictions: the seam between training and evaluation.
 
-Files are safetensors (memory-mapped, nothing is executed on loading). For models that are not ours, `.npz`, `.npy` and
-`.csv` are read too: keys `logits` and `labels`, and any other field of `Predictions`.
+Files are safetensors (memory-mapped, nothing is executed on loading). Those of models that are not ours are read by
+`prediction_files`.
 """
 
 from __future__ import annotations
 
-import re
-import tokenize
-import warnings
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -18,19 +13,18 @@ from operator import add
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor, nn
 
 from regmixup.evaluation.fisher import ClassMoments
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import unknown
-from regmixup.numpy_files import read_npy, read_npz
 from regmixup.precision import Precision, autocast, check_precision, products
+from regmixup.prediction_files import UNREADABLE, Found, LabelColumn, numbered, read, read_labels
 from regmixup.storage import save_tensors
+from regmixup.types import LOG_OF_PROBS, Predictions, as_tensor, look_like_probabilities, not_finite
 from regmixup.types import PREDICTION_TENSORS as TENSORS
-from regmixup.types import Predictions, as_tensor, not_finite
 
 
 @runtime_checkable
@@ -227,128 +221,113 @@ def read_header(path: str | Path) -> Header:
     try:
         with safe_open(path, framework="pt") as file:
             return Header(frozenset(file.keys()), dict(file.metadata() or {}))
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
-def load(path: str | Path) -> Predictions:
-    """Read predictions from .safetensors, .npz, .npy (logits alone) or .csv (a line of names, then a line of numbers
-    per sample: the label, under the name "label", and the logits, under the classes' names).
+def load(path: str | Path, *, labels: LabelColumn | Path | None = None) -> Predictions:
+    """Read predictions of any model from .safetensors, .npz, .npy (logits alone), .pt (tensors alone), .csv or .tsv.
+
+    Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names. Without
+    logits, `probs` will do: see `from_probs`. A single column is the logit, or the probability, of class 1 of two.
+    Tables have a line of names, then a line per sample: the label, under the name "label", and the logits, under the
+    classes' names, or `probs_<class>`. docs/evaluation.md lists what else is read; `info["read_as"]` then says how.
+    labels: the "first" or "last" column of a table that names none, "none", or a file of them. Only with this may a
+    table have no line of names.
 
     A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
     is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
     """
     path = Path(path)
-    readers = {".safetensors": _from_safetensors, ".npz": _from_npz, ".npy": _from_npy, ".csv": _from_csv}
-    if path.suffix not in readers:
-        raise unknown(f"predictions format of {path}", path.suffix, readers)
-    try:
-        tensors, metadata = readers[path.suffix](path)
-    except _UNREADABLE as error:
-        raise ValueError(f"cannot read predictions from {path}: {error}") from error
-    return _assemble(path, tensors, metadata)
+    found = read(path, "none" if isinstance(labels, Path) else labels)
+    if isinstance(labels, Path):
+        if "labels" in found.arrays:
+            raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
+        found.arrays["labels"] = read_labels(labels)
+    return _assemble(path, found)
 
 
-def _assemble(path: Path, found: dict[str, Any], metadata: dict[str, str]) -> Predictions:
-    for name in found:
+LEAST_PROBABILITY = 1e-12
+
+
+def from_probs(
+    probs: Tensor, labels: Tensor, *, dataset: str = "", info: Mapping[str, str] | None = None
+) -> Predictions:
+    """Predictions of a model of which only probabilities (N, K) are known: their logarithm stands in for the logits.
+
+    Probabilities are raised to 1e-12 first, so that no logarithm is infinite, and rows are taken relative to their sum.
+    Scores that need the scale of logits (Dempster-Shafer, energy, max_logit, ODIN, DUQ) cannot be had from them.
+
+    >>> found = from_probs(torch.tensor([[0.75, 0.25]]), torch.tensor([0]))
+    >>> found.logits.softmax(dim=1).tolist(), found.from_probs
+    ([[0.75, 0.25]], True)
+    """
+    probs = as_tensor("probs", probs)
+    if probs.ndim != 2 or not probs.is_floating_point() or probs.numel() == 0:
+        raise ValueError(f"probs must be a floating-point (N, K) tensor, got {probs.dtype} of {tuple(probs.shape)}")
+    if not look_like_probabilities(probs):
+        low, high = (float(value) for value in probs.aminmax())
+        total = probs.sum(dim=1, dtype=torch.float64)
+        raise ValueError(
+            f"probs must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g} and sums from "
+            f"{float(total.min()):g} to {float(total.max()):g}"
+        )
+    exact = torch.promote_types(probs.dtype, torch.float32)
+    logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
+    return Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
+
+
+def _assemble(path: Path, found: Found) -> Predictions:
+    classes = found.arrays.pop("classes", None)
+    for name in found.arrays:
         if name not in TENSORS:
-            raise unknown(f"key in {path}", name, TENSORS)
-    if "logits" not in found:
-        raise ValueError(f"{path} must hold logits, found {', '.join(found) or 'nothing'}")
-    tensors = {name: as_tensor(f"{path}: {name}", value) for name, value in found.items()}
-    if tensors["logits"].ndim and len(tensors["logits"]) == 0:
-        raise ValueError(f"{path} is empty: logits have shape {tuple(tensors['logits'].shape)}")
-    tensors.setdefault("labels", torch.full(tensors["logits"].shape[:1], -1))
-    labels = tensors["labels"]
-    if labels.ndim == 1 and labels.is_floating_point() and bool((labels == labels.round()).all()):
-        tensors["labels"] = labels.long()  # a table of numbers, such as a csv, has no other way to write integers
-    dataset = metadata.pop("dataset", path.stem.replace("__", "/"))
+            raise unknown(f"key in {path}", name, (*TENSORS, "classes"))
+    if not {"logits", "probs"} & set(found.arrays):
+        raise ValueError(f"{path} must hold logits or probs, found {', '.join(found.arrays) or 'nothing'}")
     try:
-        predictions = Predictions(**tensors, dataset=dataset, info=metadata)
+        if "labels" in found.arrays:
+            names = [str(name) for name in classes] if classes is not None else None
+            found.arrays["labels"], told = numbered(found.arrays["labels"], names)
+            found.understood += [told] if told else []
+        tensors = {name: as_tensor(name, value) for name, value in found.arrays.items()}
+        table = tensors["logits" if "logits" in tensors else "probs"]
+        if table.ndim and len(table) == 0:
+            raise ValueError(f"it is empty: logits have shape {tuple(table.shape)}")
+        found.understood += _two_classes(tensors)
+        labels = tensors.setdefault("labels", torch.full(table.shape[:1], -1))
+        if labels.ndim == 1 and labels.is_floating_point() and bool((labels == labels.round()).all()):
+            tensors["labels"] = labels.long()  # a table of numbers, such as a csv, has no other way to write integers
+        info = dict(found.info)
+        dataset = info.pop("dataset", path.stem.replace("__", "/"))
+        if "logits" not in tensors:
+            tensors["logits"] = from_probs(tensors["probs"], tensors["labels"]).logits
+            info["logits"] = LOG_OF_PROBS
+            del tensors["probs"]
+            found.understood.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
+        if found.understood:
+            info["read_as"] = "; ".join(found.understood)
+        predictions = Predictions(**tensors, dataset=dataset, info=info)
+        if bad := not_finite(predictions.logits):
+            raise ValueError(f"logits must be finite, found {bad}")
+        low, high = int(predictions.labels.min()), int(predictions.labels.max())
+        if high >= predictions.logits.shape[1] or low < -1:
+            contract = f"labels must lie in [0, {predictions.logits.shape[1]}) (-1: unknown)"
+            raise ValueError(f"{contract}, got {low} to {high}")
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    if bad := not_finite(predictions.logits):
-        raise ValueError(f"{path}: logits must be finite, found {bad}")
-    low, high = int(predictions.labels.min()), int(predictions.labels.max())
-    if high >= predictions.logits.shape[1] or low < -1:
-        raise ValueError(
-            f"{path}: labels must lie in [0, {predictions.logits.shape[1]}) (-1: unknown), got {low} to {high}"
-        )
     return predictions
 
 
-# What numpy, zipfile and safetensors raise for files that are damaged, or are not what their name says.
-_UNREADABLE = (
-    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, OverflowError, SafetensorError, SyntaxError,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-
-_Read = tuple[dict[str, Any], dict[str, str]]
-
-
-def _from_safetensors(path: Path) -> _Read:
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
-
-
-def _from_npz(path: Path) -> _Read:
-    # What a model says does not shrink a hundredfold; a file made to fill the memory does.
-    return dict(read_npz(path, limit=max(1 << 30, 100 * path.stat().st_size))), {}
-
-
-def _from_npy(path: Path) -> _Read:
-    with path.open("rb") as file:
-        return {"logits": read_npy(file, path.stat().st_size)}, {}
-
-
-def _from_csv(path: Path) -> _Read:
-    with path.open(encoding="utf-8-sig") as file:
-        header = [name.strip() for name in file.readline().split(",")]
-    if len(header) == 1 and re.search(r"[;|\t ]", header[0]):
-        raise ValueError(f"the first line must be names separated by commas, got {header[0]!r}")
-    labelled = _has_labels(header)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-            table = np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, encoding="utf-8-sig")
-    except ValueError:
-        _check_lines(path, len(header), labelled=labelled)
-        raise
-    if len(table) == 0:
-        raise ValueError("it is empty: there is no line after the first")
-    if table.shape[1] != len(header):
-        _check_lines(path, len(header), labelled=labelled)
-    return ({"labels": table[:, 0], "logits": table[:, 1:]} if labelled else {"logits": table}), {}
-
-
-def _check_lines(path: Path, columns: int, *, labelled: bool) -> None:
-    """Raise for the first line of a table that is not as many numbers as the first line has names."""
-    parts = f"a label and {columns - 1} logits" if labelled else f"{columns} logits"
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            text = line.partition("#")[0].strip()
-            if number > 1 and text and [_is_number(cell) for cell in text.split(",")] != [True] * columns:
-                raise ValueError(f"line {number} must be {parts}, separated by commas, got {text[:80]!r}")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _has_labels(header: list[str]) -> bool:
-    """Whether a table's first column is labels; an error for a first line that may be something else than classes."""
-    names = [name.lower() for name in header]
-    if names[0] == "label" and "label" not in names[1:]:
-        return True
-    numbers = all(re.fullmatch(r"[-+]?[\d.]+(e[-+]?\d+)?", name, re.IGNORECASE) for name in header)
-    # Classes may be called 0, 1, 2, ...; other numbers are the logits of a file without names.
-    nameless = numbers and header != [str(number) for number in range(len(header))]
-    mistaken = {names[0], names[-1]} & {"label", "labels", "target", "targets", "class", "y"} or "label" in names
-    if nameless or mistaken or "" in header:
-        contract = "a name per class, after 'label' if there are labels, which must be the first column"
-        raise ValueError(f"the first line must be {contract}, got {','.join(header)!r}")
-    return False
+def _two_classes(tensors: dict[str, Tensor]) -> list[str]:
+    """Make two columns of one, in place: that of class 1 of two. Return what was done, in words."""
+    done = []
+    for name in ("logits", "probs"):
+        one = tensors.get(name)
+        if one is None or not one.is_floating_point() or one.ndim not in (1, 2) or one.shape[1:] not in ((), (1,)):
+            continue
+        one = one.reshape(-1, 1)
+        if name == "logits" and len(one) and float(one.min()) >= 0 and float(one.max()) <= 1:
+            raise ValueError("logits of one column look like probabilities, numbers in [0, 1]: call them probs")
+        tensors[name] = torch.cat([torch.zeros_like(one) if name == "logits" else 1 - one, one], dim=1)
+        done.append(f"one column of {name}: that of class 1 of two")
+    return done

@@ -96,6 +96,14 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.logits)
 
+    @property
+    def from_probs(self) -> bool:
+        """Whether the logits are the logarithm of probabilities, so that a number is missing from every row of them."""
+        return self.info.get("logits") == LOG_OF_PROBS
+
+
+LOG_OF_PROBS = "log of probs"
+"""What `info["logits"]` says where a model's probabilities were all that was known."""
 
 PREDICTION_TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset", "info"))
 
@@ -106,6 +114,8 @@ def as_tensor(name: str, value: Any) -> Tensor:
     import torch
 
     if isinstance(value, torch.Tensor):
+        if value.is_floating_point() and value.dtype.itemsize < 2:
+            raise ValueError(f"{name} must be numbers of 16 bits or more, got {value.dtype}")
         return value
     try:
         array = np.asarray(value)
@@ -132,12 +142,21 @@ def not_finite(table: Tensor) -> str:
     >>> not_finite(torch.tensor([[1.0, 2.0], [float("nan"), 0.0], [3.0, float("inf")]]))
     'NaN or infinite values in 2 of 3 rows, the first is row 1 (counted from 0)'
     """
-    finite = table.isfinite()
-    if bool(finite.all()):
+    import torch
+
+    # NaN comes through as both; no table of truth values is made of a large file that is as it should be.
+    if table.numel() == 0 or bool(torch.stack(table.aminmax()).isfinite().all()):
         return ""
-    bad = ~finite.flatten(1).all(dim=1)
+    bad = torch.cat([~part.isfinite().flatten(1).all(dim=1) for part in table.split(2**12)])
     first = int(bad.int().argmax())
     return f"NaN or infinite values in {int(bad.sum())} of {len(bad)} rows, the first is row {first} (counted from 0)"
+
+
+def look_like_probabilities(table: Tensor) -> bool:
+    """Return True where all rows (N, K) are numbers >= 0 that sum to 1, give or take what rounding to 2 digits does."""
+    import torch
+
+    return float(table.amin()) >= 0 and bool(((table.sum(dim=1, dtype=torch.float64) - 1).abs() < 0.05).all())
 
 
 def _describe(tensor: Tensor) -> str:

@@ -442,9 +442,9 @@ def test_a_set_without_samples_is_refused():
         evaluate(TEST, ood=[Predictions(torch.zeros(0, CLASSES), torch.zeros(0, dtype=torch.int64), dataset="nothing")])
 
 
-def test_probabilities_in_the_place_of_logits_are_warned_about():
+def test_probabilities_in_the_place_of_logits_are_refused():
     probs = replace(TEST, logits=TEST.logits.softmax(dim=1))
-    with pytest.warns(UserWarning, match="the logits of toy/test look like probabilities"):
+    with pytest.raises(ValueError, match="the logits of toy/test look like probabilities"):
         evaluate(probs, bootstrap=None)
     evaluate(replace(TEST, logits=probs.logits.log()), bootstrap=None)
     evaluate(replace(TEST, logits=torch.ones(len(TEST), 1), labels=0 * TEST.labels), bootstrap=None)

@@ -1,4 +1,7 @@
-"""Accuracy and calibration of probabilities (N, K) against labels (N,). Exact, in float64, on the whole set at once."""
+"""Accuracy and calibration of probabilities (N, K) against labels (N,). Exact, in float64, on the whole set at once.
+
+`Outcomes` of both may stand in for them.
+"""
 
 from __future__ import annotations
 
@@ -9,28 +12,32 @@ import torch
 from torch import Tensor
 
 from regmixup.evaluation.ordering import precise, sorted_pairs, sorted_values
-from regmixup.evaluation.outcomes import Outcomes, brier_terms, nll_terms
+from regmixup.evaluation.outcomes import Outcomes, equal_width_edges, outcomes_of
 
 Binning = Literal["width", "interp", "split"]
 
 
-def accuracy(probs: Tensor, labels: Tensor) -> float:
+def accuracy(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:
     """The share of samples whose most probable class (the first one, if tied) is the label.
 
     >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
     0.5
     """
-    return float(precise(Outcomes.of(probs, labels).correct).mean())
+    return float(precise(outcomes_of(probs, labels).correct).mean())
 
 
-def nll(probs: Tensor, labels: Tensor) -> float:
+def nll(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:
     """Mean negative log-likelihood, in nats; infinite if a label has probability 0 (nothing is clipped)."""
-    return float(nll_terms(probs, labels).mean())
+    terms = outcomes_of(probs, labels, terms=True).nll
+    assert terms is not None
+    return float(terms.mean())
 
 
-def brier(probs: Tensor, labels: Tensor) -> float:
+def brier(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:
     """Mean squared distance to the one-hot label, summed over classes: between 0 and 2 for any K."""
-    return float(brier_terms(probs, labels).mean())
+    terms = outcomes_of(probs, labels, terms=True).brier
+    assert terms is not None
+    return float(terms.mean())
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,9 @@ class Reliability:
         return float((self.gap * self.count).sum() / self.total)
 
 
-def reliability(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Binning = "width") -> Reliability:
+def reliability(
+    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15, binning: Binning = "width"
+) -> Reliability:
     """Bin samples by confidence, the largest probability.
 
     "width": B equal intervals (lo, hi] of [0, 1]; confidence 0 falls in the first.
@@ -70,7 +79,7 @@ def reliability(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: B
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
     if binning not in ("width", "interp", "split"):
         raise ValueError(f"binning must be 'width', 'interp' or 'split', got {binning!r}")
-    outcomes = Outcomes.of(probs, labels)
+    outcomes = outcomes_of(probs, labels)
     confidence, correct = precise(outcomes.confidence), precise(outcomes.correct)
     # Bin 0 holds what lies in no bin; it is cut off at the end.
     if binning == "width":
@@ -88,11 +97,6 @@ def reliability(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: B
     sums = [torch.bincount(index, weights=column, minlength=num_bins + 1) for column in (confidence, correct)]
     mean_confidence, mean_correct = ((total / count)[1:] for total in sums)
     return Reliability(edges, count[1:], mean_confidence, mean_correct, len(confidence))
-
-
-def equal_width_edges(num_bins: int, like: Tensor) -> Tensor:
-    """j / B for j = 0..B, each the nearest number to it, with the type and device of `like`."""
-    return torch.arange(num_bins + 1, dtype=like.dtype, device=like.device) / num_bins
 
 
 def equal_mass_edges(ordered: Tensor, num_bins: int) -> Tensor:
@@ -118,7 +122,7 @@ def run_ends(total: int, num_bins: int) -> list[int]:
     return [j * size + min(j, longer) for j in range(num_bins + 1)]
 
 
-def ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15) -> float:
+def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15) -> float:
     """Expected calibration error over equal-width bins (lo, hi]: sum_b n_b / N |confidence_b - accuracy_b|.
 
     >>> round(ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
@@ -128,7 +132,11 @@ def ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15) -> float:
 
 
 def adaptive_ece(
-    probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Literal["interp", "split"] = "interp"
+    probs: Tensor | Outcomes,
+    labels: Tensor | None = None,
+    *,
+    num_bins: int = 15,
+    binning: Literal["interp", "split"] = "interp",
 ) -> float:
     """Calibration error over bins of equal mass (AdaECE); `reliability` describes both binnings."""
     if binning not in ("interp", "split"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from regmixup.evaluation.calibration import Binning, equal_width_edges, reliability
+from regmixup.evaluation.calibration import Binning, reliability
 from regmixup.evaluation.ordering import precise
-from regmixup.evaluation.outcomes import check_table, pieces
+from regmixup.evaluation.outcomes import Outcomes, equal_width_edges, outcomes_of
 
 
-def mce(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Binning = "width") -> float:
+def mce(
+    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15, binning: Binning = "width"
+) -> float:
     """Maximum calibration error: max_b |confidence_b - accuracy_b| over bins that hold samples (Naeini et al., 2015).
 
     >>> round(mce(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 0])), 6)
@@ -19,7 +21,9 @@ def mce(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Binning =
     return float(reliability(probs, labels, num_bins=num_bins, binning=binning).gap.max())
 
 
-def debiased_ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: Binning = "width") -> float:
+def debiased_ece(
+    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15, binning: Binning = "width"
+) -> float:
     """The root of the debiased squared calibration error (Bröcker, 2012; Kumar et al., 2019).
 
         sqrt(max(0, sum_b n_b / N [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)]))
@@ -42,7 +46,7 @@ def debiased_ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15, binning: 
     return max(0.0, float((diagram.count * terms).sum() / diagram.total)) ** 0.5
 
 
-def classwise_ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15) -> float:
+def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15) -> float:
     """Calibration error of every class's probability, averaged over classes (Kull et al., 2019).
 
         1/K sum_k sum_b |sum_{i in B_kb} (p_ik - 1[y_i = k])| / N
@@ -54,14 +58,11 @@ def classwise_ece(probs: Tensor, labels: Tensor, *, num_bins: int = 15) -> float
     """
     if num_bins < 1:
         raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    probs, labels = check_table(probs, labels)
-    classes = probs.shape[1]
-    sums: Tensor | float = 0.0
-    for part, own in pieces(probs, labels):
-        index, gap = class_bins(part, own, num_bins)
-        sums += torch.bincount(index.flatten(), weights=gap.flatten(), minlength=classes * num_bins)
-    assert isinstance(sums, Tensor)
-    return float(sums.abs().sum() / (classes * len(labels)))
+    outcomes = outcomes_of(probs, labels, class_bins=num_bins)
+    gaps = outcomes.class_gaps
+    assert gaps is not None
+    assert gaps.shape[1] == num_bins
+    return float(gaps.abs().sum() / (len(gaps) * len(outcomes.correct)))
 
 
 def class_bins(probs: Tensor, labels: Tensor, num_bins: int) -> tuple[Tensor, Tensor]:

@@ -63,7 +63,7 @@ def restrict_predictions(predictions: Predictions) -> Predictions:
         restrict_labels(predictions.labels, subset),
         probs=_restricted_probs(predictions.probs, subset),
         dataset=f"{predictions.dataset} ({len(subset)} classes)",
-        info={key: value for key, value in predictions.info.items() if key != "class_subset"},
+        info=_without_subset(predictions),
     )
 
 
@@ -79,14 +79,20 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
             restrict(test.logits[inside], subset),
             restrict_labels(test.labels[inside], subset),
             probs=_restricted_probs(test_probs, subset),
+            info=_without_subset(test),
         ),
         Predictions(
             restrict(ood.logits, subset),
             torch.full_like(ood.labels, -1),
             probs=_restricted_probs(ood.probs, subset),
             dataset=f"{ood.dataset} ({len(subset)} classes)",
+            info=_without_subset(ood),
         ),
     )
+
+
+def _without_subset(predictions: Predictions) -> dict[str, str]:
+    return {key: value for key, value in predictions.info.items() if key != "class_subset"}
 
 
 def _restricted_probs(probs: Tensor | None, class_indices: Sequence[int]) -> Tensor | None:

@@ -1,18 +1,20 @@
 """How well a score separates in-distribution from out-of-distribution samples. Raw scores of any range; exact ranks.
 
-The score must be larger for out-of-distribution samples, as all of `regmixup.evaluation.scores` are.
+The score must be larger for out-of-distribution samples, as all of `regmixup.evaluation.scores` are. Metrics take (N,)
+scores in any order, or `Ordered` ones, which lets several metrics, and several sets against one, share the sorting.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_count
-from regmixup.evaluation.ordering import positions, precise, sorted_values
+from regmixup.evaluation.ordering import places, positions, precise, sorted_values
 
 
 def check_scores(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -34,7 +36,30 @@ def check_vector(name: str, scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
-def auroc(id_scores: Tensor, ood_scores: Tensor) -> float:
+class Ordered:
+    """Scores (N,) without NaN, in ascending order."""
+
+    def __init__(self, scores: Tensor, name: str = "scores") -> None:
+        self.values = sorted_values(check_vector(name, scores))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def own(self) -> tuple[Tensor, Tensor]:
+        """How many of them are < and <= each of them, (N,) both."""
+        return positions(self.values, self.values)
+
+
+Scores = Tensor | Ordered
+
+
+def _pair(id_scores: Scores, ood_scores: Scores) -> tuple[Ordered, Ordered]:
+    inside = id_scores if isinstance(id_scores, Ordered) else Ordered(id_scores, "id_scores")
+    return inside, ood_scores if isinstance(ood_scores, Ordered) else Ordered(ood_scores, "ood_scores")
+
+
+def auroc(id_scores: Scores, ood_scores: Scores) -> float:
     """P(ood > id) + P(ood = id) / 2 over all pairs: the area under the ROC curve, by counting.
 
     The count is an integer, so the result is exact up to one division.
@@ -42,12 +67,12 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> float:
     >>> auroc(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.2, 0.9]))  # 4.5 of 6 pairs
     0.75
     """
-    id_scores, ood_scores = check_scores(id_scores, ood_scores)
-    below, below_or_tied = positions(sorted_values(id_scores), sorted_values(ood_scores))
-    return int(below.sum() + below_or_tied.sum()) / (2 * len(id_scores) * len(ood_scores))
+    inside, outside = _pair(id_scores, ood_scores)
+    below, below_or_tied = positions(inside.values, outside.values)
+    return int(below.sum() + below_or_tied.sum()) / (2 * len(inside) * len(outside))
 
 
-def aupr(id_scores: Tensor, ood_scores: Tensor, *, positive: Literal["ood", "id"] = "ood") -> float:
+def aupr(id_scores: Scores, ood_scores: Scores, *, positive: Literal["ood", "id"] = "ood") -> float:
     """Average precision, sum over thresholds of (recall_t - recall_{t-1}) precision_t, ties taken together.
 
     positive="ood" finds out-of-distribution samples by large scores, "id" in-distribution ones by small scores.
@@ -55,23 +80,22 @@ def aupr(id_scores: Tensor, ood_scores: Tensor, *, positive: Literal["ood", "id"
     >>> aupr(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4]))
     1.0
     """
-    id_scores, ood_scores = check_scores(id_scores, ood_scores)
+    inside, outside = _pair(id_scores, ood_scores)
     if positive == "ood":
-        wanted, other = ood_scores, id_scores
+        found = len(outside) - outside.own[0]
+        false = len(inside) - places(inside.values, outside.values)
     elif positive == "id":
-        wanted, other = -id_scores, -ood_scores
+        found = inside.own[1]
+        false = places(outside.values, inside.values, right=True)
     else:
         raise ValueError(f"positive must be 'ood' or 'id', got {positive!r}")
-    ordered = sorted_values(wanted)
-    found = len(wanted) - torch.searchsorted(ordered, ordered)
-    false = len(other) - torch.searchsorted(sorted_values(other), ordered)
     # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those.
     return float((precise(found) / (found + false)).mean())
 
 
 def fpr_at_tpr(
-    id_scores: Tensor,
-    ood_scores: Tensor,
+    id_scores: Scores,
+    ood_scores: Scores,
     *,
     tpr: float = 0.95,
     convention: Literal["accept_id", "detect_ood"] = "accept_id",
@@ -86,17 +110,16 @@ def fpr_at_tpr(
     >>> fpr_at_tpr(torch.arange(20.0), torch.tensor([5.0, 18.0, 18.5, 30.0]))
     0.5
     """
-    id_scores, ood_scores = check_scores(id_scores, ood_scores)
+    inside, outside = _pair(id_scores, ood_scores)
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must lie in (0, 1], got {tpr!r}")
     if convention == "accept_id":
-        wanted, other = id_scores, ood_scores
-    elif convention == "detect_ood":
-        wanted, other = -ood_scores, -id_scores
-    else:
-        raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
-    threshold = sorted_values(wanted)[needed_count(tpr, len(wanted)) - 1]
-    return float(precise(other <= threshold).mean())
+        threshold = inside.values[needed_count(tpr, len(inside)) - 1]
+        return int(places(outside.values, threshold[None], right=True)) / len(outside)
+    if convention == "detect_ood":
+        threshold = outside.values[len(outside) - needed_count(tpr, len(outside))]
+        return (len(inside) - int(places(inside.values, threshold[None]))) / len(inside)
+    raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
 
 
 def needed_count(share: float, total: int) -> int:

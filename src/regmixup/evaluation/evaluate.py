@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from regmixup.evaluation.bootstrap import Bootstrap, Counts
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
+from regmixup.evaluation.detection import Ordered
 from regmixup.evaluation.fisher import ClassMoments
 from regmixup.evaluation.named_metrics import (
     BINNED,
@@ -20,12 +22,14 @@ from regmixup.evaluation.named_metrics import (
     resample_classification,
     resample_detection,
 )
-from regmixup.evaluation.scores import FittedScore, fit_scores, score_all
+from regmixup.evaluation.outcomes import Outcomes
+from regmixup.evaluation.per_image import PerImage, Version, per_image
+from regmixup.evaluation.scores import FittedScore, available, fit_scores, score_all
 from regmixup.evaluation.selective import SELECTIVE, join_ood, resample_selective
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.held_out import FitOn, check_held_out, same_samples
 from regmixup.types import MEAN as MEAN
-from regmixup.types import Predictions, Row, not_finite
+from regmixup.types import Predictions, Row, look_like_probabilities, not_finite
 
 # What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
@@ -80,34 +84,47 @@ def evaluate(
         temperature = fit_temperature(posthoc, validation, fit_on=fit_on)
     measure = _Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
 
-    def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Predictions]:
+    def restricted(predictions: Predictions) -> bool:
+        return class_subset and "class_subset" in predictions.info
+
+    def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Version]:
         """Without and with temperature."""
-        found = {"none": unscaled if unscaled is not None else posthoc(predictions)}
-        if temperature is not None:
-            found["temperature"] = posthoc(predictions, temperature)
-        return {name: restrict_predictions(p) for name, p in found.items()} if class_subset else found
+        unscaled = unscaled if unscaled is not None else posthoc(predictions)
+        if temperature is None:
+            found = {"none": Version(unscaled)}
+        elif posthoc is as_given and not restricted(predictions):
+            found = {"none": Version(unscaled), "temperature": Version(unscaled, temperature)}
+        else:
+            found = {"none": Version(unscaled), "temperature": Version(posthoc(predictions, temperature))}
+        if restricted(predictions):
+            return {name: Version(restrict_predictions(version.predictions)) for name, version in found.items()}
+        return found
 
     known = posthoc(test)
     subject = versions(test, known)
-    named = replace(measure.row, dataset=_named(subject["none"]))
-    rows, _ = measure.classification(subject, named, tuple(CLASSIFICATION))
+    named = replace(measure.row, dataset=_named(subject["none"].predictions))
+    of_logits = available(subject["none"].predictions)
+    rows, _, images = measure.classification(subject, named, tuple(CLASSIFICATION), of_logits)
     if temperature is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=temperature))
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
     rows += _fisher(test, named)
-    id_scores = score_all(known, measure.fitted)
-    restricted = class_subset and "class_subset" in test.info
-    own_scores = {**id_scores, **score_all(subject["none"])} if restricted else id_scores
-    rows += measure.selective(own_scores, _correct(subject["none"]), named)
+    if restricted(test):
+        id_scores, correct = score_all(known, measure.fitted), _correct(known)
+    else:
+        id_scores = images.scores | score_all(known, measure.fitted, names=measure.fitted)
+        correct = images.outcomes.correct
+    rows += measure.selective(id_scores | images.scores, images.outcomes.correct, named)
     rows += measure.shift(map(versions, shift))
+    ordered = {name: Ordered(score) for name, score in id_scores.items()} if ood else {}
     for other in map(posthoc, ood):
-        if class_subset and "class_subset" in other.info:
+        if restricted(other):
             own, other = restrict_pair(known, other)
             rows += measure.detection(score_all(own, measure.fitted), _correct(own), other)
         else:
-            rows += measure.detection(id_scores, _correct(known), other)
+            rows += measure.detection(id_scores, correct, other, ordered)
     return rows
 
 
@@ -131,7 +148,7 @@ def _check_sets(
     test: Predictions, fitted_on: Sequence[Predictions], shift: Sequence[Predictions], ood: Sequence[Predictions]
 ) -> None:
     for group in (shift, ood):
-        repeated = {p.dataset for p in group if sum(q.dataset == p.dataset for q in group) > 1}
+        repeated = {name for name, count in Counter(p.dataset for p in group).items() if count > 1}
         if repeated:
             names = ", ".join(name or "one without a name" for name in sorted(repeated))
             raise ValueError(f"each dataset must be given once, got {names} more than once")
@@ -139,12 +156,11 @@ def _check_sets(
         found = not_finite(one.logits) if len(one) else "none"
         if found:
             raise ValueError(f"{one.dataset or 'predictions'} must hold finite logits of some samples, got {found}")
-    if test.logits.shape[1] > 1 and _look_like_probabilities(test.logits):
-        warnings.warn(
-            f"the logits of {test.dataset or 'the test set'} look like probabilities, rows of numbers >= 0 that sum to "
-            "1: pass what comes before the softmax, or the logarithm of probabilities",
-            stacklevel=3,
-        )
+        if one.logits.shape[1] > 1 and look_like_probabilities(one.logits):
+            raise ValueError(
+                f"the logits of {one.dataset or 'a set'} look like probabilities, rows of numbers >= 0 that sum to 1: "
+                "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
+            )
     for other in (*fitted_on, *shift, *ood):
         runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
         if len(runs) > 1:
@@ -163,10 +179,6 @@ def _check_sets(
                 f"an OOD set must hold other samples than the test set, got {other.dataset or 'one'} with the same "
                 f"data or logits as {test.dataset or 'the test set'}"
             )
-
-
-def _look_like_probabilities(logits: Tensor) -> bool:
-    return bool((logits >= 0).all() and ((logits.double().sum(dim=1) - 1).abs() < 1e-3).all())
 
 
 def _check_train(train: Predictions, test: Predictions) -> None:
@@ -218,34 +230,43 @@ class _Measure:
         return replace(row, low=found.low, high=found.high)
 
     def classification(
-        self, versions: dict[str, Predictions], row: Row, metrics: tuple[str, ...]
-    ) -> tuple[list[Row], Resampled]:
-        """Some metrics of one dataset, without and with temperature; and their values on the resamples."""
+        self, versions: dict[str, Version], row: Row, metrics: tuple[str, ...], scores: Sequence[str] = ()
+    ) -> tuple[list[Row], Resampled, PerImage]:
+        """Some metrics of one dataset, without and with temperature; and their values on the resamples.
+
+        The last is what was found of every image without temperature, with these scores.
+        """
         rows: list[Row] = []
         resampled: Resampled = {}
-        counts = self.counts(len(versions["none"]))
-        for posthoc, predictions in versions.items():
-            probs, labels = probabilities(predictions), predictions.labels
+        found: dict[str, PerImage] = {}
+        classwise = "classwise_ece" in metrics
+        for posthoc, version in versions.items():
+            found[posthoc] = per_image(version, classwise=classwise, scores=scores if posthoc == "none" else ())
+            outcomes = found[posthoc].outcomes
+            counts = self.counts(len(outcomes.correct))
             if counts is not None:
-                quick = [name for name in metrics if name != "classwise_ece" or probs.shape[1] <= _MOST_CLASSES]
-                found = resample_classification(probs, labels, counts, quick)
-                resampled |= {(posthoc, name): values for name, values in found.items()}
+                table: tuple[Tensor | Outcomes, Tensor | None] = outcomes, None
+                quick = [name for name in metrics if name != "classwise_ece"]
+                if classwise and version.predictions.logits.shape[1] <= _MOST_CLASSES:
+                    quick, table = list(metrics), (probabilities(version.whole()), version.predictions.labels)
+                values = resample_classification(*table, counts, quick)
+                resampled |= {(posthoc, name): values[name] for name in quick}
             for name in metrics:
-                value = CLASSIFICATION[name].value(probs, labels)
-                own = replace(row, posthoc=posthoc, metric=name, value=value, n=len(predictions))
+                value = CLASSIFICATION[name].value(outcomes)
+                own = replace(row, posthoc=posthoc, metric=name, value=value, n=len(outcomes.correct))
                 rows.append(self.interval(own, resampled.get((posthoc, name))))
-        return rows, resampled
+        return rows, resampled, found["none"]
 
-    def shift(self, shift: Iterable[dict[str, Predictions]]) -> list[Row]:
+    def shift(self, shift: Iterable[dict[str, Version]]) -> list[Row]:
         """Rows per (corruption, severity), and the mean over the subsets: for ECE that is not the same as pooling."""
         rows: list[Row] = []
         groups: dict[tuple[str, str, str], list[Row]] = {}
         totals: dict[tuple[str, str, str], Tensor] = {}
         for versions in shift:
-            subset = versions["none"]
+            subset = versions["none"].predictions
             family, corruption, severity = _shift_name(subset.dataset)
             template = replace(self.row, dataset=_named(subset, family), corruption=corruption, severity=severity)
-            found, resampled = self.classification(versions, template, ON_SHIFT)
+            found, resampled, _ = self.classification(versions, template, ON_SHIFT)
             rows += [*found, *_fisher(subset, template)]
             for r in found:
                 group = (r.dataset, r.posthoc, r.metric)
@@ -278,15 +299,25 @@ class _Measure:
                 rows.append(self.interval(own, resampled.get(name)))
         return rows
 
-    def detection(self, id_scores: Mapping[str, Tensor], correct: Tensor, ood: Predictions) -> list[Row]:
-        """Return every detection metric for every score that both sides have, and SCOD on all images of both."""
+    def detection(
+        self,
+        id_scores: Mapping[str, Tensor],
+        correct: Tensor,
+        ood: Predictions,
+        ordered: Mapping[str, Ordered] | None = None,
+    ) -> list[Row]:
+        """Return every detection metric for every score that both sides have, and SCOD on all images of both.
+
+        ordered: the id scores, sorted before.
+        """
         rows = []
         ood_scores = score_all(ood, self.fitted)
         id_counts, ood_counts = self.counts(len(correct)), self.counts(len(ood), stream=ood.dataset or "ood")
         for score in (name for name in id_scores if name in ood_scores):
             pair = id_scores[score], ood_scores[score]
+            sides = ordered[score] if ordered is not None else Ordered(pair[0]), Ordered(pair[1])
             joined = join_ood(pair[0], correct, pair[1])
-            found = {name: metric.value(*pair) for name, metric in DETECTION.items()}
+            found = {name: metric.value(*sides) for name, metric in DETECTION.items()}
             found |= {f"scod_{name}": SELECTIVE[name](*joined) for name in SCOD}
             resampled: dict[str, Tensor] = {}
             if id_counts is not None and ood_counts is not None:

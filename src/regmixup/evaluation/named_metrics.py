@@ -23,6 +23,7 @@ from torch import Tensor
 from regmixup.evaluation import calibration, calibration_variants, detection, resampled_outcomes, resampled_scores
 from regmixup.evaluation.bootstrap import Counts
 from regmixup.evaluation.detection import check_scores
+from regmixup.evaluation.outcomes import Outcomes
 from regmixup.evaluation.resampled_outcomes import ResampledOutcomes, SortedOutcomes
 from regmixup.evaluation.resampled_scores import ResampledScores, SortedScores
 from regmixup.names import check_name
@@ -32,9 +33,10 @@ Resampled = TypeVar("Resampled")
 
 @dataclass(frozen=True)
 class Metric(Generic[Resampled]):
-    """value: (probs, labels) or (id_scores, ood_scores) -> float; resampled: the same for each of R resamples, (R,)."""
+    """value: (probs, labels), or their `Outcomes`, or (id_scores, ood_scores) -> float; resampled: the same for each of
+    R resamples, (R,)."""
 
-    value: Callable[[Tensor, Tensor], float]
+    value: Callable[..., float]
     resampled: Callable[[Resampled], Tensor]
 
 
@@ -67,17 +69,20 @@ DETECTION: dict[str, Metric[ResampledScores]] = {
 }
 
 
-def resample_classification(probs: Tensor, labels: Tensor, counts: Counts, metrics: Iterable[str]) -> dict[str, Tensor]:
+def resample_classification(
+    probs: Tensor | Outcomes, labels: Tensor | None, counts: Counts, metrics: Iterable[str]
+) -> dict[str, Tensor]:
     """Each of the metrics, with its default options, on every resample: (R,) by name.
 
     probs: (N, K); labels: (N,); counts: of N samples. Shifted versions of the same images share the counts, so the mean
-    over subsets of what this returns is the subsets' mean on jointly resampled images.
+    over subsets of what this returns is the subsets' mean on jointly resampled images. All metrics but classwise_ece
+    also take `Outcomes` with terms for probs, and None for labels.
     """
     chosen = {name: CLASSIFICATION[check_name("metric", name, CLASSIFICATION)].resampled for name in metrics}
     sample = SortedOutcomes(probs, labels)
-    _check_counts("counts", counts, "probs", len(sample.labels))
+    _check_counts("counts", counts, "probs", len(sample.right))
     parts = []
-    for chunk in counts.chunks(sample.probs.device):
+    for chunk in counts.chunks(sample.right.device):
         resampled = ResampledOutcomes(sample, chunk)
         parts.append([function(resampled) for function in chosen.values()])
     return {name: torch.cat(found) for name, found in zip(chosen, zip(*parts, strict=True), strict=True)}

@@ -1,4 +1,5 @@
-"""Sorting on the CPU goes through NumPy, several times faster there than torch; on other devices through torch."""
+"""Sorting and searching on the CPU go through NumPy, several times faster there than torch; on other devices through
+torch."""
 
 from __future__ import annotations
 
@@ -35,17 +36,29 @@ def sorted_pairs(values: Tensor, flags: Tensor) -> tuple[Tensor, Tensor]:
     return (keys >> 32).int().view(torch.float32), (keys & 1).bool()
 
 
+def places(ordered: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
+    """How many of the `ordered` numbers are < each of the `values`, <= for `right`; quick if those are sorted too.
+
+    >>> places(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]), right=True)
+    tensor([0, 3])
+    """
+    if ordered.device.type != "cpu":
+        common = torch.promote_types(ordered.dtype, values.dtype)
+        return torch.searchsorted(ordered.to(common), values.to(common), right=right)
+    return torch.from_numpy(np.searchsorted(ordered.numpy(), values.numpy(), side="right" if right else "left"))
+
+
 def positions(ordered: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """How many of the `ordered` numbers are < each of the `values`, and how many are <=; quick if those are sorted too.
+    """`places` on both sides.
 
     >>> positions(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]))
     (tensor([0, 1]), tensor([0, 3]))
     """
-    below = torch.searchsorted(ordered, values)
+    below = places(ordered, values)
     tied = ordered[below.clamp(max=len(ordered) - 1)] == values
     # Ties are rare, and only they need the second search.
     below_or_tied = below.clone()
-    below_or_tied[tied] = torch.searchsorted(ordered, values[tied], right=True)
+    below_or_tied[tied] = places(ordered, values[tied], right=True)
     return below, below_or_tied
 
 

@@ -13,36 +13,30 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from regmixup.evaluation.calibration import equal_mass_positions, equal_width_edges
+from regmixup.evaluation.calibration import equal_mass_positions
 from regmixup.evaluation.calibration_variants import class_bins
 from regmixup.evaluation.ordering import precise, take_columns
-from regmixup.evaluation.outcomes import Outcomes, brier_terms, check_table, nll_terms
+from regmixup.evaluation.outcomes import NUM_BINS, Outcomes, check_table, equal_width_edges, outcomes_of
 
-NUM_BINS = 15
 _BLOCK = 2**22
 
 
 class SortedOutcomes:
-    """What the metrics need of probabilities (N, K) and labels (N,).
+    """What the metrics need of probabilities (N, K) and labels (N,), or of their outcomes, with terms.
 
     right, nll, brier: (N,) in the order given; confidence, correct: (N,) from the least confident to the most, which
-    `order` takes the samples to.
+    `order` takes the samples to. table: probabilities and labels, which only the calibration error per class needs.
     """
 
-    def __init__(self, probs: Tensor, labels: Tensor) -> None:
-        self.probs, self.labels = check_table(probs, labels)
-        outcomes = Outcomes.of(probs, labels)
+    def __init__(self, probs: Tensor | Outcomes, labels: Tensor | None = None) -> None:
+        self.table = check_table(probs, labels) if isinstance(probs, Tensor) and labels is not None else None
+        outcomes = outcomes_of(probs, labels, terms=True)
+        assert outcomes.nll is not None
+        assert outcomes.brier is not None
+        self.nll, self.brier = outcomes.nll, outcomes.brier
         self.right = precise(outcomes.correct)
         self.confidence, self.order = precise(outcomes.confidence).sort()
         self.correct = self.right[self.order]
-
-    @cached_property
-    def nll(self) -> Tensor:
-        return nll_terms(self.probs, self.labels)
-
-    @cached_property
-    def brier(self) -> Tensor:
-        return brier_terms(self.probs, self.labels)
 
 
 @dataclass(frozen=True)
@@ -141,9 +135,9 @@ def debiased_ece(resampled: ResampledOutcomes) -> Tensor:
 
 def classwise_ece(resampled: ResampledOutcomes) -> Tensor:
     """One column per class and bin, zero but for that bin's samples, makes the sums a matrix product."""
-    sample = resampled.sample
-    samples, classes = sample.probs.shape
-    index, gap = class_bins(sample.probs, sample.labels, NUM_BINS)
+    assert resampled.sample.table is not None
+    samples, classes = resampled.sample.table[0].shape
+    index, gap = class_bins(*resampled.sample.table, NUM_BINS)
     step = max(1, _BLOCK // (samples * NUM_BINS))
     total = resampled.weights.new_zeros(len(resampled.weights))
     for first in range(0, classes, step):

@@ -94,7 +94,8 @@ def _mean_softmax(members: Tensor, temperature: float) -> Tensor:
 
 
 def _softmax(logits: Tensor, temperature: float) -> Tensor:
-    return (logits.double() / temperature).softmax(dim=1)
+    scaled = logits.double() / temperature if temperature != 1 else logits.double()
+    return scaled.softmax(dim=1)
 
 
 def required(predictions: Predictions, field: str, purpose: str) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 
 from regmixup.names import check_name
 from regmixup.posthoc._base import probabilities
-from regmixup.types import Predictions
+from regmixup.types import LOG_OF_PROBS, Predictions
 
 Average = Literal["logits", "probs"]
 
@@ -47,5 +47,6 @@ def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> 
         probs=reduce(torch.add, map(probabilities, members)) / len(members) if mixes_probs else None,
         member_logits=stacked,
         dataset=first.dataset,
-        info={key: text for key, text in first.info.items() if all(m.info.get(key) == text for m in members)},
+        info={key: text for key, text in first.info.items() if all(m.info.get(key) == text for m in members)}
+        | ({"logits": LOG_OF_PROBS} if any(member.from_probs for member in members) else {}),
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -20,6 +22,7 @@ from regmixup.evaluation.named_metrics import BINNED, BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.held_out import FitOn
+from regmixup.prediction_files import LabelColumn
 from regmixup.storage import check_writable, write_rows
 from regmixup.types import Predictions, Row
 
@@ -28,8 +31,8 @@ from regmixup.types import Predictions, Row
 class EvaluateVerb:
     """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection.
 
-    Files: .safetensors, .npz (keys logits, labels), .npy (logits), .csv (header label,name,...; then label, logits).
-    Labels may be left out of OOD files.
+    Files: .safetensors, .npz, .pt (keys logits or probs, labels), .npy (logits), .csv and .tsv (names of columns, one
+    of them label; then numbers). Labels may be left out of OOD files. Says how a file was read where it had a choice.
 
     Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
 
@@ -38,6 +41,8 @@ class EvaluateVerb:
 
     predictions: Path
     """In-distribution test predictions with labels."""
+    labels: Literal["first", "last"] | Path | None = None
+    """Where labels are, if no column or key says so: first or last (columns of tables), or a file for --predictions."""
     ood: tuple[Path, ...] = ()
     """Predictions for out-of-distribution sets; labels are not needed."""
     shift: tuple[Path, ...] = ()
@@ -64,22 +69,20 @@ def main(args: Sequence[str]) -> None:
     check_count("resamples", verb.resamples, least=0)
     if verb.out is not None:
         check_writable(verb.out)
-    validation = _labelled(verb.val) if verb.val is not None else None
-    train = _labelled(verb.train) if verb.train is not None else None
+    column = verb.labels if not isinstance(verb.labels, Path) else None
+    validation = _labelled(verb.val, column) if verb.val is not None else None
+    train = _labelled(verb.train, column) if verb.train is not None else None
     rows = evaluate(
-        _labelled(verb.predictions),
+        _labelled(verb.predictions, verb.labels),
         validation=validation,
         train=train,
         posthoc=_posthoc(verb, train, validation),
-        shift=[_labelled(path) for path in verb.shift],
-        ood=[predictions.load(path) for path in verb.ood],
+        shift=[_labelled(path, column) for path in verb.shift],
+        ood=[_load(path, column or "none") for path in verb.ood],
         bootstrap=Bootstrap(resamples=verb.resamples) if verb.resamples else None,
         fit_on=verb.fit_on,
     )
-    console = Console()
-    if not console.is_terminal:
-        console.width = 10_000  # a line per row, so that a pipe or a file has whole names
-    console.print(_table(rows, methods.get(verb.method).score if verb.method is not None else None))
+    _show(rows, methods.get(verb.method).score if verb.method is not None else None)
     if verb.out is not None:
         write_rows(verb.out, rows)
         print(f"rows  {verb.out}")
@@ -95,39 +98,67 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
     return posthoc.build(spec.name, **spec.fields).fit(train=train, validation=validation, fit_on=verb.fit_on)
 
 
-def _labelled(path: Path) -> Predictions:
-    found = predictions.load(path)
+def _load(path: Path, labels: LabelColumn | Path | None) -> Predictions:
+    """Read predictions, and say how where there was a choice."""
+    found = predictions.load(path, labels=labels)
+    if "read_as" in found.info:
+        print(f"{path}: {found.info['read_as']}", file=sys.stderr)
+    return found
+
+
+def _labelled(path: Path, labels: LabelColumn | Path | None) -> Predictions:
+    found = _load(path, labels)
     if int(found.labels.min()) < 0:
         raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
     return found
 
 
-def _table(rows: list[Row], chosen_score: str | None) -> Table:
+_HEADS = ("dataset", "shift", "posthoc or score", "metric", "value", "95 % interval")
+_MOST_ROWS = 1000  # beyond these, rich takes longer to draw a table than all that is in it took
+
+
+def _show(rows: list[Row], chosen_score: str | None) -> None:
+    """Print a table that fits a terminal; elsewhere, and if it is long, a line per row with whole names."""
+    lines = [_cells(row, chosen_score) for row in rows]
     captions = [] if chosen_score is None else ["* the score of this method in tables"]
     if any(row.metric in BINNED and row.low is not None for row in rows):
         captions.append(BINNED_INTERVALS)
-    caption = Text("\n".join(captions)) if captions else None
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
-    table.add_column("dataset", overflow="fold")
-    table.add_column("shift", overflow="fold")
-    for title in ("posthoc or score", "metric"):
+    console = Console()
+    if console.is_terminal and len(lines) <= _MOST_ROWS:
+        console.print(_table(lines, "\n".join(captions)))
+        return
+    widths = [max(map(len, column)) for column in zip(_HEADS, *lines, strict=True)]
+    for line in (_HEADS, ["-" * width for width in widths], *lines):
+        words = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        words[4:] = [cell.rjust(width) for cell, width in zip(line[4:], widths[4:], strict=True)]
+        print("  ".join(words).rstrip())
+    for caption in captions:
+        print(caption)
+
+
+def _table(lines: list[list[str]], caption: str) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, caption=Text(caption) if caption else None, caption_justify="left"
+    )
+    for title in _HEADS[:2]:
+        table.add_column(title, overflow="fold")
+    for title in _HEADS[2:4]:
         table.add_column(title, no_wrap=True)
-    for title in ("value", "95 % interval"):
+    for title in _HEADS[4:]:
         table.add_column(title, justify="right", no_wrap=True)
-    for row in rows:
-        score = f"{row.score} *" if row.score == chosen_score else row.score
-        severity = "" if row.severity is None else f" {row.severity}"
-        interval = "" if row.low is None or row.high is None else f"{_number(row, row.low)} – {_number(row, row.high)}"
-        unit = "" if row.metric in _PLAIN else " %"
-        table.add_row(
-            Text(printable(row.dataset)),
-            Text(printable(row.corruption + severity)),
-            score or row.posthoc,
-            row.metric,
-            _number(row, row.value) + unit,
-            interval,
-        )
+    for line in lines:
+        table.add_row(*map(Text, line))
     return table
+
+
+def _cells(row: Row, chosen_score: str | None) -> list[str]:
+    score = f"{row.score} *" if row.score == chosen_score else row.score
+    severity = "" if row.severity is None else f" {row.severity}"
+    interval = "" if row.low is None or row.high is None else f"{_number(row, row.low)} – {_number(row, row.high)}"
+    unit = "" if row.metric in _PLAIN else " %"
+    value = _number(row, row.value) + unit
+    places = printable(row.dataset), printable(row.corruption + severity)
+    return [*places, score or row.posthoc, row.metric, value, interval]
 
 
 # What is no share of anything and is shown as it is.

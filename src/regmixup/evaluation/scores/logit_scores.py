@@ -37,17 +37,13 @@ class Softmax:
         return self.logits.gather(1, self.top).squeeze(1)
 
     @cached_property
-    def log_probs(self) -> Tensor:
-        return self.logits.log_softmax(dim=1)
-
-    @cached_property
     def probs(self) -> Tensor:
-        return self.log_probs.exp()
+        return self.logits.softmax(dim=1)
 
     @cached_property
     def log_sum(self) -> Tensor:
         """(N,) logsumexp s: what the softmax took from the largest logit."""
-        return self.largest - self.log_probs.gather(1, self.top).squeeze(1)
+        return self.largest - self.probs.gather(1, self.top).squeeze(1).log()
 
     @cached_property
     def rest(self) -> Tensor:
@@ -104,12 +100,10 @@ def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> 
     check_number("gamma", gamma, above=0)
     check_count("num_top", num_top)
     softmax = softmax_of(logits)
-    others = (1 - softmax.probs).scatter(1, softmax.top, softmax.rest[:, None])
-    terms = (softmax.probs * others).pow(gamma)
-    if num_top < terms.shape[1]:
-        # p (1 - p) orders the classes of a row like p: p_2 <= min(p_1, 1 - p_1) keeps it on the rising side.
-        terms = terms.topk(num_top, dim=1).values
-    return terms.sum(dim=1)
+    # p (1 - p) orders the classes of a row like p: p_2 <= min(p_1, 1 - p_1) keeps it on the rising side.
+    likeliest = softmax.probs.topk(min(num_top, softmax.probs.shape[1]), dim=1).values
+    others = torch.cat([softmax.rest[:, None], 1 - likeliest[:, 1:]], dim=1)
+    return (likeliest * others).pow(gamma).sum(dim=1)
 
 
 def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from regmixup.evaluation.ordering import precise
+from regmixup.evaluation.outcomes import pieces_of, span
 from regmixup.evaluation.scores._features import FittedScore
 from regmixup.evaluation.scores.ash import ASH
 from regmixup.evaluation.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq
@@ -22,7 +23,7 @@ from regmixup.names import check_name
 from regmixup.threads import each_piece
 from regmixup.types import Predictions
 
-_CHUNK = 2**20
+_CHUNK = 2**18
 _OF_LOGITS = {**SCORES, "duq": duq}
 _FITTED = frozenset({"features", "train"})
 _FITTED_WITH_HEAD = _FITTED | {"head"}
@@ -91,7 +92,7 @@ def available(predictions: Predictions, train: Predictions | None = None) -> lis
         possible = not _absent(predictions, score.needs - {"head"} if fitting else score.needs)
         if fitting:
             possible = possible and train is not None and not _absent(train, score.needs)
-        if possible and score.offered(train):
+        if possible and score.offered(train) and not _lost(predictions, score.name):
             names.append(score.name)
     return names
 
@@ -133,34 +134,42 @@ def score_all(
     names = list(dict.fromkeys(names))
     for name in names:
         _check_possible(name, predictions, fitted)
-    probs = predictions.probs
-    of_logits = [name for name in names if name in _OF_LOGITS and name not in fitted]
-    of_probs = [name for name in of_logits if name in SCORES_OF_PROBS and probs is not None]
-    found = _in_one_pass(predictions.logits, [name for name in of_logits if name not in of_probs])
-    if probs is not None:
-        found |= _in_one_pass(probs, of_probs, lambda piece: precise(piece).log())
-    for name in names:
-        if name in fitted:
-            found[name] = fitted[name](_features(predictions))
-        elif name == "mutual_information":
-            assert predictions.member_logits is not None
-            found[name] = mutual_information(predictions.member_logits)
+    unfitted = [name for name in names if name not in fitted]
+    found = {name: fitted[name](_features(predictions)) for name in names if name in fitted}
+    if unfitted:
+        parts = each_piece(
+            lambda rows: scores_of_rows(rows_of(predictions, span(rows)), unfitted),
+            pieces_of(predictions.logits, _CHUNK),
+        )
+        found |= {name: torch.cat([part[name] for part in parts]) for name in unfitted}
     return {name: found[name] for name in names}
 
 
-def _in_one_pass(
-    table: Tensor, names: list[str], to_logits: Callable[[Tensor], Tensor] = lambda piece: piece
-) -> dict[str, Tensor]:
-    """Scores of logits that share their softmax, some rows of the (N, K) table at a time."""
-    if not names:
-        return {}
+def rows_of(predictions: Predictions, some: slice) -> Predictions:
+    """Some of the samples, with what metrics and scores that are not fitted need."""
+    probs, members = predictions.probs, predictions.member_logits
+    return Predictions(
+        predictions.logits[some],
+        predictions.labels[some],
+        probs=probs[some] if probs is not None else None,
+        member_logits=members[:, some] if members is not None else None,
+        dataset=predictions.dataset,
+        info=predictions.info,
+    )
 
-    def scores(piece: Tensor) -> list[Tensor]:
-        softmax = Softmax(to_logits(piece))
-        return [_OF_LOGITS[name](softmax) for name in names]
 
-    pieces = each_piece(scores, table.split(max(1, _CHUNK // table.shape[1])))
-    return dict(zip(names, map(torch.cat, zip(*pieces, strict=True)), strict=True))
+def scores_of_rows(predictions: Predictions, names: Iterable[str], softmax: Softmax | None = None) -> dict[str, Tensor]:
+    """The same for a few samples and scores that are not fitted, all at once; `softmax` is that of their logits."""
+    softmax = softmax if softmax is not None else Softmax(predictions.logits)
+    own = softmax if predictions.probs is None else Softmax(precise(predictions.probs).log())
+    found = {}
+    for name in names:
+        if name == "mutual_information":
+            assert predictions.member_logits is not None
+            found[name] = mutual_information(predictions.member_logits)
+        else:
+            found[name] = _OF_LOGITS[name](own if name in SCORES_OF_PROBS else softmax)
+    return found
 
 
 def _check_possible(name: str, predictions: Predictions, fitted: Mapping[str, FittedScore]) -> None:
@@ -171,6 +180,13 @@ def _check_possible(name: str, predictions: Predictions, fitted: Mapping[str, Fi
     if "train" in needs:
         raise ValueError(f"{name} must be among the fitted scores, got {', '.join(fitted) or 'none'}")
     _check_held(name, predictions, needs)
+    if _lost(predictions, name):
+        raise ValueError(f"{name} needs the scale of logits, which the probs for {predictions.dataset!r} do not tell")
+
+
+def _lost(predictions: Predictions, name: str) -> bool:
+    """Return True for scores that the logarithm of probabilities does not allow: their DS would be constant."""
+    return predictions.from_probs and name in _OF_LOGITS and name not in SCORES_OF_PROBS
 
 
 def _check_held(name: str, predictions: Predictions, needs: Iterable[str]) -> None:

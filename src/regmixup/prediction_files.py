@@ -1,0 +1,298 @@
+"""Reading predictions of any model: safetensors, npz, npy, pt, and tables of text. Nothing in a file is executed.
+
+Each reader returns what the file holds by name, and says in words what it understood where there was a choice.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import tokenize
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from regmixup.names import unknown
+from regmixup.numpy_files import read_npz
+
+LabelColumn = Literal["first", "last", "none"]
+
+# What numpy, zipfile and safetensors raise for files that are damaged, or are not what their name says.
+UNREADABLE = (
+    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, MemoryError, SafetensorError, SyntaxError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+_LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
+_LEFT_OUT = ("index", "idx", "id", "unnamed: 0", "filename", "path", "pred", "prediction", "predicted")
+_KIND = re.compile(r"(logit|prob)(?:s|ability|abilities)?(?:(?:[_.:\- ]+|(?=\d))(.+))?", re.IGNORECASE)
+
+
+@dataclass
+class Found:
+    """arrays: by the field of `Predictions`, and the names of the classes under "classes"; info: text that came with
+    them; understood: what a reader decided, in words."""
+
+    arrays: dict[str, Any]
+    info: dict[str, str] = field(default_factory=dict)
+    understood: list[str] = field(default_factory=list)
+
+
+def read(path: Path, labels: LabelColumn | None = None) -> Found:
+    """What a file of any known format holds; an error that names it for one that cannot be read.
+
+    labels: which column of a table holds them, where none is called so; a table without names is read only with this.
+    """
+    readers: dict[str, Callable[[], Found]] = {
+        ".safetensors": lambda: _from_safetensors(path),
+        ".npz": lambda: _from_npz(path),
+        ".npy": lambda: Found({"logits": _mapped(path)}),
+        ".pt": lambda: _from_pt(path),
+        ".pth": lambda: _from_pt(path),
+        ".csv": lambda: _from_table(path, labels),
+        ".tsv": lambda: _from_table(path, labels),
+    }
+    if path.suffix not in readers:
+        raise unknown(f"predictions format of {path}", path.suffix, readers)
+    try:
+        return readers[path.suffix]()
+    except UNREADABLE as error:
+        raise ValueError(f"cannot read predictions from {path}: {error}") from error
+
+
+def read_labels(path: Path) -> Any:
+    """Labels alone: an array in .npy, or a line each in a text file, under the name "label" or none."""
+    try:
+        if path.suffix == ".npy":
+            return _mapped(path)
+        lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        lines = lines[1:] if lines and lines[0].lower() in _LABELS else lines
+        return np.array([float(line) for line in lines] if all(map(_is_number, lines)) else lines)
+    except UNREADABLE as error:
+        raise ValueError(f"cannot read labels from {path}: {error}") from error
+
+
+def numbered(labels: Any, classes: list[str] | None) -> tuple[Any, str]:
+    """Labels as numbers, and what was understood: names of classes become their places among these.
+
+    >>> numbered(np.array(["dog", "cat"]), ["cat", "dog"])
+    (array([1, 0]), 'labels are names of classes')
+    """
+    array = np.asarray(labels) if not isinstance(labels, Tensor) else None
+    if array is None or classes is None or array.ndim != 1 or len(classes) < 2:
+        return labels, ""
+    if array.dtype.kind in "iuf":
+        # Classes that are called 1 to K are meant where no label is 0.
+        own = [str(number) for number in range(len(classes))]
+        names = {float(name): place for place, name in enumerate(classes) if _is_number(name)}
+        if classes == own or len(names) != len(classes) or not set(array.tolist()) <= set(names):
+            return labels, ""
+        return np.array([names[label] for label in array.tolist()]), "labels are names of classes"
+    places = _places(classes)
+    strange = sorted({str(label) for label in array} - set(places))
+    if strange:
+        raise ValueError(f"labels must be among the classes {', '.join(classes[:10])}, got {strange[0][:80]!r}")
+    return np.array([places[str(label)] for label in array]), "labels are names of classes"
+
+
+def _places(classes: list[str]) -> dict[str, int]:
+    if len(set(classes)) < len(classes):
+        raise ValueError(f"classes must have names of their own where labels are names, got {', '.join(classes[:10])}")
+    return {name: place for place, name in enumerate(classes)}
+
+
+def _from_safetensors(path: Path) -> Found:
+    with safe_open(path, framework="pt") as file:
+        return Found({name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {}))  # noqa: SIM118
+
+
+def _from_npz(path: Path) -> Found:
+    # What a model says does not shrink a hundredfold; a file made to fill the memory does.
+    return Found(dict(read_npz(path, limit=max(1 << 30, 100 * path.stat().st_size))))
+
+
+def _mapped(path: Path) -> Any:
+    """The array of an .npy file, mapped and not read; changes would stay in memory."""
+    return np.load(path, mmap_mode="c", allow_pickle=False)
+
+
+def _from_pt(path: Path) -> Found:
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except Exception as error:  # whatever damaged bytes lead the unpickler to
+        raise ValueError(f"it must hold tensors, lists and dictionaries alone: {error}"[:300]) from error
+    match loaded:
+        case Tensor():
+            return Found({"logits": loaded.detach()}, understood=["one tensor: logits"])
+        case [Tensor() as logits, Tensor() as labels]:
+            return Found({"logits": logits.detach(), "labels": labels}, understood=["two tensors: logits, labels"])
+        case dict():
+            return Found({str(k): v.detach() if isinstance(v, Tensor) else v for k, v in loaded.items()})
+    raise ValueError(f"it must hold a tensor, two, or a dictionary of tensors, got {type(loaded).__name__}")
+
+
+@dataclass
+class _Table:
+    """How the lines of a table are to be read: `roles` says of every column "label", "" for left out, or its field."""
+
+    separator: str
+    roles: list[str]
+    classes: list[str] | None
+    named: bool
+    decimal_comma: bool = False
+
+    def cells(self, line: str) -> list[str]:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=self.separator), [])]
+
+    def lines(self, path: Path) -> Iterator[str]:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file):
+                if number or not self.named:
+                    yield line.replace(",", ".") if self.decimal_comma else line
+
+    @property
+    def contract(self) -> str:
+        counts = {kind: self.roles.count(kind) for kind in ("logits", "probs")}
+        parts = ["a label"] * ("label" in self.roles) + [f"{count} {kind}" for kind, count in counts.items() if count]
+        separators = {",": "commas", ";": "semicolons", "\t": "tabs"}
+        return f"{' and '.join(parts)}, separated by {separators[self.separator]}"
+
+
+def _from_table(path: Path, labels: LabelColumn | None) -> Found:
+    with path.open(encoding="utf-8-sig") as file:
+        first, second = file.readline(), file.readline()
+    table, understood = _layout(first.rstrip("\r\n"), labels)
+    if table.separator == ";" and "," in (second if table.named else first):
+        table.decimal_comma = True
+        understood.append("numbers have decimal commas")
+    column = table.roles.index("label") if "label" in table.roles else None
+    skipped: dict[int | str, Callable[[str], float]] = {
+        i: lambda _: 0.0 for i, role in enumerate(table.roles) if not role
+    }
+    if column is not None and table.classes is not None:
+        cells = table.cells(second)
+        if len(cells) > column and not _is_number(cells[column]):
+            places = _places(table.classes)
+            skipped[column] = lambda cell: float(places[cell.strip()])
+            understood.append("labels are names of classes")
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "loadtxt: input contained no data")
+            numbers = np.loadtxt(
+                table.lines(path),
+                delimiter=table.separator,
+                ndmin=2,
+                quotechar='"',
+                converters=skipped or None,
+                encoding=None,
+            )
+    except (ValueError, KeyError):
+        _check_lines(path, table, skipped)
+        raise
+    if len(numbers) == 0:
+        raise ValueError("it is empty: there is no line after the first")
+    if numbers.shape[1] != len(table.roles):
+        _check_lines(path, table, skipped)
+    found: dict[str, Any] = {}
+    for kind in ("logits", "probs"):
+        if kind in table.roles:
+            found[kind] = numbers[:, [role == kind for role in table.roles]]
+    if column is not None:
+        found["labels"] = numbers[:, column]
+        if column not in skipped:
+            found["classes"] = table.classes
+    return Found(found, understood=understood)
+
+
+def _layout(first: str, labels: LabelColumn | None) -> tuple[_Table, list[str]]:
+    """Which column is what, from the first line; an error for one that may be something else than names."""
+    # Decimal commas may outnumber semicolons by one.
+    semicolons = ";" in first and first.count(";") + 1 >= first.count(",")
+    separator = "\t" if "\t" in first else ";" if semicolons else ","
+    table = _Table(separator, [], None, named=True)
+    names = table.cells(first)
+    if len(names) < 2 and re.search(r"[| ]", first):
+        raise ValueError(f"the first line must be names separated by commas, semicolons or tabs, got {first!r}")
+    understood = [f"separated by {'semicolons' if separator == ';' else 'tabs'}"] if separator != "," else []
+    numbers = all(re.fullmatch(r"[-+]?[\d.,]+(e[-+]?\d+)?", name, re.IGNORECASE) for name in names)
+    # Classes may be called 0, 1, 2, ...; other numbers are the logits of a table without names.
+    if names and numbers and names != [str(number) for number in range(len(names))]:
+        if labels is None:
+            advice = "or say where the labels of a table without names are (--labels first, last or a file of them)"
+            raise ValueError(f"the first line must be a name per column, {advice}, got {first[:80]!r}")
+        table.named = False
+        table.roles = ["label" if i == _chosen(labels, names) else "logits" for i in range(len(names))]
+        understood.append("no line of names")
+    else:
+        table.roles, table.classes = _roles(names, labels)
+        out = [name for name, role in zip(names, table.roles, strict=True) if not role]
+        understood += [f"column {name!r} is left out" for name in out]
+    if "label" in table.roles and (labels is not None or table.roles[0] != "label"):
+        place = table.roles.index("label")
+        where = {0: "the first column", len(names) - 1: "the last column"}.get(place, f"column {place + 1}")
+        understood.append(f"labels are in {where}")
+    if not {"logits", "probs"} & set(table.roles):
+        raise ValueError(f"the first line must hold a name per class, beside that of the labels, got {first[:80]!r}")
+    return table, understood
+
+
+def _chosen(labels: LabelColumn | None, names: list[str]) -> int:
+    return {"first": 0, "last": len(names) - 1}.get(labels or "", -1)
+
+
+def _roles(names: list[str], labels: LabelColumn | None) -> tuple[list[str], list[str]]:
+    """Of every named column what it holds, and the names of the classes."""
+    found = [i for i, name in enumerate(names) if name.lower() in _LABELS]
+    if len(found) != 1 and labels in ("first", "last"):
+        found = [_chosen(labels, names)]
+    if len(found) > 1:
+        listed = ", ".join(repr(names[i]) for i in found)
+        raise ValueError(f"the first line must name one column of labels (or say --labels first or last), got {listed}")
+    roles = ["label" if i in found else "logits" for i in range(len(names))]
+    for i, name in enumerate(names):
+        if roles[i] != "label" and (name.lower() in _LEFT_OUT or (name == "" and i == 0)):
+            roles[i] = ""
+    rest = [i for i, role in enumerate(roles) if role == "logits"]
+    if not rest or any(names[i] == "" for i in rest):
+        got = ",".join(names)[:80]
+        raise ValueError(f"the first line must be a name per class, and 'label' for labels, got {got!r}")
+    kinds = [kind for i in rest if (kind := _KIND.fullmatch(names[i]))]
+    if len(kinds) < len(rest):
+        return roles, [names[i] for i in rest]
+    for i, kind in zip(rest, kinds, strict=True):
+        roles[i] = kind[1].lower() + "s"
+    return roles, [kind[2] or kind[0] for kind in kinds if kind[1].lower() == kinds[0][1].lower()]
+
+
+def _check_lines(path: Path, table: _Table, converted: dict[int | str, Callable[[str], float]]) -> None:
+    """Raise for the first line of a table that is not what its first line promises."""
+
+    def fits(place: int, cell: str) -> bool:
+        try:
+            converted.get(place, float)(cell)
+        except (ValueError, KeyError):
+            return False
+        return True
+
+    for number, line in enumerate(table.lines(path), 2 if table.named else 1):
+        text = line.partition("#")[0].strip()
+        cells = table.cells(text)
+        if text and (len(cells) != len(table.roles) or not all(fits(i, cell) for i, cell in enumerate(cells))):
+            raise ValueError(f"line {number} must be {table.contract}, got {text[:80]!r}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
