@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from regmixup.evaluation.fisher import ClassMoments
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import unknown
-from regmixup.storage import save_tensors
+from regmixup.storage import load_tensors, save_tensors
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 from regmixup.types import Predictions, as_tensor, not_finite
 
@@ -189,13 +189,7 @@ def file_name(dataset: str) -> str:
 
 def save(predictions: Predictions, path: str | Path) -> None:
     """Write a safetensors file, atomically."""
-    tensors: dict[str, Tensor] = {}
-    for name in TENSORS:
-        value = getattr(predictions, name)
-        if value is not None:
-            # safetensors refuses tensors that share memory, as an ensemble of one shares its member with its logits.
-            shared = any(value.data_ptr() == other.data_ptr() for other in tensors.values())
-            tensors[name] = value.clone() if shared else value.contiguous()
+    tensors = {name: value for name in TENSORS if (value := getattr(predictions, name)) is not None}
     save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **predictions.info})
 
 
@@ -272,8 +266,7 @@ _Read = tuple[dict[str, Any], dict[str, str]]
 
 
 def _from_safetensors(path: Path) -> _Read:
-    with safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    return load_tensors(path)
 
 
 def _from_npz(path: Path) -> _Read:
