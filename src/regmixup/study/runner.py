@@ -78,14 +78,18 @@ def run_study(
     with ExitStack() as held:
         first = not (holder := _hold(folder, held))
         if holder:
-            warnings.warn(f"another process carries out this study, and the two share it: {holder}", stacklevel=2)
+            warnings.warn(
+                f"another process carries out this study, and the two share it: {holder}. At the end this one waits at "
+                f"most {PATIENCE / 3600:g} hours for it",
+                stacklevel=2,
+            )
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
             for outcome in dispatch(tasks, pool, progress):
                 ended.append(outcome)
                 if first:
                     _collect(study, folder, ended)
         if not first:
-            patience = Patience()
+            patience = Patience(holder)
             while holder := _hold(folder, held):
                 if patience.ends("the study's table", holder):
                     raise InUseError(f"gave up after {PATIENCE / 3600:g} hours: {holder}")

@@ -61,8 +61,9 @@ class Launcher(Protocol):
 class Patience:
     """Waiting for one folder that another process holds: says for whom, and ends after PATIENCE seconds."""
 
-    def __init__(self) -> None:
-        self.holder, self.since = "", 0.0
+    def __init__(self, holder: str = "") -> None:
+        """holder: whom the user has been told of already."""
+        self.holder, self.since = holder, time.monotonic()
 
     def ends(self, label: str, held: str) -> bool:
         """Return whether to give up. held: which folder it is, and by whom and since when it is held."""
