@@ -149,6 +149,16 @@ class TestCheckWritable:
             assert messages[0] == messages[1]
 
 
+CONTENT = {
+    "half": torch.tensor([1.0, -2.0], dtype=torch.bfloat16),
+    "logits": torch.tensor([[1.5, -0.0], [float("nan"), 3.0]]),
+    "flags": torch.tensor([True, False, True]),
+    "count": torch.tensor(7),
+    "none": torch.zeros(0, 3, dtype=torch.float64),
+    "turned": torch.arange(6, dtype=torch.int16).reshape(2, 3).T,
+}
+
+
 class TestTensors:
     def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_the_old_one(self, tmp_path):
         path = tmp_path / "a.safetensors"
@@ -167,21 +177,12 @@ class TestTensors:
             os.umask(before)
         assert (tmp_path / "a.safetensors").stat().st_mode & 0o777 == mode
 
-    CONTENT = {
-        "half": torch.tensor([1.0, -2.0], dtype=torch.bfloat16),
-        "logits": torch.tensor([[1.5, -0.0], [float("nan"), 3.0]]),
-        "flags": torch.tensor([True, False, True]),
-        "count": torch.tensor(7),
-        "none": torch.zeros(0, 3, dtype=torch.float64),
-        "turned": torch.arange(6, dtype=torch.int16).reshape(2, 3).T,
-    }
-
     def test_equal_content_gives_equal_bytes_in_any_order(self, tmp_path):
         metadata = {letter: letter * 3 for letter in "abcdefgh"}
         for number in range(5):
-            save_tensors(tmp_path / f"{number}", self.CONTENT, metadata)
+            save_tensors(tmp_path / f"{number}", CONTENT, metadata)
         save_tensors(
-            tmp_path / "turned", dict(reversed(self.CONTENT.items())), dict(reversed(metadata.items()))
+            tmp_path / "turned", dict(reversed(CONTENT.items())), dict(reversed(metadata.items()))
         )  # fmt: skip
         assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
@@ -189,10 +190,10 @@ class TestTensors:
         from safetensors import safe_open
         from safetensors.torch import load_file
 
-        save_tensors(tmp_path / "a.safetensors", self.CONTENT, {"λ": 'say "x"\n'})
+        save_tensors(tmp_path / "a.safetensors", CONTENT, {"λ": 'say "x"\n'})
         found = load_file(tmp_path / "a.safetensors")
-        assert found.keys() == self.CONTENT.keys()
-        for name, tensor in self.CONTENT.items():
+        assert found.keys() == CONTENT.keys()
+        for name, tensor in CONTENT.items():
             assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
             assert torch.equal(found[name].nan_to_num(9), tensor.nan_to_num(9))
         with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
@@ -223,17 +224,18 @@ def test_the_digest_is_that_of_sha256sum(tmp_path):
     assert digest(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-class TestTables:
-    VALUE: dict = {"b": [1, 2.5, float("inf")], "a": {1: "λ", "x": None}}
+TABLE = {"b": [1, 2.5, float("inf")], "a": {1: "λ", "x": None}}
 
+
+class TestTables:
     @pytest.mark.parametrize("indent", [None, 2])
     def test_round_trip(self, tmp_path, indent):
-        write_table(tmp_path / "a.json", self.VALUE, indent=indent)
+        write_table(tmp_path / "a.json", TABLE, indent=indent)
         assert read_table(tmp_path / "a.json") == {"b": [1, 2.5, float("inf")], "a": {"1": "λ", "x": None}}
 
     def test_a_changed_digit_is_an_error_that_names_the_file(self, tmp_path):
         path = tmp_path / "a.json"
-        write_table(path, self.VALUE)
+        write_table(path, TABLE)
         path.write_text(path.read_text().replace("2.5", "2.6"))
         with pytest.raises(ValueError, match=r"cannot read .*a\.json: its content has changed"):
             read_table(path)

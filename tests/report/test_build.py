@@ -1,6 +1,7 @@
 """From folders to files."""
 
 import csv
+import shutil
 from dataclasses import replace
 
 import pytest
