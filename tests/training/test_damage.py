@@ -116,15 +116,11 @@ def test_a_run_that_is_trained_again_forgets_what_it_predicted(copy):
     assert not copy.predictions_path("digits/test").exists()
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_history_does_not_stop_a_repetition(copy, whole, how):
-    damage(copy.folder / "history.jsonl", how)
+def test_a_damaged_history_does_not_stop_a_repetition(copy):
+    damage(copy.folder / "history.jsonl", "zeroed")
     assert repeat(copy).finished
-    if how == "emptied":
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged"):
         assert copy.history() == []
-    else:
-        with pytest.warns(UserWarning, match="is damaged"):
-            assert len(copy.history()) < 2
 
 
 def test_an_ensemble_without_a_line_of_one_members_history(tmp_path):

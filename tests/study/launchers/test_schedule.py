@@ -96,15 +96,14 @@ def test_another_holder_starts_the_time_anew(monkeypatch):
     monkeypatch.setattr(schedule, "PATIENCE", 10.0)
     now = 0.0
     monkeypatch.setattr(schedule.time, "monotonic", lambda: now)
-    patience = schedule.Patience()
-    with pytest.warns(UserWarning, match="pid"):
-        assert not patience.ends("dnn 0", "held by pid 1")
-        now = 9.0
+    patience = schedule.Patience("held by pid 1")
+    now = 9.0
+    with pytest.warns(UserWarning, match="dnn 0 waits, .* held by pid 2"):
         assert not patience.ends("dnn 0", "held by pid 2")
-        now = 18.0
-        assert not patience.ends("dnn 0", "held by pid 2")
-        now = 19.0
-        assert patience.ends("dnn 0", "held by pid 2")
+    now = 18.0
+    assert not patience.ends("dnn 0", "held by pid 2")
+    now = 19.0
+    assert patience.ends("dnn 0", "held by pid 2")
 
 
 def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path, study):
