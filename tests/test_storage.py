@@ -461,7 +461,7 @@ class TestOwning:
         with owning(folder):
             write_text(folder / "a.txt", "text")
             assert "it left no name" in refusal(folder)
-        assert names(folder) == [".lock", ".owner", "a.txt"]
+        assert {*names(folder), ".lock"} == {".lock", ".owner", "a.txt"}  # some versions of filelock remove theirs
         assert other.read_text() == "other"
 
     def test_a_lock_that_is_a_link_is_not_followed(self, tmp_path):
@@ -489,7 +489,7 @@ class TestOwning:
         with pytest.raises(OSError, match="was deleted or replaced while this process worked in it"):
             work()
         assert folder.exists() == again
-        assert not again or names(folder) == [".lock", ".owner"]
+        assert not again or (folder / ".owner").read_text() == "somebody else"
 
 
 def refusal(folder):
