@@ -219,6 +219,15 @@ class TestTensors:
         assert load_tensors(theirs)[0]["a"].count_nonzero() == 1
 
 
+def test_another_programs_checksum_is_not_taken_for_ours(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(3)}, tmp_path / "theirs", metadata={"checksum": "f" * 64})
+    assert load_tensors(tmp_path / "theirs")[0]["a"].tolist() == [0, 0, 0]
+    save_tensors(tmp_path / "ours", {"a": torch.zeros(3)}, {"checksum": "f" * 64})
+    assert load_tensors(tmp_path / "ours")[1] == {}
+
+
 def test_the_digest_is_that_of_sha256sum(tmp_path):
     (tmp_path / "a").write_bytes(b"abc")
     assert digest(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -131,7 +131,8 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 
     Equal content gives equal bytes: safetensors' own writer puts metadata in a random order.
     """
-    metadata = {**metadata, _CHECKSUM: _tensors_checksum(tensors, metadata)}
+    metadata = {key: text for key, text in metadata.items() if key != _CHECKSUM}  # that of another file
+    metadata[_CHECKSUM] = _tensors_checksum(tensors, metadata)
     header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
     end = 0
     # Larger numbers first, so that all of them are aligned.
@@ -158,8 +159,8 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata = dict(file.metadata() or {})
-    checksum = metadata.pop(_CHECKSUM, None)
-    if checksum is not None and checksum != _tensors_checksum(tensors, metadata):
+    checksum = metadata.pop(_CHECKSUM, "")
+    if len(checksum) == 8 and checksum != _tensors_checksum(tensors, metadata):  # another program's has another length
         raise ValueError(_CHANGED)
     return tensors, metadata
 
