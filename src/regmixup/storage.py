@@ -341,7 +341,7 @@ def _owner_of(folder: Path) -> str:
 
 def _remove_leftovers(folder: Path) -> None:
     """Remove our unfinished files from a folder and those in it. Nothing else, and nothing behind a link."""
-    inside = [entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    inside = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     for place in (folder, *inside):
         with suppress(OSError):  # what cannot be removed is in nobody's way
             for entry in os.scandir(place):
