@@ -1,12 +1,13 @@
 # Two commands on a fresh clone:
 #   make demo   install into .venv and run the embedded study (about 2 minutes after set-up)
 #   make test   linters, type checker and the whole test suite
-# Both reuse .venv; a second run installs nothing.
+# Both reuse .venv; a second run installs nothing. Beside them:
+#   make test-lowest   the test suite with the lowest declared version of every dependency, in .venv-lowest
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test clean
+.PHONY: demo test test-lowest clean
 
 demo: .venv/installed
 	$(BIN)/regmixup study digits
@@ -17,6 +18,15 @@ test: .venv/installed-dev
 	$(BIN)/mypy
 	tests/browser/install.sh
 	$(BIN)/pytest -n 2 --cov
+
+test-lowest: .venv-lowest/installed
+	.venv-lowest/bin/pytest -n 2 -W default
+
+.venv-lowest/installed: pyproject.toml tests/lowest.py
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tests/lowest.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/pip install --disable-pip-version-check --quiet --constraint .venv-lowest/lowest.txt --editable '.[dev]'
+	@touch $@
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "regmixup needs Python >= 3.11, $(PYTHON) is " + sys.version.split()[0])'
@@ -31,4 +41,4 @@ test: .venv/installed-dev
 	@touch $@ .venv/installed
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-lowest

@@ -21,7 +21,7 @@ ALLOWED = {
     "config": {"names"},
     "storage": {"types"},
     "mixing": {"config", "names"},
-    "prediction_files": {"names", "numpy_files"},
+    "prediction_files": {"names", "numpy_files", "storage"},
     "predictions": {"evaluation", "mixing", "names", "precision", "prediction_files", "storage", "types"},
     "networks": {"config", "mixing", "names"},
     "objectives": {"config", "mixing", "names", "types"},

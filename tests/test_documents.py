@@ -9,6 +9,7 @@ import pytest
 
 from regmixup.cli import VERBS, main
 from regmixup.methods import METHODS
+from tests.lowest import PROJECT, lowest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -77,3 +78,11 @@ def test_the_page_of_methods_has_a_row_for_each_and_their_cost():
         if line.startswith("| ")
     }
     assert costs - {"method"} == set(METHODS) - {"kfac-llla", "deep-ensemble"}
+
+
+def test_every_dependency_has_a_lowest_version_to_be_tested():
+    found = dict(line.split("==") for line in lowest(PROJECT.read_text()))
+    assert {"torch", "filelock", "ray", "pytest"} <= found.keys()
+    assert tuple(map(int, found["filelock"].split("."))) >= (3, 20, 1), "older ones follow a link in the lock's place"
+    with pytest.raises(ValueError, match=r"must be written name>=version, .* got 'torch>=3'"):
+        lowest('[project]\ndependencies = ["torch>=2"]\n[project.optional-dependencies]\nx = ["torch>=3"]')

@@ -3,7 +3,9 @@
 import csv
 import os
 import resource
+import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -17,14 +19,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.storage import (
+    InUseError,
     check_writable,
+    digest,
+    load_tensors,
     owning,
+    read_history,
     read_json,
     read_rows,
+    read_table,
     replacing,
     save_tensors,
     write_json,
     write_rows,
+    write_table,
     write_text,
 )
 from regmixup.types import Row
@@ -142,6 +150,16 @@ class TestCheckWritable:
             assert messages[0] == messages[1]
 
 
+CONTENT = {
+    "half": torch.tensor([1.0, -2.0], dtype=torch.bfloat16),
+    "logits": torch.tensor([[1.5, -0.0], [float("nan"), 3.0]]),
+    "flags": torch.tensor([True, False, True]),
+    "count": torch.tensor(7),
+    "none": torch.zeros(0, 3, dtype=torch.float64),
+    "turned": torch.arange(6, dtype=torch.int16).reshape(2, 3).T,
+}
+
+
 class TestTensors:
     def test_a_full_disk_is_an_error_that_names_the_file_and_leaves_the_old_one(self, tmp_path):
         path = tmp_path / "a.safetensors"
@@ -159,6 +177,97 @@ class TestTensors:
         finally:
             os.umask(before)
         assert (tmp_path / "a.safetensors").stat().st_mode & 0o777 == mode
+
+    def test_equal_content_gives_equal_bytes_in_any_order(self, tmp_path):
+        metadata = {letter: letter * 3 for letter in "abcdefgh"}
+        for number in range(5):
+            save_tensors(tmp_path / f"{number}", CONTENT, metadata)
+        save_tensors(
+            tmp_path / "turned", dict(reversed(CONTENT.items())), dict(reversed(metadata.items()))
+        )  # fmt: skip
+        assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+    def test_safetensors_reads_what_was_written(self, tmp_path):
+        from safetensors import safe_open
+        from safetensors.torch import load_file
+
+        save_tensors(tmp_path / "a.safetensors", CONTENT, {"λ": 'say "x"\n'})
+        found = load_file(tmp_path / "a.safetensors")
+        assert found.keys() == CONTENT.keys()
+        for name, tensor in CONTENT.items():
+            assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape)
+            assert torch.equal(found[name].nan_to_num(9), tensor.nan_to_num(9))
+        with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
+            assert file.metadata()["λ"] == 'say "x"\n'
+
+    def test_a_type_that_cannot_be_stored_is_named(self, tmp_path):
+        with pytest.raises(ValueError, match=r"tensors must be of float, .* got torch.float8_e4m3fn"):
+            save_tensors(tmp_path / "a.safetensors", {"a": torch.zeros(2).to(torch.float8_e4m3fn)}, {})
+
+    def test_a_changed_byte_is_noticed_where_a_checksum_was_recorded_and_only_there(self, tmp_path):
+        from safetensors.torch import save_file
+
+        ours, theirs = tmp_path / "ours.safetensors", tmp_path / "theirs.safetensors"
+        save_tensors(ours, {"a": torch.zeros(100)}, {"dataset": "x"})
+        save_file({"a": torch.zeros(100)}, theirs, metadata={"dataset": "x"})
+        assert load_tensors(ours)[1] == {"dataset": "x"}
+        for path in (ours, theirs):
+            content = bytearray(path.read_bytes())
+            content[-100] ^= 1
+            path.write_bytes(content)
+        with pytest.raises(ValueError, match="its content has changed since it was written"):
+            load_tensors(ours)
+        assert load_tensors(theirs)[0]["a"].count_nonzero() == 1
+
+
+def test_another_programs_checksum_is_not_taken_for_ours(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(3)}, tmp_path / "theirs", metadata={"checksum": "f" * 64})
+    assert load_tensors(tmp_path / "theirs")[0]["a"].tolist() == [0, 0, 0]
+    save_tensors(tmp_path / "ours", {"a": torch.zeros(3)}, {"checksum": "f" * 64})
+    assert load_tensors(tmp_path / "ours")[1] == {}
+
+
+def test_the_digest_is_that_of_sha256sum(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert digest(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+TABLE = {"b": [1, 2.5, float("inf")], "a": {1: "λ", "x": None}}
+
+
+class TestTables:
+    @pytest.mark.parametrize("indent", [None, 2])
+    def test_round_trip(self, tmp_path, indent):
+        write_table(tmp_path / "a.json", TABLE, indent=indent)
+        assert read_table(tmp_path / "a.json") == {"b": [1, 2.5, float("inf")], "a": {"1": "λ", "x": None}}
+
+    def test_a_changed_digit_is_an_error_that_names_the_file(self, tmp_path):
+        path = tmp_path / "a.json"
+        write_table(path, TABLE)
+        path.write_text(path.read_text().replace("2.5", "2.6"))
+        with pytest.raises(ValueError, match=r"cannot read .*a\.json: its content has changed"):
+            read_table(path)
+
+    def test_a_table_without_a_checksum_is_read_as_it_is(self, tmp_path):
+        write_json(tmp_path / "a.json", {"a": 1})
+        assert read_table(tmp_path / "a.json") == {"a": 1}
+
+
+def test_a_damaged_line_of_a_history_is_left_out_with_a_warning(tmp_path):
+    path = tmp_path / "history.jsonl"
+    assert read_history(path) == []
+    lines = [
+        b'{"epoch": 1, "loss": 2}',
+        b"\0\0\xff",
+        b"[1]",
+        b'{"epoch": 2, "loss": "x"}',
+        b'{"epoch": 3, "loss": 0.5}',
+    ]
+    path.write_bytes(b"\n".join(lines))
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged: 3 of 5 lines are left out"):
+        assert [record["epoch"] for record in read_history(path)] == [1, 3]
 
 
 class TestJson:
@@ -268,7 +377,17 @@ class TestRows:
 
     def test_a_missing_file_is_named(self, tmp_path):
         with pytest.raises(ValueError, match=r"cannot read rows from .*nowhere.csv"):
-            read_rows(tmp_path / "nowhere.csv")
+            read_rows(tmp_path / "nowhere.csv", expected="0" * 64)
+
+    def test_a_dropped_line_is_noticed_where_the_digest_is_known(self, tmp_path):
+        path = tmp_path / "rows.csv"
+        write_rows(path, [Row(study="a"), Row(study="b")])
+        known = digest(path)
+        assert len(read_rows(path, expected=known)) == 2
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+        assert len(read_rows(path)) == 1
+        with pytest.raises(ValueError, match=r"rows\.csv: its content has changed"):
+            read_rows(path, expected=known)
 
 
 HOLD = """
@@ -299,7 +418,7 @@ def holder(tmp_path):
 class TestOwning:
     def test_the_folder_is_made_and_the_owner_leaves_when_done(self, tmp_path):
         with owning(tmp_path / "run"):
-            assert (tmp_path / "run" / ".owner").read_text() == str(os.getpid())
+            assert (tmp_path / "run" / ".owner").read_text().startswith(f"pid {os.getpid()} on ")
         assert not (tmp_path / "run" / ".owner").exists()
         with owning(tmp_path / "run"):
             pass
@@ -316,38 +435,86 @@ class TestOwning:
 
     def test_a_second_process_is_told_who_owns_the_folder(self, tmp_path, holder):
         folder = tmp_path / "run"
-        with pytest.raises(RuntimeError, match=rf"in use by another process \(pid {holder.pid}\)") as error:
+        since = rf"on {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+        with pytest.raises(InUseError, match=rf"in use by another process \(pid {holder.pid} {since}\)") as error:
             owning(folder).__enter__()
         assert str(folder) in str(error.value)
         assert (folder / ".partial-1-b.txt").exists()  # the live owner's unfinished files are not touched
-        assert (folder / ".owner").read_text() == str(holder.pid)
+        assert (folder / ".owner").read_text().startswith(f"pid {holder.pid} ")
 
     def test_a_killed_owner_frees_the_folder_and_its_leftovers_are_removed(self, tmp_path, holder):
         folder = tmp_path / "run"
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         with owning(folder):
-            assert (folder / ".owner").read_text() == str(os.getpid())
+            assert (folder / ".owner").read_text().startswith(f"pid {os.getpid()} ")
             assert not list(folder.rglob(".partial-*"))
             assert (folder / "whole.txt").read_text() == "whole"
 
+    def test_nothing_but_our_unfinished_files_is_removed_and_nothing_behind_a_link(self, tmp_path):
+        folder, other = tmp_path / "run", tmp_path / "other"
+        for place in (folder, folder / "deep", other):
+            place.mkdir()
+            for name in (".tmpx", ".tmp12345", ".partial-mine", ".partial-1-a.txt"):
+                (place / name).touch()
+        (folder / "link").symlink_to(other)
+        (folder / ".partial-2-link").symlink_to(other / ".tmpx")
+        (folder / ".partial-3-folder").mkdir()
+        (folder / ".tmp").mkdir()
+        with owning(folder):
+            assert not list(folder.glob("**/.partial-1-a.txt"))
+        assert names(other) == [".partial-1-a.txt", ".partial-mine", ".tmp12345", ".tmpx"]
+        assert names(folder / "deep") == [".partial-mine", ".tmp12345", ".tmpx"]
+        assert {".tmp", ".tmpx", ".tmp12345", ".partial-mine", ".partial-2-link", ".partial-3-folder"} <= set(
+            names(folder)
+        )
 
-def _save_much(folder):
-    save_tensors(folder / "a.safetensors", {"a": torch.zeros(20_000_000)}, {})
+    @pytest.mark.parametrize("kind", ["folder", "link"])
+    def test_something_else_named_like_the_owner_blocks_nobody(self, tmp_path, kind):
+        folder, other = tmp_path / "run", tmp_path / "other.txt"
+        folder.mkdir()
+        other.write_text("other")
+        (folder / ".owner").mkdir() if kind == "folder" else (folder / ".owner").symlink_to(other)
+        with owning(folder):
+            write_text(folder / "a.txt", "text")
+            assert "it left no name" in refusal(folder)
+        assert {*names(folder), ".lock"} == {".lock", ".owner", "a.txt"}  # some versions of filelock remove theirs
+        assert other.read_text() == "other"
+
+    def test_a_lock_that_is_a_link_is_not_followed(self, tmp_path):
+        (tmp_path / "other.txt").write_text("other")
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / ".lock").symlink_to(tmp_path / "other.txt")
+        with pytest.raises(OSError, match=r"cannot lock .*\.lock"):
+            owning(tmp_path / "run").__enter__()
+        assert (tmp_path / "other.txt").read_text() == "other"
+
+    @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
+    def test_a_folder_that_is_deleted_meanwhile_takes_no_more_files_and_is_an_error(self, tmp_path, again):
+        folder = tmp_path / "run"
+
+        def work():
+            with owning(folder):
+                shutil.rmtree(folder)
+                if again:
+                    folder.mkdir()
+                    (folder / ".lock").touch()
+                    (folder / ".owner").write_text("somebody else")
+                with pytest.raises(OSError, match="was deleted or replaced while this process worked in it"):
+                    write_text(folder / "deep" / "a.txt", "text")
+
+        with pytest.raises(OSError, match="was deleted or replaced while this process worked in it"):
+            work()
+        assert folder.exists() == again
+        assert not again or (folder / ".owner").read_text() == "somebody else"
 
 
-def test_what_a_kill_within_safetensors_leaves_is_removed(tmp_path, processes):
-    """It writes under a name of its own choice; gigabytes would gather in a folder whose owner is killed often."""
-    child = processes.Process(target=_save_much, args=(tmp_path,))
-    child.start()
-    while not (leftovers := [name for name in names(tmp_path) if not name.startswith(".partial-")]):
-        assert child.is_alive()
-    child.kill()
-    child.join()
-    assert leftovers != ["a.safetensors"]
-    assert set(leftovers) <= set(names(tmp_path))
-    with owning(tmp_path):
-        assert names(tmp_path) == [".lock", ".owner"]
+def refusal(folder):
+    """What another process is told that asks for `folder`."""
+    code = f"from pathlib import Path; from regmixup.storage import owning\nwith owning(Path({str(folder)!r})): pass"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode
+    return found.stderr
 
 
 def test_a_process_may_own_a_folder_twice_and_keeps_it_until_the_outer_end(tmp_path):
@@ -355,8 +522,5 @@ def test_a_process_may_own_a_folder_twice_and_keeps_it_until_the_outer_end(tmp_p
         with owning(tmp_path):
             pass
         assert (tmp_path / ".owner").exists()
-        code = (
-            f"from pathlib import Path; from regmixup.storage import owning\nwith owning(Path({str(tmp_path)!r})): pass"
-        )
-        assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
+        assert "InUseError" in refusal(tmp_path)
     assert not (tmp_path / ".owner").exists()

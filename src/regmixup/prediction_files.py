@@ -18,11 +18,12 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from regmixup.names import unknown
 from regmixup.numpy_files import read_npz
+from regmixup.storage import load_tensors
 
 LabelColumn = Literal["first", "last", "none"]
 
@@ -111,8 +112,7 @@ def _places(classes: list[str]) -> dict[str, int]:
 
 
 def _from_safetensors(path: Path) -> Found:
-    with safe_open(path, framework="pt") as file:
-        return Found({name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {}))  # noqa: SIM118
+    return Found(*load_tensors(path))
 
 
 def _from_npz(path: Path) -> Found:

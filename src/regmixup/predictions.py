@@ -198,13 +198,7 @@ def file_name(dataset: str) -> str:
 
 def save(predictions: Predictions, path: str | Path) -> None:
     """Write a safetensors file, atomically."""
-    tensors: dict[str, Tensor] = {}
-    for name in TENSORS:
-        value = getattr(predictions, name)
-        if value is not None:
-            # safetensors refuses tensors that share memory, as an ensemble of one shares its member with its logits.
-            shared = any(value.data_ptr() == other.data_ptr() for other in tensors.values())
-            tensors[name] = value.clone() if shared else value.contiguous()
+    tensors = {name: value for name in TENSORS if (value := getattr(predictions, name)) is not None}
     save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **predictions.info})
 
 

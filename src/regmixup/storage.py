@@ -1,16 +1,23 @@
-"""Files that are either whole or absent, and folders that have one owner.
+"""Files that are either whole or absent, that notice damage, and folders that have one owner.
 
-Every write goes to a temporary name in the same folder, is flushed to the disk and then renamed, so a reader (or the
-next run after a kill) sees the old file or the new one and never half of one.
+Every write goes to a temporary name in the same folder, is flushed to the disk and then renamed, and so is the folder,
+so a reader (or the next run after a kill or a power cut) sees the old file or the new one and never half of one.
 """
 
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
+import hashlib
 import io
 import json
 import os
+import re
+import socket
+import threading
+import time
+import warnings
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,9 +30,10 @@ from regmixup.types import Row
 if TYPE_CHECKING:
     from torch import Tensor
 
-_TEMPORARY = ".partial-"
-_LEFTOVERS = (f"{_TEMPORARY}*", ".tmp*")
-"""What a kill can leave behind: our unfinished files, and those under which safetensors writes."""
+_TEMPORARY = re.compile(r"\.partial-\d+-.+")
+"""The names of unfinished files, which a kill can leave behind."""
+_CHECKSUM = "checksum"
+_CHANGED = "its content has changed since it was written"
 
 
 class InUseError(RuntimeError):
@@ -40,18 +48,47 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise OSError(f"cannot write {path}: it is there and is not a regular file")
-    temporary = path.parent / f"{_TEMPORARY}{os.getpid()}-{path.name}"
+    temporary = path.parent / f".partial-{os.getpid()}-{path.name}"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_held(path)
+        _make_folder(path.parent)
         yield temporary
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
-        temporary.replace(path)
+        rename(temporary, path)
     except OSError as error:
         raise OSError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def rename(old: Path, new: Path) -> None:
+    """Give a file another name in its folder, in the place of what has that name, so that a power cut keeps it."""
+    old.replace(new)
+    _sync_folder(new.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it, so that a power cut keeps them."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in missing:
+        _sync_folder(place.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring to the disk which names a folder holds."""
+    if os.name == "nt":  # which has no such call
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems have no such call, either
+            raise
+    finally:
+        os.close(descriptor)
 
 
 class _NotYetError(Exception):
@@ -82,19 +119,86 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file atomically."""
-    from safetensors import SafetensorError
-    from safetensors.torch import save_file
+def write_table(path: Path, table: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """Write a JSON object atomically, with a checksum that `read_table` looks at. indent: None for a compact file."""
+    content = json.loads(json.dumps(table))
+    separators = (",", ":") if indent is None else None
+    sealed = {**content, _CHECKSUM: _table_checksum(content)}
+    write_text(path, json.dumps(sealed, indent=indent, separators=separators) + "\n")
 
-    with replacing(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        try:
-            save_file(dict(tensors), temporary, metadata=dict(metadata))
-        except SafetensorError as error:
-            raise OSError(str(error)) from error
-        temporary.chmod(mode)  # safetensors puts a file of its own there that only the user may read
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file atomically, with a checksum in its metadata that `load_tensors` looks at.
+
+    Equal content gives equal bytes: safetensors' own writer puts metadata in a random order.
+    """
+    metadata = {key: text for key, text in metadata.items() if key != _CHECKSUM}  # that of another file
+    metadata[_CHECKSUM] = _tensors_checksum(tensors, metadata)
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))}
+    end = 0
+    # Larger numbers first, so that all of them are aligned.
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    for name in names:
+        begin, end = end, end + tensors[name].nbytes
+        shape = list(tensors[name].shape)
+        header[name] = {"dtype": _type_name(tensors[name]), "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in names:
+            file.write(_bytes_of(tensors[name]))
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read the tensors, memory-mapped, and the metadata of a safetensors file.
+
+    If it has a checksum, as those of `save_tensors` do, its content is compared with it in one pass.
+    """
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = dict(file.metadata() or {})
+    checksum = metadata.pop(_CHECKSUM, "")
+    if len(checksum) == 8 and checksum != _tensors_checksum(tensors, metadata):  # another program's has another length
+        raise ValueError(_CHANGED)
+    return tensors, metadata
+
+
+def _type_name(tensor: Tensor) -> str:
+    """What safetensors calls a tensor's type: torch.bfloat16 -> BF16."""
+    letters = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "complex": "C", "bool": "BOOL"}
+    found = re.fullmatch(rf"torch\.({'|'.join(letters)})(\d*)", str(tensor.dtype))
+    if found is None:
+        raise ValueError(f"tensors must be of {', '.join(letters)} type to be stored, got {tensor.dtype}")
+    return letters[found[1]] + found[2]
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    import torch
+
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy().data
+
+
+def _tensors_checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
+    value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
+        value = zlib.crc32(_bytes_of(tensor), value)
+    return f"{value:08x}"
+
+
+def _table_checksum(content: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(content).encode()):08x}"
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content, as 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def is_stored(path: Path) -> bool:
@@ -122,10 +226,13 @@ def read_json(path: Path) -> Any:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Read a JSON object, with an error that names the file."""
+    """Read a JSON object, with an error that names the file. One of `write_table` is compared with its checksum."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
+    checksum = value.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _table_checksum(value):
+        raise ValueError(f"cannot read {path}: {_CHANGED}")
     return value
 
 
@@ -136,6 +243,26 @@ def csv_text(text: str) -> str:
     ("'=cmd()", 'dnn')
     """
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "'")) else text
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Read one JSON object per line, each with an epoch and a loss; without those that are damaged, with a warning."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    records = []
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record["epoch"], int) and isinstance(record["loss"], int | float):
+                records.append(record)
+    if damaged := len(lines) - len(records):
+        warnings.warn(
+            f"{path} is damaged: {damaged} of {len(lines)} lines are left out. Nothing else depends on them; delete "
+            "the file to be rid of this warning",
+            stacklevel=2,
+        )
+    return records
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -150,8 +277,10 @@ def write_rows(path: Path, rows: list[Row]) -> None:
     write_text(path, text.getvalue())
 
 
-def read_rows(path: Path) -> list[Row]:
-    """The inverse of `write_rows`; an error names the file and the line."""
+def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
+    """The inverse of `write_rows`; an error names the file and the line. expected: the file's digest, if known."""
+    if expected is not None and path.is_file() and digest(path) != expected:
+        raise ValueError(f"cannot read rows from {path}: {_CHANGED}")
     names = [f.name for f in fields(Row)]
     kinds = {"seed": int, "severity": int, "n": int, "value": float, "low": float, "high": float}
     rows, line = [], 1
@@ -170,41 +299,81 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
+_held: dict[tuple[Path, int, int], os.stat_result] = {}
+"""The folders that are held, by process and thread, with their lock files: those stay the same while they are open."""
+
+
+def _check_held(path: Path) -> None:
+    """Raise if `path` lies in a folder that was held and has been deleted or replaced: what goes there is lost."""
+    for (folder, *_), lock in list(_held.items()):
+        if path.absolute().is_relative_to(folder):
+            same = False
+            with suppress(OSError):
+                same = os.path.samestat(lock, (folder / ".lock").lstat())
+            if not same:
+                raise OSError(f"{folder} was deleted or replaced while this process worked in it")
+
+
 @contextmanager
 def owning(folder: Path) -> Iterator[None]:
     """Hold a folder for this process; another live process that asks gets an error. A kill releases it.
 
-    Entering also clears temporary files that a killed owner left behind, here and one folder down.
+    Entering also clears temporary files that a killed owner left behind, here and one folder down. If the folder is
+    deleted meanwhile, the next write to it, at the latest the end, is an OSError.
     """
     import filelock
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder)
     except OSError as error:
         raise OSError(f"cannot write to {folder}: {error.strerror or error}; choose another --runs folder") from error
-    owner = folder / ".owner"
-    lock = filelock.FileLock(folder / ".lock", timeout=0, is_singleton=True)
-    if lock.is_locked:  # by this process, further out
+    holder = (folder.absolute(), os.getpid(), threading.get_ident())
+    if holder in _held:  # further out
         yield
         return
+    lock = filelock.FileLock(folder / ".lock", timeout=0)
     try:
         lock.acquire()
     except filelock.Timeout:
-        pid = "unknown"
-        with suppress(OSError):  # the owner may leave at this moment
-            pid = owner.read_text()
         raise InUseError(
-            f"{folder} is in use by another process (pid {pid}); wait for it to end, or choose another --runs folder"
+            f"{folder} is in use by another process ({_owner_of(folder)}); wait for it to end, or choose another "
+            "--runs folder"
         ) from None
+    except OSError as error:
+        raise OSError(f"cannot lock {folder / '.lock'}: {error.strerror or error}") from error
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    mine = f"pid {os.getpid()} on {socket.gethostname()} since {since}"
     try:
-        for pattern in _LEFTOVERS:
-            for leftover in (*folder.glob(pattern), *folder.glob(f"*/{pattern}")):
-                leftover.unlink(missing_ok=True)
-        write_text(owner, str(os.getpid()))
+        _held[holder] = (folder / ".lock").lstat()
+        _remove_leftovers(folder)
+        with suppress(OSError):  # people read it, nothing else: whatever is in its place is no reason to stop
+            write_text(folder / ".owner", mine)
         yield
+        _check_held(folder)
     finally:
-        owner.unlink(missing_ok=True)
+        _held.pop(holder, None)
+        if _owner_of(folder) == mine:
+            (folder / ".owner").unlink(missing_ok=True)
         lock.release()
+
+
+def _owner_of(folder: Path) -> str:
+    """What the owner of a folder says of itself."""
+    path = folder / ".owner"
+    with suppress(OSError):  # the owner may leave at this moment
+        if path.is_file() and not path.is_symlink():
+            return path.read_text(encoding="utf-8", errors="replace")[:200]
+    return "it left no name"
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove our unfinished files from a folder and those in it. Nothing else, and nothing behind a link."""
+    inside = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    for place in (folder, *inside):
+        with suppress(OSError):  # what cannot be removed is in nobody's way
+            for entry in os.scandir(place):
+                if _TEMPORARY.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                    Path(entry.path).unlink(missing_ok=True)
 
 
 def is_owned(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,22 @@ def test_a_damaged_rows_file_is_named(finished_study, tmp_path):
         Results.open(tmp_path)
 
 
+def test_rows_that_lost_a_line_are_refused_with_the_way_out(finished_study, tmp_path):
+    def drop(path):
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+
+    shutil.copytree(finished_study.runs, tmp_path, dirs_exist_ok=True)
+    drop(tmp_path / finished_study.folder.name / "rows.csv")
+    with pytest.raises(
+        ValueError, match=r"rows\.csv: its content has changed .* `regmixup study` makes the file again"
+    ):
+        Results.open(tmp_path / finished_study.folder.name)
+    rows = next(tmp_path.glob("*/rows-*.csv"))
+    drop(rows)
+    with pytest.raises(ValueError, match=rf"{rows.name}: its content has changed"):
+        Results.of_runs([rows.parent], tmp_path)
+
+
 @pytest.mark.parametrize("content", ["[]", '{"title": "x"}', "{"])
 def test_a_damaged_study_file_is_named(finished_study, tmp_path, content):
     (tmp_path / "rows.csv").write_bytes((finished_study.folder / "rows.csv").read_bytes())
@@ -76,8 +93,8 @@ def test_a_damaged_study_file_is_named(finished_study, tmp_path, content):
 def test_a_damaged_history_is_named(finished_study, tmp_path):
     run = Results.open(finished_study.folder).runs[0]
     (tmp_path / "history.jsonl").write_text("{")
-    with pytest.raises(ValueError, match=r"history\.jsonl"):
-        _ = replace(run, folder=tmp_path).history
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged"):
+        assert replace(run, folder=tmp_path).history == []
 
 
 def test_what_was_selected_is_in_every_text(written, tmp_path):

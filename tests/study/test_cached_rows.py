@@ -53,6 +53,31 @@ def test_other_code_measures_anew(kept, monkeypatch):
     assert ask()
 
 
+def test_a_dropped_line_is_noticed_and_measured_anew(kept):
+    ask, path, _ = kept
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.warns(UserWarning, match=r"rows\.csv: its content has changed since it was written; measured again"):
+        assert ask()
+    assert not ask()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 50])
+def test_a_damaged_file_is_made_again_with_a_warning(kept, suffix, content):
+    ask, path, _ = kept
+    path.with_suffix(suffix).write_bytes(content)
+    with pytest.warns(UserWarning, match=rf"rows\{suffix}: .*; measured again"):
+        assert ask()
+    assert not ask()
+
+
+def test_a_source_that_is_made_again_while_its_rows_are_computed_is_not_measured_twice(tmp_path):
+    source = tmp_path / "p.safetensors"
+    source.write_bytes(b"damaged")
+    for computes in (lambda: source.write_bytes(b"whole") and ROWS, None):
+        assert cached_rows(tmp_path / "rows.csv", [source], "s", computes) == ROWS
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".json"])
 def test_a_missing_file_is_made_again(kept, suffix):
     ask, path, _ = kept

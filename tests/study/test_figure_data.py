@@ -15,7 +15,7 @@ from regmixup import data
 from regmixup.data.path import interpolate
 from regmixup.evaluation.calibration import ece
 from regmixup.posthoc import MonteCarlo
-from regmixup.storage import read_rows
+from regmixup.storage import read_rows, read_table
 from regmixup.study import figure_data as module
 from regmixup.study.figure_data import PAIRS, figure_data, figure_path
 from regmixup.training.run import Run
@@ -50,7 +50,7 @@ def made(run, stem, rows, evaluation):
 def test_a_study_leaves_it_beside_the_rows(run, stem, evaluation, rows, monkeypatch):
     monkeypatch.setattr(module, "_measured", None)
     made = figure_data(run, evaluation, stem, rows=rows)
-    stored = json.loads(figure_path(run.folder, stem).read_text())
+    stored = read_table(figure_path(run.folder, stem))
     assert stored == json.loads(json.dumps(made))
     assert figure_path(run.folder, stem).stat().st_size < 100_000
 
@@ -66,6 +66,20 @@ def test_it_is_not_made_twice_but_again_when_predictions_change(run, stem, evalu
     assert figure_data(run, evaluation, stem, rows=rows)["test"] == "again"
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     figure_path(run.folder, stem).write_text(text)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, b'{"key": 1'], ids=["empty", "zeros", "cut off"])
+def test_damaged_data_is_made_again_with_a_warning(run, stem, evaluation, rows, made, damage):
+    path = figure_path(run.folder, stem)
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+    with pytest.warns(UserWarning, match=rf"{path.name}: .*; made again"):
+        figure_data(run, evaluation, stem, rows=rows)
+    assert path.read_bytes() == whole
+    path.write_bytes(whole.replace(b"0.", b"1.", 1))  # readable, but another number
+    with pytest.warns(UserWarning, match="its content has changed since it was written; made again"):
+        figure_data(run, evaluation, stem, rows=rows)
+    assert path.read_bytes() == whole
 
 
 def test_temperature_comes_from_the_rows(run, rows, made):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
+from tests.crashes import Disk, no_warnings
 from tests.study.mini import MINI, write_mini
 
 KILLS = 20
@@ -52,3 +53,21 @@ def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes):
         child.join()
         assert complete(runs) == expected
         assert not list(runs.rglob(".partial-*"))
+
+
+def test_a_crash_at_any_file_operation_changes_nothing(tmp_path):
+    tiny = MINI.replace('methods = ["dnn", "regmixup"]', 'methods = ["dnn"]').replace("seeds = [0, 1]", "seeds = [0]")
+    tiny = tiny.replace("epochs = 5", "epochs = 3").replace("batch_size = 64", "batch_size = 225")
+    tiny = tiny.replace('profile = "path:digits/test"', "resamples = 20").replace('"digits-c/contrast/1", ', "")
+    study = load_study(str(write_mini(tmp_path, tiny)))
+    disk = Disk(tmp_path / "runs")
+    with no_warnings(), disk.recording():
+        folder = run_study(study, disk.root, device="cpu")
+    expected = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert len(disk.states) > 50
+    durable = {path.name for path in disk.durable}
+    assert {"study.json", "rows.csv", "digits__test.safetensors"} <= durable
+    for number, state in enumerate(disk.sample(6)):
+        with no_warnings():
+            again = run_study(study, disk.make(state, tmp_path / f"{number}"), device="cpu")
+        assert {path.name: path.read_bytes() for path in again.iterdir()} == expected

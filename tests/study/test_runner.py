@@ -1,6 +1,8 @@
 """Carrying out a study."""
 
+import re
 import shutil
+import warnings
 
 import pytest
 
@@ -56,6 +58,68 @@ def test_a_second_run_repeats_no_training_and_no_prediction_and_gives_the_same_r
     assert run_study(study, runs, device="cpu") == folder
     assert (folder / "rows.csv").read_bytes() == rows
     assert {p: p.stat().st_mtime_ns for p in runs.rglob("*.safetensors")} == before
+
+
+def zero(path):
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def drop_lines(path):
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-2000] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "pattern", "warning"),
+    [
+        (drop_lines, "*/rows-*.csv", r"rows-.*\.csv: its content has changed since it was written; measured again"),
+        (zero, "*/rows-*.json", r"rows-.*\.json: .*; measured again"),
+        (zero, "*/figures-*.json", r"figures-.*\.json: .*; made again"),
+        (zero, "*/predictions/digits__test.safetensors", "digits__test.safetensors: .*; predicted again"),
+        (
+            flip,
+            "*/predictions/digits__test.safetensors",
+            "its content has changed since it was written; predicted again",
+        ),
+        (zero, "*/history.jsonl", r"history\.jsonl is damaged"),
+        (zero, "study-mini/study.json", r"study\.json: .*; written again"),
+        (drop_lines, "study-mini/rows.csv", ""),
+        (zero, "*/provenance.json", ""),
+        (zero, "*/config.json", ""),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "/".join(re.findall(r"[\w-]+\*?\.\w+$", value)),
+)
+def test_a_damaged_file_is_made_again_and_the_rows_are_the_same(finished_study, tmp_path, damage, pattern, warning):
+    shutil.copytree(finished_study.runs, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "study-mini")  # which is of the file with all methods and seeds
+    text = MINI.replace("seeds = [0, 1]", "seeds = [0]").replace('methods = ["dnn", "regmixup"]', 'methods = ["dnn"]')
+    study = load_study(str(write_mini(tmp_path, text)))
+    folder = run_study(study, tmp_path, device="cpu")
+    expected = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for path in tmp_path.glob(pattern):
+        damage(path)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        run_study(study, tmp_path, device="cpu", progress=Silent())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == expected
+    assert re.search(warning, " ".join(str(one.message) for one in said))
+    if pattern != "*/history.jsonl":  # which nothing can make again
+        assert run_study(study, tmp_path, device="cpu") == folder  # without a warning
+
+
+class Silent:
+    """A display, which is told how each run ended by its history."""
+
+    def begin(self, label, epochs): ...
+    def start(self, execution): ...
+    def step(self, label, record): ...
+    def epoch(self, label, record): ...
+    def end(self, label, note): ...
 
 
 def test_only_the_holder_of_a_study_writes_a_table_that_is_not_complete(finished_study, tmp_path, monkeypatch):

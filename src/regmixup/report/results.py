@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,7 +12,7 @@ from regmixup.methods import METHODS, REFERENCE
 from regmixup.recipes import RECIPES
 from regmixup.report.changes import changed_fields
 from regmixup.report.significance import Design
-from regmixup.storage import is_stored, read_json, read_rows, read_table
+from regmixup.storage import is_stored, read_history, read_json, read_rows, read_table
 from regmixup.types import Row
 
 
@@ -46,11 +45,7 @@ class RunRecord:
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """One record per epoch; none if the file is missing, which no number of the report needs."""
-        path = self.folder / "history.jsonl"
-        try:
-            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-        except ValueError as error:
-            raise ValueError(f"cannot read {path}: {error}") from error
+        return read_history(self.folder / "history.jsonl")
 
     @cached_property
     def figures(self) -> dict[str, Any]:
@@ -163,7 +158,7 @@ class Results:
             )
             for entry in study["runs"]
         ]
-        rows = read_rows(folder / "rows.csv")
+        rows = _rows(folder / "rows.csv", study.get("rows_digest"))
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
         out = Path(out) if out is not None else folder
@@ -188,7 +183,8 @@ class Results:
                 config = read_table(folder / "config.json")
                 recipe = _likely_recipe(config, method)
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
-                rows += read_rows(folder / f"rows-{stem}.csv")
+                note = folder / f"rows-{stem}.json"
+                rows += _rows(folder / f"rows-{stem}.csv", read_table(note).get("rows") if note.is_file() else None)
         return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
 
     def __post_init__(self) -> None:
@@ -216,6 +212,13 @@ class Results:
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
         return [Setting(name, titles[name], own, rows[name]) for name, own in runs.items()]
+
+
+def _rows(path: Path, expected: str | None) -> list[Row]:
+    try:
+        return read_rows(path, expected=expected)
+    except ValueError as error:
+        raise ValueError(f"{error}. `regmixup study` makes the file again") from error
 
 
 def _title(config: dict[str, Any]) -> str:

@@ -12,7 +12,6 @@ An archive is a folder with the run's own name, so archives are merged by copyin
 from __future__ import annotations
 
 import gzip
-import hashlib
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +22,7 @@ import numpy as np
 from regmixup import predictions
 from regmixup.evaluation.scores import dempster_shafer
 from regmixup.posthoc import probabilities
-from regmixup.storage import read_rows, read_table, replacing, write_json
+from regmixup.storage import digest, read_rows, read_table, replacing, write_json
 from regmixup.study.plan import PlannedRun
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
@@ -74,7 +73,7 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = F
     before = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
     files = sorted(path for path in folder.iterdir() if path.name != NOTE and not path.name.startswith("."))
     stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
-    checksums = {path.relative_to(run.folder).as_posix(): _sha256(path) for path in stored}
+    checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
     write_json(
         folder / NOTE,
         {
@@ -82,7 +81,7 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = F
             "numerics": record["versions"]["numerics"],
             "commit": record.get("commit"),
             "evaluations": sorted({*before.get("evaluations", []), stem}),
-            "files": {path.name: _sha256(path) for path in files},
+            "files": {path.name: digest(path) for path in files},
             "predictions": {**before.get("predictions", {}), **checksums},
         },
     )
@@ -107,7 +106,7 @@ def check_archive(folder: Path) -> None:
     """Raise unless every file of an archive is there and has the content that it was archived with."""
     for name, checksum in read_table(folder / NOTE).get("files", {}).items():
         path = folder / name
-        if not path.is_file() or _sha256(path) != checksum:
+        if not path.is_file() or digest(path) != checksum:
             what = "has changed since it was archived" if path.is_file() else "is missing"
             raise ValueError(f"{path} {what}: take the folder {folder} from where it was copied from again")
 
@@ -126,8 +125,3 @@ def _small(one: Predictions) -> Any:
     import torch
 
     return torch.int16 if one.logits.shape[1] < 2**15 else torch.int32
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

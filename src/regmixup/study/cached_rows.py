@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
 from regmixup import evaluation, posthoc
-from regmixup.storage import read_json, read_rows, write_json, write_rows
+from regmixup.storage import digest, read_rows, read_table, write_json, write_rows
 from regmixup.types import Row
 
 
-def cached_rows(path: Path, files: Iterable[Path], settings: object, compute: Callable[[], list[Row]]) -> list[Row]:
+def cached_rows(path: Path, files: Sequence[Path], settings: object, compute: Callable[[], list[Row]]) -> list[Row]:
     """The rows stored at `path` (CSV), or what `compute` returns, stored there.
 
-    files: what the rows are computed from; settings: whatever else they depend on, by its text.
+    files: what the rows are computed from; settings: whatever else they depend on, by its text. A note beside `path`
+    names these and the rows themselves: rows that have changed since are computed again, with a warning.
     """
-    key = cache_key(files, settings)
     note = path.with_suffix(".json")
-    if path.is_file() and note.is_file() and read_json(note) == {"key": key}:
-        return read_rows(path)
+    if path.is_file() and note.is_file():
+        try:
+            kept = read_table(note)
+            if kept.get("key") == cache_key(files, settings):
+                return read_rows(path, expected=kept.get("rows", ""))
+        except ValueError as error:
+            warnings.warn(f"{error}; measured again", stacklevel=2)
     rows = compute()
     write_rows(path, rows)
-    write_json(note, {"key": key})
+    # After the computation, which may have made a damaged file again.
+    write_json(note, {"key": cache_key(files, settings), "rows": digest(path)})
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -74,7 +75,11 @@ def check_folder(study: Study, folder: Path) -> None:
     path = folder / "study.json"
     if not path.is_file():
         return
-    found = read_table(path)
+    try:
+        found = read_table(path)
+    except ValueError as error:
+        warnings.warn(f"{error}; written again", stacklevel=2)
+        return
     moved = found.get("source", study.source) != study.source and found.get("content") != study.content
     if found.get("title") != study.title or moved:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from regmixup.data.path import pair_ends
 from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves
 from regmixup.evaluation.scores import fit_scores
 from regmixup.posthoc import Posthoc, as_given
-from regmixup.storage import read_table, write_text
+from regmixup.storage import read_table, write_table
 from regmixup.study.archive import outcomes_path, write_outcomes
 from regmixup.study.cached_rows import cache_key
 from regmixup.study.plan import Evaluation
@@ -37,7 +37,7 @@ def figure_data(
     rows: Sequence[Row] = (),
     posthoc: Posthoc | None = None,
 ) -> dict[str, Any]:
-    """The data of a run's figures; made anew only if its predictions or the code that measures them have changed.
+    """The data of a run's figures; made anew only if it is damaged, or what it is made from or by has changed.
 
     stem: what its files in the run folder are called. rows: those rows, for the temperature.
     posthoc: what the method does to predictions. A run that is evaluated on no test set has no figures.
@@ -51,15 +51,20 @@ def figure_data(
     names = [evaluation.validation, evaluation.test, *evaluation.ood, evaluation.profile]
     names += [run.config.train_set] if needs_train else []
     files = [run.predictions_path(name) for name in names if name]
-    key = cache_key(files, (_VERSION, evaluation, posthoc, temperature))
+    settings = (_VERSION, evaluation, posthoc, temperature)
     path = figure_path(run.folder, stem)
     outcomes = outcomes_path(run.folder, stem)
-    if path.is_file() and outcomes.is_file() and (stored := read_table(path)).get("key") == key:
-        return stored
-    found = {"key": key, **_measured(run, evaluation, posthoc, temperature, needs_train, outcomes)}
+    if path.is_file() and outcomes.is_file():
+        try:
+            if (stored := read_table(path)).get("key") == cache_key(files, settings):
+                return stored
+        except ValueError as error:
+            warnings.warn(f"{error}; made again", stacklevel=2)
+    measured = _measured(run, evaluation, posthoc, temperature, needs_train, outcomes)
+    found = {"key": cache_key(files, settings), **measured}
     if evaluation.profile:
         found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
-    write_text(path, json.dumps(found, separators=(",", ":")))
+    write_table(path, found, indent=None)
     return found
 
 

@@ -17,13 +17,13 @@ import torch
 from regmixup.evaluation.shift import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
-from regmixup.storage import InUseError, owning, write_json, write_rows
+from regmixup.storage import InUseError, digest, owning, write_json, write_rows
 from regmixup.study.archive import find_archive
 from regmixup.study.budget import Budget
 from regmixup.study.carry_out import carry_out
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress
-from regmixup.study.launchers.schedule import AGAIN, dispatch
+from regmixup.study.launchers.schedule import AGAIN, PATIENCE, Patience, dispatch
 from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
@@ -91,10 +91,12 @@ def run_study(
     check_folder(study, folder)
     ended: list[Outcome] = []
     with ExitStack() as held:
-        first = _hold(folder, held)
-        if not first:
+        first = not (holder := _hold(folder, held))
+        if holder:
             warnings.warn(
-                f"{folder} is in use: another process carries out this study, and the two share it", stacklevel=2
+                f"another process carries out this study, and the two share it: {holder}. At the end this one waits at "
+                f"most {PATIENCE / 3600:g} hours for it",
+                stacklevel=2,
             )
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
             for outcome in dispatch(tasks, pool, progress, budget):
@@ -102,7 +104,10 @@ def run_study(
                 if first:
                     _collect(study, folder, ended)
         if not first:
-            while not _hold(folder, held):
+            patience = Patience(holder)
+            while holder := _hold(folder, held):
+                if patience.ends("the study's table", holder):
+                    raise InUseError(f"gave up after {PATIENCE / 3600:g} hours: {holder}")
                 time.sleep(AGAIN)
             _collect(study, folder, ended)
         write_selected(study, folder)
@@ -133,13 +138,13 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     return tasks
 
 
-def _hold(folder: Path, held: ExitStack) -> bool:
-    """Hold the study's folder, if no other process does: only its holder writes a table that is not complete."""
+def _hold(folder: Path, held: ExitStack) -> str:
+    """Hold the study's folder, or say who does: only its holder writes a table that is not complete."""
     try:
         held.enter_context(owning(folder))
-    except InUseError:
-        return False
-    return True
+    except InUseError as error:
+        return str(error)
+    return ""
 
 
 def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
@@ -149,8 +154,8 @@ def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
         return
     entries = [outcome.task.planned.entry(_where(outcome.task, folder.parent)) for outcome in done]
     rows = [row for outcome in done for row in outcome.rows or ()]
-    write_json(folder / "study.json", {**study.record(), "runs": entries})
     write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
+    write_json(folder / "study.json", {**study.record(), "runs": entries, "rows_digest": digest(folder / "rows.csv")})
 
 
 def collect_archived(study: Study, runs: Path) -> Path | None:

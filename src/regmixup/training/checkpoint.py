@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import time
 import warnings
-import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from regmixup.storage import save_tensors
+from regmixup.storage import load_tensors, rename, save_tensors
 from regmixup.training.tally import Totals
 
 NAME = "checkpoint.safetensors"
@@ -105,8 +106,8 @@ def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> N
     except ValueError as error:
         raise OSError(f"cannot write {newest}: what was written does not read back ({error.__cause__})") from error
     if newest.exists():
-        newest.replace(folder / _PREVIOUS)
-    new.replace(newest)
+        rename(newest, folder / _PREVIOUS)
+    rename(new, newest)
 
 
 def write_checkpoint(path: Path, content: Checkpoint, *, fingerprint: str) -> None:
@@ -114,26 +115,44 @@ def write_checkpoint(path: Path, content: Checkpoint, *, fingerprint: str) -> No
     at = content.position
     where = {"epoch": at.epoch, "step": at.step, "totals": list(at.totals.items()), "seconds": at.seconds}
     metadata = {"position": json.dumps(where), "fingerprint": fingerprint, "data": content.data}
-    save_tensors(path, content.tensors, {**metadata, "checksum": _checksum(content.tensors, metadata)})
+    save_tensors(path, content.tensors, metadata)
 
 
 def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
     """Read a checkpoint; ValueError if it is damaged or of another configuration."""
-    try:
+    with _naming(path):
+        position = read_position(path, fingerprint=fingerprint)
+        tensors, metadata = load_tensors(path)
+        return Checkpoint(tensors, position, metadata["data"])
+
+
+def read_position(path: Path, *, fingerprint: str) -> Position:
+    """Read how far a checkpoint is. Damage of the header and a file that was cut off are noticed, no other."""
+    with _naming(path):
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
-        checksum = metadata.pop("checksum", None)
         if metadata.get("fingerprint") != fingerprint:
             raise ValueError(f"it belongs to configuration {metadata.get('fingerprint')}, expected {fingerprint}")
-        if checksum != _checksum(tensors, metadata):
-            raise ValueError("its content has changed since it was written")
+        if "checksum" not in metadata:
+            raise ValueError("it has no checksum")
         where = json.loads(metadata["position"])
         totals = {tuple(names): values for names, values in where["totals"]}
-        position = Position(where["epoch"], where["step"], totals, where["seconds"])
-        return Checkpoint(tensors, position, metadata["data"])
+        return Position(where["epoch"], where["step"], totals, where["seconds"])
+
+
+class _CheckpointError(ValueError):
+    """A checkpoint cannot be used; the cause says why."""
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Turn what goes wrong with a file into an error that names it and the way out."""
+    try:
+        yield
+    except _CheckpointError:
+        raise
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise ValueError(
+        raise _CheckpointError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
         ) from error
 
@@ -154,7 +173,8 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
                 continue
             if damaged:
                 warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
-            (folder / name).replace(folder / NAME)
+            if name != NAME:
+                rename(folder / name, folder / NAME)
             return found
     if damaged:
         raise ValueError(
@@ -182,13 +202,3 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
         for name, value in optimizer.state[parameter].items()
         if isinstance(value, Tensor)
     }
-
-
-def _checksum(tensors: dict[str, Tensor], metadata: dict[str, str]) -> str:
-    """CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
-    value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
-        value = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, value)
-    return f"{value:08x}"

@@ -25,7 +25,7 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.mixing import Draw
 from regmixup.precision import memory_format
-from regmixup.storage import check_writable, write_json
+from regmixup.storage import check_writable, write_json, write_table
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import (
     check_every_process_has_images,
@@ -104,7 +104,7 @@ def train(
             events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
             if ranks.first and config.members == 1 and not dry_run:
                 told.add(events)
-        if ranks.from_first(run.finished):
+        if ranks.from_first(ranks.first and not run.lacks(whole=True)):
             if ranks.first:
                 _check_folder(run, root)
         elif config.members > 1:
@@ -210,6 +210,8 @@ class Training:
             on_start(self.execution)
         if self.ranks.first:  # that of an earlier training, whose checkpoint was deleted, would call this one finished
             (run.folder / "provenance.json").unlink(missing_ok=True)
+            if self.at == Position():
+                run.forget_predictions()
         # The history is written before the checkpoint, so it may be ahead of it, never behind.
         history = [record for record in run.history() if record["epoch"] <= self.at.epoch]
         while self.at.epoch < config.total_epochs:
@@ -238,7 +240,7 @@ class Training:
                 config, self.dataset, self.shape, self.transform, self.engine, self.execution, self.ranks.world, seconds
             )
             checkpoint.forget_previous(run.folder)
-            write_json(run.folder / "provenance.json", record)
+            write_table(run.folder / "provenance.json", record)
         asked, _ = self.wishes(stop)
         if asked:
             raise Interrupted(asked)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any, Protocol
 
-from regmixup.storage import write_json
+from regmixup.storage import write_table
 from regmixup.training.config import TrainConfig
 from regmixup.training.loggers import Logger, Loggers, MemberLogger
 from regmixup.training.run import Run
@@ -48,12 +48,14 @@ def train_members(
     ]
     if not writes:
         return
-    histories = [history for member in members if (history := member.history())]  # somebody may have deleted one
-    run.write_history([_mean_record(records) for records in zip(*histories, strict=True)])
-    seconds = sum(record["seconds"] for history in histories for record in history)
+    run.forget_predictions()
+    records = [record for member in members for record in member.history()]  # of which some may have been lost
+    epochs_known = sorted({record["epoch"] for record in records})
+    run.write_history([_mean_record([r for r in records if r["epoch"] == epoch]) for epoch in epochs_known])
+    seconds = sum(record["seconds"] for record in records)
     own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}
     names = [member.folder.name for member in members]
-    write_json(run.folder / "provenance.json", {**members[0].provenance(), **own, "members": names})
+    write_table(run.folder / "provenance.json", {**members[0].provenance(), **own, "members": names})
 
 
 def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,9 +20,9 @@ from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import Precision, autocast, memory_format, products
-from regmixup.storage import owning, read_json, read_table, write_json, write_text
+from regmixup.storage import owning, read_history, read_json, read_table, write_json, write_text
 from regmixup.training.batch_norm import REFRESH_BATCH, refresh
-from regmixup.training.checkpoint import NAME, read_checkpoint
+from regmixup.training.checkpoint import NAME, read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.loading import clean_parts, evaluation_transform, match_channels, reader
@@ -56,7 +57,7 @@ class Run:
         folder = Path(folder)
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} is not a run folder: it has no config.json")
-        return cls(folder, decode(TrainConfig, read_json(folder / "config.json"), str(folder / "config.json")))
+        return cls(folder, _read_config(folder))
 
     @property
     def fingerprint(self) -> str:
@@ -69,10 +70,29 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether training has ended; a finished run is never repeated. Without its checkpoint it is not finished."""
-        if not (self.folder / "provenance.json").is_file():
-            return False
-        return self.checkpoint.is_file() if self.config.members == 1 else all(m.finished for m in self.members())
+        """Training has ended, and what later steps need can be read; such a run is never repeated."""
+        return not self.lacks()
+
+    def lacks(self, *, whole: bool = False) -> str:
+        """Say what keeps the run from being finished: a file that is missing, damaged or not the last; "" for nothing.
+
+        whole: also compare the weights with their checksum, which reads all of them.
+        """
+        weights, mine = self.checkpoint, self.fingerprint
+        try:
+            if fingerprint(_read_config(self.folder)) != mine:
+                raise ValueError("config.json is that of another run")
+            self._read_provenance()
+            if self.config.members > 1:
+                return next((lack for member in self.members() if (lack := member.lacks(whole=whole))), "")
+            at = read_position(weights, fingerprint=mine)
+            if whole:
+                read_checkpoint(weights, fingerprint=mine)
+            if at.epoch != self.config.total_epochs:
+                raise ValueError(f"{NAME} is not that of the last epoch")
+        except ValueError as error:
+            return str(error)
+        return ""
 
     def members(self) -> list[Run]:
         """The runs of an ensemble's models, which lie beside its own folder."""
@@ -98,15 +118,7 @@ class Run:
 
     def history(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""
-        path = self.folder / "history.jsonl"
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-            records = [json.loads(line) for line in lines]
-            if not all(isinstance(v, int | float) for record in records for v in (record["epoch"], record["loss"])):
-                raise ValueError("epoch and loss must be numbers")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path} is damaged ({error}); delete it, the weights do not need it") from error
-        return records
+        return read_history(self.folder / "history.jsonl")
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replace the history."""
@@ -128,8 +140,11 @@ class Run:
 
     def provenance(self) -> dict[str, Any]:
         """What a finished run recorded about itself: versions, device, data, the shape of its input, its classes."""
-        if not self.finished:
-            raise ValueError(f"{self.folder} is not finished: train it to the end before using its model")
+        if lack := self.lacks():
+            raise ValueError(f"{self.folder} is not finished ({lack}): train it to the end before using its model")
+        return self._read_provenance()
+
+    def _read_provenance(self) -> dict[str, Any]:
         path = self.folder / "provenance.json"
         record = read_table(path)
         if not {"classes", "input", "data"} <= record.keys():
@@ -161,6 +176,11 @@ class Run:
                 refresh(model, images, reader(self.transform(), record["input"][1:]))
         return model
 
+    def forget_predictions(self) -> None:
+        """Remove what was predicted with other weights."""
+        for path in self.folder.glob("predictions*/*.safetensors"):
+            path.unlink()
+
     def predictions_path(self, dataset: str) -> Path:
         """Where the predictions for a dataset are stored."""
         suffix = "" if self.batch_norm == "trained" else f"-{self.batch_norm}"
@@ -185,9 +205,23 @@ class Run:
         device: str | torch.device | None = None,
         features: bool | None = None,
     ) -> list[Predictions]:
-        """`predict` for several datasets with one load of the model, and none if all are stored."""
+        """`predict` for several datasets with one load of the model, and none if all are stored.
+
+        What is stored but damaged is made again, with a warning.
+        """
         self.store(datasets, root=root, device=device, features=features)
-        return [predictions.load(self.predictions_path(name)) for name in datasets]
+        found: dict[str, Predictions] = {}
+        damaged = []
+        for name in datasets:
+            try:
+                found[name] = predictions.load(self.predictions_path(name))
+            except ValueError as error:
+                warnings.warn(f"{error}; predicted again", stacklevel=2)
+                damaged.append(name)
+        if damaged:
+            self.store(damaged, root=root, device=device, features=features, again=True)
+            found |= {name: predictions.load(self.predictions_path(name)) for name in damaged}
+        return [found[name] for name in datasets]
 
     def store(
         self,
@@ -196,9 +230,11 @@ class Run:
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         features: bool | None = None,
+        again: bool = False,
     ) -> None:
         """Make and store the predictions that are not stored yet, without reading those that are.
 
+        again: make all of them, stored or not.
         features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
         take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
         must call this, and share the images.
@@ -206,7 +242,9 @@ class Run:
         single = self.config.members == 1
         with joined(choose_device(device)) as ranks:
             wanted = bool(features) and single
-            missing = [name for name in datasets if ranks.first and not self._is_stored(name, root, features=wanted)]
+            missing = [
+                name for name in datasets if ranks.first and (again or not self._is_stored(name, root, features=wanted))
+            ]
             missing = ranks.from_first(missing)
             if missing:
                 self.provenance()  # before anything is written, as there may be no model
@@ -222,7 +260,11 @@ class Run:
         path = self.predictions_path(name)
         if not path.exists():
             return False
-        stored = predictions.read_header(path)
+        try:
+            stored = predictions.read_header(path)
+        except ValueError as error:
+            warnings.warn(f"{error}; predicted again", stacklevel=2)
+            return False
         if features and "features" not in stored.fields:
             return False
         if stored.info.get("precision", self.predicts_in) != self.predicts_in:
@@ -259,10 +301,9 @@ class Run:
         ranks: Ranks,
     ) -> Iterator[tuple[str, Predictions | None]]:
         """The mean of the members' logits, with the members' own beside it."""
-        for member in self.members():
-            member.store(names, root=root, device=device, features=features)
-        for name in names if ranks.first else ():
-            mean = ensemble([predictions.load(member.predictions_path(name)) for member in self.members()])
+        said = [member.predict_all(names, root=root, device=device, features=features) for member in self.members()]
+        for index, name in enumerate(names if ranks.first else ()):
+            mean = ensemble([member[index] for member in said])
             yield name, replace(mean, info={**mean.info, "run": self.fingerprint})
 
     def _predict(
@@ -303,6 +344,14 @@ class Run:
             own = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
             info |= {"class_subset": ",".join(map(str, own))} if own else {}
         return replace(predictions.join(every), info=info)
+
+
+def _read_config(folder: Path) -> TrainConfig:
+    path = folder / "config.json"
+    try:
+        return decode(TrainConfig, read_json(path), str(path))
+    except ValueError as error:
+        raise ValueError(f"{error}. The command that trained this run writes the file again") from error
 
 
 def _labels_among(classes: tuple[str, ...], known: list[str]) -> Tensor:

@@ -24,7 +24,7 @@ class KillOne(threading.Thread):
             for history in self.runs.glob("*/history.jsonl"):
                 records, owner = history.read_text().splitlines(), history.parent / ".owner"
                 if owner.exists() and len(records) >= 2 and not (history.parent / "provenance.json").exists():
-                    os.kill(int(owner.read_text()), signal.SIGKILL)
+                    os.kill(int(owner.read_text().split()[1]), signal.SIGKILL)
                     self.folder, self.first_epoch = history.parent, records[0]
                     break
 

@@ -60,7 +60,7 @@ def test_ctrl_c_stops_a_study_and_its_workers(tmp_path):
         until = time.monotonic() + 60
         while len(owners := list((tmp_path / "runs").glob("[!s]*/.owner"))) < 2 and time.monotonic() < until:
             time.sleep(0.05)
-        pids = [int(owner.read_text()) for owner in owners]
+        pids = [int(owner.read_text().split()[1]) for owner in owners]
         os.killpg(parent.pid, signal.SIGINT)
         try:
             assert parent.wait(30) == 130

@@ -1,5 +1,7 @@
 """Which run is started next."""
 
+import re
+
 import pytest
 
 from regmixup.study.launchers import schedule
@@ -43,7 +45,7 @@ class Recorder:
         task = self.running.pop(0)
         if task.label in self.in_use:
             self.in_use.remove(task.label)
-            return [Outcome(task=task)]
+            return [Outcome(task=task, held=f"{task.label} is in use by pid 7")]
         return [Outcome(task=task, rows=[])]
 
 
@@ -72,8 +74,36 @@ def test_no_more_runs_go_on_at_once_than_there_is_room(tmp_path):
 def test_a_run_that_another_process_holds_is_left_to_it_and_asked_for_again(tmp_path, monkeypatch):
     monkeypatch.setattr(schedule, "AGAIN", 0.05)
     pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])
-    assert [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)] == ["dnn 1", "dnn 0"]
+    with pytest.warns(UserWarning, match="waits, at most 24 hours: dnn 0 is in use by pid 7") as said:
+        ended = [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)]
+    assert ended == ["dnn 1", "dnn 0"]
+    assert len(said) == 1, "once, not every time"
     assert pool.together == [["dnn 0"], ["dnn 1"], ["dnn 0"], ["dnn 0"]]
+
+
+def test_a_folder_that_the_same_process_holds_too_long_is_given_up(tmp_path, monkeypatch):
+    """The folder that is lost fails by name; the other run is done."""
+    monkeypatch.setattr(schedule, "AGAIN", 0.05)
+    monkeypatch.setattr(schedule, "PATIENCE", 0.2)
+    pool = Recorder(room=1, in_use=["dnn 0"] * 1000)
+    with pytest.warns(UserWarning, match="dnn 0 waits"):
+        ended = {outcome.task.label: outcome for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)}
+    assert ended["dnn 1"].rows == []
+    assert re.fullmatch(r"gave up after \S+ hours: dnn 0 is in use by pid 7", ended["dnn 0"].error)
+
+
+def test_another_holder_starts_the_time_anew(monkeypatch):
+    monkeypatch.setattr(schedule, "PATIENCE", 10.0)
+    now = 0.0
+    monkeypatch.setattr(schedule.time, "monotonic", lambda: now)
+    patience = schedule.Patience("held by pid 1")
+    now = 9.0
+    with pytest.warns(UserWarning, match="dnn 0 waits, .* held by pid 2"):
+        assert not patience.ends("dnn 0", "held by pid 2")
+    now = 18.0
+    assert not patience.ends("dnn 0", "held by pid 2")
+    now = 19.0
+    assert patience.ends("dnn 0", "held by pid 2")
 
 
 def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path, study):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -22,6 +24,8 @@ LOOK = 0.5
 """Seconds between two looks at the run folders."""
 AGAIN = 2.0
 """Seconds until a folder that another process holds is asked for again."""
+PATIENCE = 24 * 3600.0
+"""Seconds after which a folder that the same process still holds is given up."""
 
 
 class Progress(Protocol):
@@ -57,6 +61,22 @@ class Launcher(Protocol):
         """A pool to submit to; leaving it stops what still runs."""
 
 
+class Patience:
+    """Waiting for one folder that another process holds: says for whom, and ends after PATIENCE seconds."""
+
+    def __init__(self, holder: str = "") -> None:
+        """holder: whom the user has been told of already."""
+        self.holder, self.since = holder, time.monotonic()
+
+    def ends(self, label: str, held: str) -> bool:
+        """Return whether to give up. held: which folder it is, and by whom and since when it is held."""
+        now = time.monotonic()
+        if held != self.holder:
+            self.holder, self.since = held, now
+            warnings.warn(f"{label} waits, at most {PATIENCE / 3600:g} hours: {held}", stacklevel=2)
+        return now - self.since >= PATIENCE
+
+
 def dispatch(
     tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: Budget | None = None
 ) -> Iterator[Outcome]:
@@ -64,6 +84,7 @@ def dispatch(
     waiting, running = list(tasks), list[Task]()
     not_before: dict[int, float] = {}
     begun: dict[int, float] = {}
+    patience: dict[int, Patience] = {}
     display = _Display(progress)
     while waiting or running:
         now = time.monotonic()
@@ -79,6 +100,8 @@ def dispatch(
             if budget is not None and not outcome.in_use:
                 budget.learn(outcome, time.monotonic() - begun[task.index])
             running = [other for other in running if other.index != task.index]
+            if outcome.in_use and patience.setdefault(task.index, Patience()).ends(task.label, outcome.held):
+                outcome = replace(outcome, error=f"gave up after {PATIENCE / 3600:g} hours: {outcome.held}")
             if outcome.in_use:
                 not_before[task.index] = time.monotonic() + AGAIN
                 waiting = sorted([*waiting, task], key=lambda other: other.index)
@@ -113,9 +136,8 @@ class _Display:
             if task.index not in self.begun and is_owned(task.run.folder):
                 self.begun.add(task.index)
                 self.progress.begin(task.label, task.epochs())
-            with suppress(ValueError):  # a damaged history is the run's to report
-                if task.index in self.begun and (history := task.history()):
-                    self.progress.epoch(task.label, history[-1])
+            if task.index in self.begun and (history := task.history()):
+                self.progress.epoch(task.label, history[-1])
 
     def end(self, outcome: Outcome) -> None:
         if self.progress is None:

@@ -84,11 +84,15 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How a task ended: with rows, with an error, or not at all because another process holds a folder it needs."""
+    """How a task ended: with rows, with an error, or not at all because another process holds a folder it needs.
+
+    held: which folder, by whom and since when.
+    """
 
     task: Task
     rows: list[Row] | None = None
     error: str = ""
+    held: str = ""
 
     @property
     def in_use(self) -> bool:
@@ -114,8 +118,8 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
                 replace(task.run, batch_norm=task.planned.batch_norm), task.planned, job.archive, logits=job.logits
             )
         return Outcome(task=task, rows=rows)
-    except InUseError:
-        return Outcome(task=task)
+    except InUseError as error:
+        return Outcome(task=task, held=str(error))
     except Exception as error:
         task.fail(traceback.format_exc())
         return Outcome(task=task, error=f"{type(error).__name__}: {error}")

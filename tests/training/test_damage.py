@@ -1,0 +1,151 @@
+"""Files of a finished run that are damaged later: made again, or refused with the one thing to do."""
+
+import shutil
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup import data
+from regmixup.networks.gp_head import GPHead
+from regmixup.training.checkpoint import NAME
+from regmixup.training.run import Run
+from tests.training.short import EVERY_STEP, after_step, assert_same_ending, config, ending, load_few
+
+DAMAGE = {
+    "emptied": lambda content: b"",
+    "zeroed": lambda content: bytes(len(content)),
+    "cut off": lambda content: content[: len(content) // 2],
+    "one bit": lambda content: (
+        content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 4]) + content[len(content) // 2 + 1 :]
+    ),
+}
+SETTINGS = config("dnn-sn", epochs=2, head=GPHead(num_features=32))
+"""The head is finished by a pass after the last epoch, which must not change it a second time."""
+
+
+@pytest.fixture(autouse=True)
+def _few_digits(monkeypatch):
+    monkeypatch.setattr(data, "load", load_few)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A finished run, with predictions."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(data, "load", load_few)
+        run = rm.train(SETTINGS, tmp_path_factory.mktemp("whole"), device="cpu")
+        run.predict("digits/test")
+    return run
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return Run(shutil.copytree(whole.folder, tmp_path / whole.folder.name), whole.config)
+
+
+def repeat(run):
+    return rm.train(SETTINGS, run.folder.parent, device="cpu")
+
+
+def damage(path, how):
+    path.write_bytes(DAMAGE[how](path.read_bytes()))
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+def test_what_the_run_says_of_itself_is_written_again(copy, whole, name, how):
+    damage(copy.folder / name, how)
+    assert not copy.finished
+    again = repeat(copy)
+    assert again.finished
+    assert_same_ending(ending(again), ending(whole))
+    assert rm.Run.open(copy.folder).predict("digits/val").logits.isfinite().all()
+    assert (copy.folder / "config.json").read_bytes() == (whole.folder / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_weights_are_refused_with_the_one_thing_to_do(copy, whole, how):
+    damage(copy.checkpoint, how)
+    for use in (lambda: repeat(copy), lambda: copy.predict("digits/val")):
+        with pytest.raises(ValueError, match=rf"{NAME}.* Delete (it|these files) to train this run again"):
+            use()
+    copy.checkpoint.unlink()
+    assert_same_ending(ending(repeat(copy)), ending(whole))
+
+
+def test_a_damaged_configuration_is_named_with_the_way_out(copy):
+    damage(copy.folder / "config.json", "zeroed")
+    with pytest.raises(ValueError, match=r"config\.json: .*The command that trained this run writes the file again"):
+        rm.Run.open(copy.folder)
+
+
+def test_a_run_is_not_finished_with_an_earlier_checkpoint(copy, whole, tmp_path):
+    """As a power cut could leave it, had the record of the end come to the disk before the last checkpoint."""
+    with after_step(3, lambda: copies.append(shutil.copy(run_folder / NAME, tmp_path / "earlier"))):
+        copies, run_folder = [], tmp_path / "other" / whole.folder.name
+        rm.train(SETTINGS, tmp_path / "other", device="cpu", engine=EVERY_STEP)
+    shutil.copy(copies[0], copy.checkpoint)
+    assert not copy.finished
+    assert_same_ending(ending(repeat(copy)), ending(whole))
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_damaged_predictions_are_made_again_with_a_warning(copy, whole, how):
+    path = copy.predictions_path("digits/test")
+    damage(path, how)
+    with pytest.warns(UserWarning, match=rf"cannot read predictions from {path}: .*; predicted again"):
+        found = copy.predict("digits/test", device="cpu")
+    assert torch.equal(found.logits, whole.predict("digits/test").logits)
+    assert path.read_bytes() == whole.predictions_path("digits/test").read_bytes()
+
+
+def test_an_ensemble_makes_damaged_predictions_of_its_members_again(tmp_path):
+    run = rm.train(config("deep-ensemble", members=2, epochs=1), tmp_path, device="cpu")
+    expected = run.predict("digits/test").logits
+    run.predictions_path("digits/test").unlink()
+    damage(run.members()[1].predictions_path("digits/test"), "one bit")
+    with pytest.warns(UserWarning, match="its content has changed since it was written; predicted again"):
+        assert torch.equal(run.predict("digits/test").logits, expected)
+
+
+def test_a_run_that_is_trained_again_forgets_what_it_predicted(copy):
+    """On a GPU its weights are others."""
+    copy.checkpoint.unlink()
+    repeat(copy)
+    assert not copy.predictions_path("digits/test").exists()
+
+
+def test_a_damaged_history_does_not_stop_a_repetition(copy):
+    damage(copy.folder / "history.jsonl", "zeroed")
+    assert repeat(copy).finished
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged"):
+        assert copy.history() == []
+
+
+def test_an_ensemble_without_a_line_of_one_members_history(tmp_path):
+    settings = config("deep-ensemble", members=2, epochs=2)
+    run = rm.train(settings, tmp_path, device="cpu")
+    path = run.members()[0].folder / "history.jsonl"
+    path.write_text(path.read_text().splitlines(keepends=True)[1])
+    (run.folder / "provenance.json").unlink()
+    again = rm.train(settings, tmp_path, device="cpu")
+    assert [record["epoch"] for record in again.history()] == [1, 2]
+    assert again.history()[0] == run.members()[1].history()[0]
+
+
+@pytest.mark.parametrize("step", [1, 4])
+def test_a_folder_deleted_while_it_trains_is_an_error_and_nothing_is_left(tmp_path, step):
+    """Else the run ends with status 0 and a folder that nothing can be done with."""
+    folder = tmp_path / SETTINGS.name
+    with after_step(step, lambda: shutil.rmtree(next(tmp_path.iterdir()))), pytest.raises(OSError, match="was deleted"):
+        rm.train(SETTINGS, tmp_path, device="cpu")
+    assert list(tmp_path.iterdir()) == []
+    assert not folder.exists()
+    assert rm.train(SETTINGS, tmp_path, device="cpu").finished
+
+
+def test_equal_runs_have_equal_files(whole, tmp_path):
+    again = rm.train(SETTINGS, tmp_path, device="cpu")
+    assert again.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
+    assert again.provenance()["threads"] == torch.get_num_threads()
