@@ -18,7 +18,7 @@ from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
-from regmixup.storage import owning, read_history, read_json, read_table, write_json, write_text
+from regmixup.storage import owning, read_history, read_json, read_table, sync_folder, write_json, write_text
 from regmixup.training.checkpoint import NAME, read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, choose_device
 from regmixup.training.distributed import Ranks, joined
@@ -151,8 +151,11 @@ class Run:
 
     def forget_predictions(self) -> None:
         """Remove what was predicted with other weights."""
-        for path in (self.folder / "predictions").glob("*.safetensors"):
-            path.unlink()
+        folder = self.folder / "predictions"
+        if folder.is_dir():
+            for path in folder.glob("*.safetensors"):
+                path.unlink()
+            sync_folder(folder)
 
     def predictions_path(self, dataset: str) -> Path:
         """Where the predictions for a dataset are stored."""
