@@ -66,7 +66,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def rename(old: Path, new: Path) -> None:
     """Give a file another name in its folder, in the place of what has that name, so that a power cut keeps it."""
     old.replace(new)
-    _sync_folder(new.parent)
+    sync_folder(new.parent)
 
 
 def _make_folder(folder: Path) -> None:
@@ -74,10 +74,10 @@ def _make_folder(folder: Path) -> None:
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for place in missing:
-        _sync_folder(place.parent)
+        sync_folder(place.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Bring to the disk which names a folder holds."""
     if os.name == "nt":  # which has no such call
         return

@@ -86,12 +86,12 @@ def test_a_crash_at_any_file_operation_changes_nothing(tmp_path):
     with disk.recording():
         run = rm.train(short, disk.root, device="cpu", engine=EVERY_STEP)
     expected, left = ending(run), {path.name: path.read_bytes() for path in run.folder.iterdir()}
-    assert len(disk.states) > 50
     kept = {path.name: content for path, content in disk.durable.items()}
     assert kept.keys() >= {"config.json", "history.jsonl", "provenance.json", NAME}
     assert all(left.get(name, content) == content for name, content in kept.items()), (
         "an end that a power cut takes back"
     )
+    assert len(disk.states) > 40
     for number, state in enumerate(disk.sample(20)):
         with no_warnings():
             found = rm.train(short, disk.make(state, tmp_path / f"{number}"), device="cpu")

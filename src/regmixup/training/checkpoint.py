@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from regmixup.storage import load_tensors, rename, save_tensors
+from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
 from regmixup.training.tally import Totals
 
 NAME = "checkpoint.safetensors"
@@ -188,6 +188,7 @@ def forget_previous(folder: Path) -> None:
     """Remove all checkpoints but the newest, once training has ended."""
     for name in (_NEW, _PREVIOUS):
         (folder / name).unlink(missing_ok=True)
+    sync_folder(folder)  # or a power cut could bring them back into a run that is finished
 
 
 def _model_tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import Precision, autocast, memory_format, products
-from regmixup.storage import owning, read_history, read_json, read_table, write_json, write_text
+from regmixup.storage import owning, read_history, read_json, read_table, sync_folder, write_json, write_text
 from regmixup.training.batch_norm import REFRESH_BATCH, refresh
 from regmixup.training.checkpoint import NAME, read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
@@ -178,8 +178,10 @@ class Run:
 
     def forget_predictions(self) -> None:
         """Remove what was predicted with other weights."""
-        for path in self.folder.glob("predictions*/*.safetensors"):
-            path.unlink()
+        for folder in self.folder.glob("predictions*/"):
+            for path in folder.glob("*.safetensors"):
+                path.unlink()
+            sync_folder(folder)
 
     def predictions_path(self, dataset: str) -> Path:
         """Where the predictions for a dataset are stored."""
