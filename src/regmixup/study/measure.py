@@ -64,16 +64,18 @@ def measure(
             judged = fitted(chosen, companion, validation)
             temperature = fit_temperature(judged, validation)
             own, validation = _settled(chosen, getattr(judged, "prior_variance", None)), None
+        # Resampling is faster where the model was; maps and scores of features are fitted on the CPU.
+        where = device if own is None and not sets.feature_scores else torch.device("cpu")
         return evaluate(
-            run.predict(sets.test, **here),
-            validation=validation,
+            run.predict(sets.test, **here).to(where),
+            validation=validation.to(where) if validation is not None else None,
             temperature=temperature,
             train=run.predict(run.config.train_set, **here)
             if sets.feature_scores and run.config.members == 1
             else None,
             posthoc=fitted(own, run, validation),
-            shift=run.predict_all(sets.shift_sets(), features=features, **here),
-            ood=run.predict_all(list(sets.ood), **here),
+            shift=[p.to(where) for p in run.predict_all(sets.shift_sets(), features=features, **here)],
+            ood=[p.to(where) for p in run.predict_all(list(sets.ood), **here)],
             bootstrap=intervals,
             row=row,
         )
