@@ -97,6 +97,11 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.logits)
 
+    def to(self, device: torch.device | str) -> Predictions:
+        """Return the same predictions with all tensors on a device."""
+        tensors = {name: getattr(self, name) for name in PREDICTION_TENSORS}
+        return replace(self, **{name: value.to(device) for name, value in tensors.items() if value is not None})
+
     @property
     def from_probs(self) -> bool:
         """Whether the logits are the logarithm of probabilities, so that a number is missing from every row of them."""

@@ -36,7 +36,8 @@ def test_rows_of_a_gpu_are_those_of_a_cpu():
     expected, found = rows("cpu"), rows("cuda")
     assert len(expected) == len(found) > 100
     for ours, theirs in zip(found, expected, strict=True):
-        assert (ours.metric, ours.dataset, ours.score, ours.n) == (
+        keys = [(row.metric, row.dataset, row.score, row.n) for row in (ours, theirs)]
+        assert keys[0] == keys[1]
             theirs.metric,
             theirs.dataset,
             theirs.score,
