@@ -38,11 +38,6 @@ def test_rows_of_a_gpu_are_those_of_a_cpu():
     for ours, theirs in zip(found, expected, strict=True):
         keys = [(row.metric, row.dataset, row.score, row.n) for row in (ours, theirs)]
         assert keys[0] == keys[1]
-            theirs.metric,
-            theirs.dataset,
-            theirs.score,
-            theirs.n,
-        )
         for name in ("value", "low", "high"):
             if getattr(theirs, name) is not None:
                 assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-6, abs=1e-7), (theirs, name)
