@@ -11,16 +11,27 @@ import numpy as np
 from numpy.lib import format as npy
 
 
+def map_npy(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, mapped and not read; changes stay in memory."""
+    with path.open("rb") as file:
+        _check_header(file, path.stat().st_size)
+    return np.load(path, mmap_mode="c", allow_pickle=False)
+
+
 def read_npy(file: IO[bytes], size: int) -> np.ndarray:
     """Return the array in an open file of `size` bytes; refuse one that announces more before taking memory."""
+    _check_header(file, size)
+    file.seek(0)
+    return npy.read_array(file, allow_pickle=False)
+
+
+def _check_header(file: IO[bytes], size: int) -> None:
     version = npy.read_magic(file)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(file)
     announced = math.prod(shape) * dtype.itemsize
     if announced > size - file.tell():
         raise ValueError(f"an array of {dtype} {shape} takes {announced} bytes, found {size - file.tell()}")
-    file.seek(0)
-    return npy.read_array(file, allow_pickle=False)
 
 
 def read_npz(path: Path, *, limit: int, keys: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:

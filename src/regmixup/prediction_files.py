@@ -22,15 +22,15 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from regmixup.names import unknown
-from regmixup.numpy_files import read_npz
+from regmixup.numpy_files import map_npy, read_npz
 from regmixup.storage import load_tensors
 
 LabelColumn = Literal["first", "last", "none"]
 
 # What numpy, zipfile and safetensors raise for files that are damaged, or are not what their name says.
 UNREADABLE = (
-    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, MemoryError, SafetensorError, SyntaxError,
-    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, OverflowError, MemoryError, SafetensorError,
+    SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
@@ -56,7 +56,7 @@ def read(path: Path, labels: LabelColumn | None = None) -> Found:
     readers: dict[str, Callable[[], Found]] = {
         ".safetensors": lambda: _from_safetensors(path),
         ".npz": lambda: _from_npz(path),
-        ".npy": lambda: Found({"logits": _mapped(path)}),
+        ".npy": lambda: Found({"logits": map_npy(path)}),
         ".pt": lambda: _from_pt(path),
         ".pth": lambda: _from_pt(path),
         ".csv": lambda: _from_table(path, labels),
@@ -74,7 +74,7 @@ def read_labels(path: Path) -> Any:
     """Labels alone: an array in .npy, or a line each in a text file, under the name "label" or none."""
     try:
         if path.suffix == ".npy":
-            return _mapped(path)
+            return map_npy(path)
         lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         lines = lines[1:] if lines and lines[0].lower() in _LABELS else lines
         return np.array([float(line) for line in lines] if all(map(_is_number, lines)) else lines)
@@ -118,11 +118,6 @@ def _from_safetensors(path: Path) -> Found:
 def _from_npz(path: Path) -> Found:
     # What a model says does not shrink a hundredfold; a file made to fill the memory does.
     return Found(dict(read_npz(path, limit=max(1 << 30, 100 * path.stat().st_size))))
-
-
-def _mapped(path: Path) -> Any:
-    """The array of an .npy file, mapped and not read; changes would stay in memory."""
-    return np.load(path, mmap_mode="c", allow_pickle=False)
 
 
 def _from_pt(path: Path) -> Found:

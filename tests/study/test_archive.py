@@ -12,7 +12,7 @@ from regmixup.cli import main
 from regmixup.evaluation import scores
 from regmixup.report.build import report
 from regmixup.report.results import Results
-from regmixup.storage import read_rows
+from regmixup.storage import read_rows, read_table, write_table
 from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
@@ -125,9 +125,9 @@ def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):
     folders = []
     for index, one in enumerate(sorted(kept.iterdir())[:2]):
         folders.append(shutil.copytree(one, tmp_path / one.name))
-        record = json.loads((folders[-1] / "provenance.json").read_text())
+        record = read_table(folders[-1] / "provenance.json")
         record["versions"]["numerics"] += index
-        (folders[-1] / "provenance.json").write_text(json.dumps(record))
+        write_table(folders[-1] / "provenance.json", record)
     with pytest.raises(ValueError, match=r"one numerics version, got 2 .* 3 "):
         Results.of_runs(folders, tmp_path / "out")
 

@@ -20,7 +20,8 @@ from regmixup.evaluation.detection import needed_count
 from regmixup.evaluation.scores import SCORES
 from regmixup.methods import METHODS
 from regmixup.names import check_name
-from regmixup.objectives import name_of
+from regmixup.objectives import Objective, name_of
+from regmixup.objectives.alternate import Alternate
 from regmixup.posthoc import MeanField, Posthoc, TemperatureScaling, ensemble
 from regmixup.predictions import HasVariance
 from regmixup.training.config import choose_device
@@ -95,7 +96,7 @@ class Predictor:
         run = run if isinstance(run, Run) else Run.open(run)
         record = run.provenance()
         check_number("acceptance", acceptance, above=0, most=1)
-        score = check_name("score", _paper_score(run) if score is None else score, SCORES)
+        score = check_name("score", _paper_score(run.config.objective) if score is None else score, SCORES)
         device = choose_device(device)
         runs = [run] if run.config.members == 1 else run.members()
         members = [member.model(device=device, root=root) for member in runs]
@@ -187,9 +188,12 @@ def accepting_threshold(scores: Tensor, acceptance: float) -> float:
     return float(last) + (min(margin, float(rejected[0] - last) / 2) if len(rejected) else margin)
 
 
-def _paper_score(run: Run) -> str:
-    """The OOD score of the method that is called like the run's objective."""
-    method = METHODS.get(name_of(run.config.objective))
+def _paper_score(objective: Objective) -> str:
+    """Return the OOD score of the method that is called like an objective; of two in turn, the one they share."""
+    if isinstance(objective, Alternate):
+        scores = {_paper_score(objective.first), _paper_score(objective.second)}
+        return scores.pop() if len(scores) == 1 else "dempster_shafer"
+    method = METHODS.get(name_of(objective))
     return method.score if method is not None else "dempster_shafer"
 
 

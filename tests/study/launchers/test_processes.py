@@ -20,7 +20,8 @@ from tests.study.mini import MINI, write_mini
 
 def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path, study, expected):
     killer = KillOne(tmp_path)
-    folder = run_study(study, tmp_path, launcher=Processes(("cpu", "cpu")))
+    with pytest.warns(UserWarning, match=r"the process of .* seed . ended with exit code -9: tried again"):
+        folder = run_study(study, tmp_path, launcher=Processes(("cpu", "cpu")))
     assert (folder / "rows.csv").read_bytes() == expected
     killer.check_that_the_run_went_on()
 
@@ -41,7 +42,9 @@ def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monk
             self.connection.close()
 
     monkeypatch.setattr(processes, "_Worker", Dying)
-    with pytest.raises(FailedRunsError, match="4 of 4 runs failed; the same command tries them again") as error:
+    tried = pytest.warns(UserWarning, match="seed . ended with exit code -9: tried again")
+    failed = pytest.raises(FailedRunsError, match="4 of 4 runs failed; the same command tries them again")
+    with tried, failed as error:
         run_study(study, tmp_path, launcher=Processes(("cpu", "cpu")))
     notes = list(tmp_path.glob("*/failure.txt"))
     assert len(started) == 4 * (1 + RETRIES)

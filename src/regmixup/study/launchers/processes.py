@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -88,6 +89,8 @@ class _Workers:
                 self.without_worker.append(worker.device)
                 self.losses[task.index] += 1
                 if self.losses[task.index] <= RETRIES:
+                    code = worker.process.exitcode
+                    warnings.warn(f"the process of {task.label} ended with exit code {code}: tried again", stacklevel=2)
                     self.submit(task)
                 else:
                     ended.append(self._lost(task, worker.process.exitcode))
