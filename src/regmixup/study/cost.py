@@ -46,8 +46,7 @@ SPEEDS = {
     "wrn28-10": Speed(10.9, _WIDE),
     "wrn28-10-sngp": Speed(10.9, _WIDE),
     "resnet50": Speed(6.7, _RESNET),
-    # Estimated from 1.0 s per epoch of 391 steps; not measured.
-    "resnet18": Speed(2.6, _RESNET),
+    "resnet18": Speed(2.5, _RESNET),
     # Estimated from multiply-adds at ResNet-50's share of the peak; not measured.
     "densenet121": Speed(5.0, _RESNET),
     "pyramidnet200": Speed(25.0, _RESNET),
@@ -111,7 +110,8 @@ def training_minutes(method: str, config: TrainConfig) -> float | None:
     speed, count = SPEEDS.get(config.network), images(config.train_set)
     if speed is None or count is None:
         return None
-    return config.total_epochs * count * speed.ms * speed.factors.get(method, 1.0) / 128 / 60_000
+    slower = FLOAT32_FACTOR if config.precision == "float32" and "CPU" not in speed.device else 1.0
+    return config.total_epochs * count * slower * speed.ms * speed.factors.get(method, 1.0) / 128 / 60_000
 
 
 def evaluation_minutes(planned: PlannedRun) -> float | None:

@@ -39,6 +39,7 @@ class StudyFile:
     select: bool = False
     timing: bool = False
     refresh_batch_norm: bool | tuple[str, ...] = False
+    refresh_augmented: bool = False
     about: str = ""
 
     def study(self, source: str) -> Study:

@@ -18,6 +18,7 @@ from regmixup.study.grid import Grid, Point, adjust
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc
     from regmixup.training.config import TrainConfig
+    from regmixup.training.run import BatchNorm
 
 Scale = Literal["full", "smoke"]
 
@@ -40,7 +41,7 @@ class PlannedRun:
     posthoc: Posthoc | None = None
     companion: TrainConfig | None = None
     point: Point = field(default_factory=Point)
-    batch_norm: Literal["trained", "refreshed"] = "trained"
+    batch_norm: BatchNorm = "trained"
 
     def __post_init__(self) -> None:
         chosen, config = self.posthoc, self.config
@@ -65,10 +66,10 @@ class PlannedRun:
         label = re.sub(r"[^\w.+=(), -]", "-", self.label)
         return f"{label}-{fingerprint(self.evaluate)[:8]}"
 
-    def refreshed(self) -> PlannedRun:
+    def refreshed(self, batch_norm: BatchNorm = "refreshed") -> PlannedRun:
         """Return the same run with refreshed batch-norm statistics, under a label of its own."""
         label = f"{self.label.removesuffix(')')}, " if self.label.endswith(")") else f"{self.label}("
-        return replace(self, label=f"{label}bn=refreshed)", batch_norm="refreshed")
+        return replace(self, label=f"{label}bn={batch_norm})", batch_norm=batch_norm)
 
     def entry(self, folder: str) -> dict[str, Any]:
         """Its line in study.json. folder: of the run."""
@@ -100,6 +101,7 @@ class Study:
     timing: also report what an epoch of each method costs.
     refresh_batch_norm: the methods, or true for all, whose models are also measured with batch-norm statistics
     estimated again from their train images: further lines, such as regmixup(bn=refreshed), of the same runs.
+    refresh_augmented: these also with statistics of augmented images.
     about: what the study can and cannot show, printed in the report. scale: "smoke" cuts it down to seconds.
     source: the file it was read from.
     """
@@ -113,6 +115,7 @@ class Study:
     select: bool = False
     timing: bool = False
     refresh_batch_norm: bool | tuple[str, ...] = introduced(False)
+    refresh_augmented: bool = introduced(False)
     about: str = ""
     scale: Scale = "full"
     source: str = ""
@@ -202,6 +205,8 @@ class Study:
                         yield planned
                         if method in self.refreshed:
                             yield planned.refreshed()
+                            if self.refresh_augmented:
+                                yield planned.refreshed("refreshed-augmented")
 
     def _plan(self, part: Part, method: str, seed: int, point: Point) -> PlannedRun:
         from regmixup import posthoc

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import Reader, clean_parts
+from regmixup.training.loading import Reader, clean_parts, make_loaders
 
 _SMALL = 3
 """Most images of a part of which an objective may forward one alone."""
@@ -79,13 +81,19 @@ def refresh_batches(dataset: ImageSet | FolderSet, read: Reader) -> Iterator[Ten
             yield part.images
 
 
-@torch.no_grad()
-def refresh(model: nn.Module, dataset: ImageSet | FolderSet, read: Reader) -> None:
-    """Estimate the running statistics of batch norm again, from the clean images of a dataset; all else stays.
+def augmented_batches(dataset: ImageSet | FolderSet, config: TrainConfig, device: torch.device) -> Iterator[Tensor]:
+    """Yield the images of the epoch that would follow a run's last: cropped and flipped as there, and not mixed."""
+    (loader,) = make_loaders(dataset, replace(config, shards=1), device, workers=min(4, os.cpu_count() or 1), mine=[0])
+    for picked in loader.picks(config.total_epochs):
+        yield loader.load(picked).x
 
-    One pass over `refresh_batches`: the new statistics are the means over batches, as those of
-    `torch.optim.swa_utils.update_bn`. Unlike there, batch norm alone is in training mode: dropout, power iterations
-    and heads see an evaluation. read: how image files are decoded, see `clean_parts`.
+
+@torch.no_grad()
+def refresh(model: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Estimate the running statistics of batch norm again, from batches of images; all else stays.
+
+    The new statistics are the means over batches, as those of `torch.optim.swa_utils.update_bn`. Unlike there, batch
+    norm alone is in training mode: dropout, power iterations and heads see an evaluation.
     """
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not layers:
@@ -97,7 +105,7 @@ def refresh(model: nn.Module, dataset: ImageSet | FolderSet, read: Reader) -> No
         layer.reset_running_stats()
         # Not `layer.train()`, which would reach what timm's layers hold: an activation, dropout.
         layer.momentum, layer.training = None, True
-    for images in refresh_batches(dataset, read):
+    for images in batches:
         model(images.to(device))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum, layer.training = momentum, False

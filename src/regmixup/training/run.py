@@ -21,7 +21,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import Precision, autocast, memory_format, products
 from regmixup.storage import owning, read_history, read_json, read_table, sync_folder, write_json, write_text
-from regmixup.training.batch_norm import REFRESH_BATCH, refresh
+from regmixup.training.batch_norm import REFRESH_BATCH, augmented_batches, refresh, refresh_batches
 from regmixup.training.checkpoint import NAME, read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks, joined
@@ -31,6 +31,8 @@ from regmixup.types import Predictions
 _BATCH = {"cpu": 250, "cuda": 1000}
 """Images per forward pass of a prediction, divisors of what is decoded at a time; elsewhere as on a CPU."""
 
+BatchNorm = Literal["trained", "refreshed", "refreshed-augmented"]
+
 
 @dataclass(frozen=True)
 class Run:
@@ -39,7 +41,7 @@ class Run:
     config.json         the configuration          provenance.json  versions, device, seconds, data; written when done
     history.jsonl       one line per epoch         checkpoint.safetensors  weights, optimizer and position
     predictions/*.safetensors                      rows-METHOD.csv  what a study measured
-    predictions-refreshed/*.safetensors            the same with batch_norm="refreshed"
+    predictions-refreshed*/*.safetensors           the same with refreshed batch-norm statistics
     checkpoint-previous.safetensors until it is finished, diverged.* if it diverged: see docs/training.md
 
     batch_norm: the statistics that its model and predictions use, those of training or "refreshed" ones; see
@@ -48,7 +50,7 @@ class Run:
 
     folder: Path
     config: TrainConfig
-    batch_norm: Literal["trained", "refreshed"] = "trained"
+    batch_norm: BatchNorm = "trained"
     predicts_in: Precision = "float32"
 
     @classmethod
@@ -99,12 +101,14 @@ class Run:
         configs = [self.config.member(index) for index in range(self.config.members)]
         return [replace(self, folder=self.folder.parent / config.name, config=config) for config in configs]
 
-    def refreshed(self) -> Run:
-        """Return this run with batch-norm statistics estimated again from its train set, without augmentation.
+    def refreshed(self, *, augmented: bool = False) -> Run:
+        """Return this run with batch-norm statistics estimated again from the images of its train set, not mixed.
+
+        augmented: cropped and flipped as in training, in its batches; else as in evaluation.
 
         The weights are the same, nothing is trained. Predictions are stored beside the others.
         """
-        return replace(self, batch_norm="refreshed")
+        return replace(self, batch_norm="refreshed-augmented" if augmented else "refreshed")
 
     @contextmanager
     def owned(self, ranks: Ranks | None = None) -> Iterator[None]:
@@ -170,10 +174,14 @@ class Run:
         model = self.build(num_classes=len(record["classes"]), input_shape=record["input"])
         read_checkpoint(self.checkpoint, fingerprint=self.fingerprint).restore(model)
         model = model.to(device).eval()
-        if self.batch_norm == "refreshed":
+        if self.batch_norm != "trained":
             images = data.load(self.config.train_set, root=root)
+            if self.batch_norm == "refreshed":
+                batches = refresh_batches(images, reader(self.transform(), record["input"][1:]))
+            else:
+                batches = augmented_batches(images, self.config, device)
             with products(self.predicts_in), autocast(self.predicts_in, device):
-                refresh(model, images, reader(self.transform(), record["input"][1:]))
+                refresh(model, batches)
         return model
 
     def forget_predictions(self) -> None:
@@ -287,7 +295,7 @@ class Run:
         model = self.model(device=device, root=root)
         where = next(model.parameters()).device
         model = model.to(memory_format=memory_format(self.predicts_in, where))
-        if self.batch_norm == "refreshed":
+        if self.batch_norm != "trained":
             ranks.copy_from_first(model.buffers())  # each has estimated them, maybe with other last digits
         for name in names:
             shifted = name.partition("/")[0].endswith("-c")
@@ -339,9 +347,11 @@ class Run:
             return None
         info = {"run": self.fingerprint, "data": source.fingerprint, "precision": self.predicts_in, **source.info}
         info |= {} if isinstance(source, ImageSet) else {"transform": str(self.transform())}
-        if self.batch_norm == "refreshed":
-            on = f"{self.config.train_set} without augmentation, in batches of at most {REFRESH_BATCH}"
-            info["batch_norm"] = f"refreshed on {on}"
+        if self.batch_norm != "trained":
+            how = f"without augmentation, in batches of at most {REFRESH_BATCH}"
+            if self.batch_norm == "refreshed-augmented":
+                how = f"with the augmentation of training, in batches of {self.config.batch_size}"
+            info["batch_norm"] = f"refreshed on {self.config.train_set} {how}"
         if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
             own = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
             info |= {"class_subset": ",".join(map(str, own))} if own else {}
