@@ -39,6 +39,7 @@ def stepper(
     size = len(dataset)
     config = replace(config, members=1, network=config.network if sngp else network, batch_size=size, lr=1e-3)
     training = Training(Run(Path(), resolve(config, device)), dataset, device, Ranks(), engine, workers=0)
+    training.resume()
     training.model.train()
     (picked,) = training.loaders[0].picks(0)
 
