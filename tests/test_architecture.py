@@ -34,7 +34,7 @@ ALLOWED = {
     "progress": set(),
     "training": {
         "", "config", "data", "methods", "mixing", "names", "networks", "objectives", "posthoc", "precision",
-        "predictions", "recipes", "storage", "types",
+        "predictions", "recipes", "storage", "threads", "types",
     },
     "study": {
         "config", "data", "evaluation", "methods", "names", "posthoc", "precision", "predictions", "progress",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 Found = TypeVar("Found")
+Item = TypeVar("Item")
 
 
 def each_piece(function: Callable[[Tensor], Found], pieces: Sequence[Tensor]) -> list[Found]:
@@ -18,6 +20,22 @@ def each_piece(function: Callable[[Tensor], Found], pieces: Sequence[Tensor]) ->
     Independent threads wait for each other once, at the end, where torch's own wait after every operation.
     """
     return list(in_order(function, pieces))
+
+
+def ahead(function: Callable[[Item], Found], items: Iterable[Item], *, most: int) -> Iterator[Found]:
+    """Yield function(item) for every item, in order; up to `most` of them are computed ahead, in threads.
+
+    >>> list(ahead(len, ["a", "bc", "def"], most=2))
+    [1, 2, 3]
+    """
+    with ThreadPoolExecutor(most) as pool:
+        waiting: deque[Future[Found]] = deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > most:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def in_order(function: Callable[[Tensor], Found], pieces: Sequence[Tensor]) -> Iterator[Found]:

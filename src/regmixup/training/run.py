@@ -15,12 +15,14 @@ from torch import Tensor
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
+from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import Precision, autocast, memory_format, products
 from regmixup.storage import owning, read_history, read_json, read_table, sync_folder, write_json, write_text
+from regmixup.threads import ahead
 from regmixup.training.batch_norm import REFRESH_BATCH, augmented_batches, refresh, refresh_batches
 from regmixup.training.checkpoint import NAME, read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
@@ -30,6 +32,8 @@ from regmixup.types import Predictions
 
 _BATCH = {"cpu": 250, "cuda": 1000}
 """Images per forward pass of a prediction, divisors of what is decoded at a time; elsewhere as on a CPU."""
+_AHEAD = 4
+"""Datasets that are read while another is predicted."""
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented"]
 
@@ -297,10 +301,16 @@ class Run:
         model = model.to(memory_format=memory_format(self.predicts_in, where))
         if self.batch_norm != "trained":
             ranks.copy_from_first(model.buffers())  # each has estimated them, maybe with other last digits
-        for name in names:
+
+        def load(name: str) -> ImageSet | FolderSet:
+            source = data.load(name, root=root)
+            _ = source.fingerprint  # which takes longer than a GPU's forward passes
+            return source
+
+        for name, source in zip(names, ahead(load, names, most=_AHEAD), strict=True):
             shifted = name.partition("/")[0].endswith("-c")
             kept = not shifted if features is None else features
-            yield name, self._predict(model, name, root, ranks, features=kept, moments=shifted)
+            yield name, self._predict(model, name, source, ranks, features=kept, moments=shifted)
 
     def _predict_members(
         self,
@@ -317,19 +327,25 @@ class Run:
             yield name, replace(mean, info={**mean.info, "run": self.fingerprint})
 
     def _predict(
-        self, model: Classifier, name: str, root: str | Path | None, ranks: Ranks, *, features: bool, moments: bool
+        self,
+        model: Classifier,
+        name: str,
+        source: ImageSet | FolderSet,
+        ranks: Ranks,
+        *,
+        features: bool,
+        moments: bool,
     ) -> Predictions | None:
         """On the first rank. Images in memory must have the size that the network sees; of files see `transform`.
 
         Ranks share whole batches, so every batch is what it would be in one process.
         """
-        source = data.load(name, root=root)
-        record = self.provenance()
+        record, transform = self.provenance(), self.transform()
         channels, *size = record["input"]
         known = _labels_among(source.classes, record["classes"])
         batch_size = _BATCH.get(next(model.parameters()).device.type, _BATCH["cpu"])
         found = []
-        read = reader(self.transform(), size)
+        read = reader(transform, size)
         for part in clean_parts(source, read, rows=ranks.share(len(source), unit=batch_size)):
             images = match_channels(part.images, channels)
             if list(images.shape[1:]) != [channels, *size]:
@@ -346,7 +362,7 @@ class Run:
         if not ranks.first:
             return None
         info = {"run": self.fingerprint, "data": source.fingerprint, "precision": self.predicts_in, **source.info}
-        info |= {} if isinstance(source, ImageSet) else {"transform": str(self.transform())}
+        info |= {} if isinstance(source, ImageSet) else {"transform": str(transform)}
         if self.batch_norm != "trained":
             how = f"without augmentation, in batches of at most {REFRESH_BATCH}"
             if self.batch_norm == "refreshed-augmented":
