@@ -1,10 +1,12 @@
 """What a training tells whoever listens."""
 
+import math
+
 import pytest
 
 import regmixup as rm
 from regmixup import data
-from regmixup.training import loop
+from regmixup.training import loop, pace
 from regmixup.training.stopping import Interrupted
 from tests.training.short import IMAGES, STEPS, config, load_all, load_few, signal_after
 
@@ -47,6 +49,7 @@ def test_the_start_once_then_steps_and_the_epoch_they_belong_to(tmp_path, monkey
 
 def test_by_default_every_fiftieth_step_and_the_last_are_told(tmp_path, monkeypatch, listen):
     monkeypatch.setattr(data, "load", load_all)
+    monkeypatch.setattr(pace, "_DUE", math.inf)  # a slow CPU would be told of more steps
     told, hooks = listen
     rm.train(config("dnn", epochs=1, batch_size=4, lr=1e-3), tmp_path, device="cpu", **hooks)
     assert [record["step"] for name, record in told if name == "on_step"] == [50, 100, 113]
