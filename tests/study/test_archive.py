@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from regmixup.evaluation import scores
 from regmixup.report.build import report
 from regmixup.report.results import Results
 from regmixup.storage import read_rows, read_table, write_table
-from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive
+from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive, write_archive
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status
@@ -142,3 +144,47 @@ def test_minutes_begin_no_run_that_would_not_end_in_time(finished_study, kept, t
     assert not list((tmp_path / "runs").glob("*-s*"))  # what was archived is collected, nothing is begun
     assert len({row.run for row in read_rows(tmp_path / "runs" / "study-mini" / "rows.csv")}) == 1
     assert load_study(source).name == "mini"
+
+
+def test_a_report_keeps_measured_runs_beside_archived_ones_and_writes_where_it_is_told(finished_study, kept, tmp_path):
+    """Copying a colleague's archives among one's own runs must not make the table smaller."""
+    runs = shutil.copytree(finished_study.runs, tmp_path / "runs")
+    first = sorted(kept.iterdir())[0]
+    shutil.rmtree(runs / first.name)
+    shutil.copytree(first, runs / first.name)
+    shutil.rmtree(runs / "study-mini")
+    main(["report", str(finished_study.study.source), "--runs", str(runs), "--out", str(tmp_path / "out")])
+    assert not (runs / "study-mini").exists()
+    assert (tmp_path / "out" / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
+
+
+def test_an_archive_is_not_trained_over(finished_study, kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "runs")
+    text = Path(finished_study.study.source).read_text().replace('ood = ["photographs/test"]', "")
+    (tmp_path / "mini.toml").write_text(text)
+    with pytest.raises(ValueError, match="is an archived run without weights, which was not evaluated as this study"):
+        run_study(load_study(str(tmp_path / "mini.toml")), tmp_path / "runs", device="cpu")
+    for folder in (tmp_path / "runs").iterdir():
+        check_archive(folder)
+
+
+def test_archiving_another_line_does_not_bless_damage(finished_study, kept, tmp_path):
+    plan = [planned for planned in finished_study.study.runs() if planned.name == "dnn seed 0"]
+    (planned,) = plan
+    (run,) = [Run.open(p) for p in finished_study.runs.glob("erm-*-s0-*")]
+    folder = write_archive(run, planned, tmp_path)
+    (folder / f"outcomes-{planned.stem}.npz").write_bytes(b"damaged")
+    twin = replace(planned, label="dnn(bn=refreshed)")
+    for name in (f"rows-{planned.stem}.csv", f"figures-{planned.stem}.json"):
+        shutil.copy(run.folder / name, folder / name.replace(planned.stem, twin.stem))
+    copy = Run(shutil.copytree(run.folder, tmp_path / "copy" / run.folder.name), run.config)
+    for name in (f"rows-{planned.stem}.csv", f"figures-{planned.stem}.json"):
+        shutil.copy(run.folder / name, copy.folder / name.replace(planned.stem, twin.stem))
+    write_archive(copy, twin, tmp_path)
+    with pytest.raises(ValueError, match="has changed since it was archived"):
+        check_archive(folder)
+
+
+def test_the_archive_is_another_folder_than_the_runs(finished_study, tmp_path):
+    with pytest.raises(ValueError, match="archive must be another folder than that of the runs"):
+        run_study(finished_study.study, tmp_path, device="cpu", archive=tmp_path)

@@ -48,6 +48,7 @@ def test_the_pace_of_runs_alike_decides(tasks, clock):
 
 def test_what_a_run_has_behind_it_does_not_count(tasks, clock):
     write_history(tasks[0].run, [30.0, 10.0, 10.0])
+    tasks[0].run.checkpoint.touch()
     budget = Budget(2, tasks, CPU)
     whole = replace(tasks[0], run=replace(tasks[0].run, folder=tasks[0].run.folder.with_name("other")))
     assert budget.seconds(whole) - budget.seconds(tasks[0]) == pytest.approx(3 * 10)
@@ -79,3 +80,17 @@ def test_what_is_done_always_fits_and_what_failed_teaches_nothing(tasks, clock):
 def test_minutes_are_checked(tasks):
     with pytest.raises(ValueError, match="minutes must be a finite number >= 0, got -1"):
         Budget(-1, tasks, CPU)
+
+
+def test_a_run_of_unknown_pace_is_begun_before_the_end_alone(tasks, clock, monkeypatch):
+    for name in ("training_minutes", "evaluation_minutes"):
+        monkeypatch.setattr(module, name, lambda *_: None)
+    budget = Budget(1, tasks, CPU)
+    assert all(budget.fits(task) for task in tasks)
+    clock[0] = 60.0
+    assert not any(budget.fits(task) for task in tasks)
+
+
+def test_the_history_of_a_run_without_weights_is_no_progress(tasks, clock):
+    write_history(tasks[0].run, [10.0] * 5)
+    assert Budget(1, tasks, CPU).seconds(tasks[0]) > 50

@@ -60,6 +60,7 @@ def test_nothing_is_left_of_a_finished_study_and_half_of_one_half_done(finished_
     (tmp_path / folder.name).mkdir()
     lines = (folder / "history.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / folder.name / "history.jsonl").write_text("".join(lines[:3]))
+    (tmp_path / folder.name / "checkpoint.safetensors").touch()
     left = estimate(plan, tmp_path, CPU)
     assert left.networks == 4
     assert whole.minutes - left.minutes == pytest.approx(3 / 5 * training_minutes("dnn", plan[0].config))

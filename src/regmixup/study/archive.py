@@ -22,7 +22,7 @@ import numpy as np
 from regmixup import predictions
 from regmixup.evaluation.scores import dempster_shafer
 from regmixup.posthoc import probabilities
-from regmixup.storage import digest, read_rows, read_table, replacing, write_json
+from regmixup.storage import digest, read_rows, read_table, replacing, write_table
 from regmixup.study.plan import PlannedRun
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
@@ -55,33 +55,34 @@ def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
 def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = False) -> Path:
     """Archive a measured run in the folder `into`, beside what it may hold of the run already; return its folder."""
     folder, stem = into / run.folder.name, planned.stem
-    for name in _AS_THEY_ARE:
+    sets, written = planned.evaluate, list(_AS_THEY_ARE)
+    if (outcomes := outcomes_path(run.folder, stem)).is_file():
+        written.append(outcomes.name)
+    for name in written:
         _copy(run.folder / name, folder / name)
     for name in (pattern.format(stem) for pattern in _PACKED):
         if (run.folder / name).is_file():
-            with replacing(folder / f"{name}.gz") as temporary:
+            written.append(f"{name}.gz")
+            with replacing(folder / written[-1]) as temporary:
                 temporary.write_bytes(gzip.compress((run.folder / name).read_bytes(), mtime=0))
-    if (outcomes := outcomes_path(run.folder, stem)).is_file():
-        _copy(outcomes, folder / outcomes.name)
-    sets = planned.evaluate
-    if logits:
+    if logits and sets.test:
         kept = [predictions.load(run.predictions_path(name)) for name in (sets.test, *sets.ood)]
         own = {f"{one.dataset}:logits": one.logits.half().numpy() for one in kept}
         own |= {f"{one.dataset}:labels": one.labels.to(dtype=_small(one)).numpy() for one in kept}
-        _write_arrays(folder / f"logits-{stem}.npz", own)
+        written.append(f"logits-{stem}.npz")
+        _write_arrays(folder / written[-1], own)
     record = run.provenance()
     before = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
-    files = sorted(path for path in folder.iterdir() if path.name != NOTE and not path.name.startswith("."))
     stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
     checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
-    write_json(
+    write_table(
         folder / NOTE,
         {
             "fingerprint": run.fingerprint,
             "numerics": record["versions"]["numerics"],
             "commit": record.get("commit"),
             "evaluations": sorted({*before.get("evaluations", []), stem}),
-            "files": {path.name: digest(path) for path in files},
+            "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(written)}},
             "predictions": {**before.get("predictions", {}), **checksums},
         },
     )
@@ -94,6 +95,15 @@ def find_archive(places: Iterable[Path], name: str, stem: str) -> Path | None:
         if (folder / NOTE).is_file() and stem in read_table(folder / NOTE).get("evaluations", []):
             return folder
     return None
+
+
+def check_trainable(run: Run) -> None:
+    """Raise if a run's folder is an archive: training would write over what other lines and studies read from it."""
+    if (run.folder / NOTE).is_file() and not run.checkpoint.is_file():
+        raise ValueError(
+            f"{run.folder} is an archived run without weights, which was not evaluated as this study asks: choose "
+            f"another --runs folder, and name this one by --archive {run.folder.parent}"
+        )
 
 
 def archived_rows(folder: Path, stem: str) -> list[Row]:

@@ -37,18 +37,11 @@ class Budget:
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it began now; one that is done always does."""
-        expected = self.seconds(task)
-        return expected == 0 or time.monotonic() + _MARGIN * expected <= self.end
+        return _is_done(task) or time.monotonic() + _MARGIN * self.seconds(task) < self.end
 
     def seconds(self, task: Task) -> float:
         """Return what is left to do for a task: training, what comes before its first step, and evaluation."""
-        if task.archive is not None:
-            return 0.0
-        evaluated = is_stored(task.run.folder / f"rows-{task.planned.stem}.csv")
-        runs = [run for run in (task.run, task.companion) if run is not None]
-        training = sum(self._training(task, one) for run in runs for one in _models(run) if not one.finished)
-        if evaluated and training == 0:
-            return 0.0
+        training = sum(self._training(task, one) for one in _models(task) if not one.finished)
         if self.evaluating:
             return training + max(self.evaluating)
         minutes = evaluation_minutes(task.planned)
@@ -60,7 +53,7 @@ class Budget:
             return
         kind = _kind(outcome.task.run)
         if kind in self.begun:
-            self.evaluating.append(max(0.0, seconds - sum(_epochs(outcome.task.run))))
+            self.evaluating.append(max(0.0, seconds - sum(sum(_epochs(one)) for one in _models(outcome.task))))
         self.begun.add(kind)
 
     def _history(self, task: Task) -> list[float]:
@@ -73,7 +66,7 @@ class Budget:
 
     def _training(self, task: Task, run: Run) -> float:
         """Return the seconds that one model still trains; 0 if nothing is known about its pace."""
-        left = run.config.total_epochs - len(run.history())
+        left = run.config.total_epochs - (len(run.history()) if run.checkpoint.is_file() else 0)
         alike = [self._history(other) for other in self.tasks if _kind(other.run) == _kind(run)]
         measured = [seconds for seconds in alike if len(seconds) > 1]
         if measured:
@@ -87,8 +80,15 @@ class Budget:
         return left * pace + (first if _kind(run) not in self.begun else 0.0)
 
 
-def _models(run: Run) -> list[Run]:
-    return run.members() if run.config.members > 1 else [run]
+def _models(task: Task) -> list[Run]:
+    """Return all that a task trains: its run or the members of that, and its companion's."""
+    runs = [run for run in (task.run, task.companion) if run is not None]
+    return [model for run in runs for model in (run.members() if run.config.members > 1 else [run])]
+
+
+def _is_done(task: Task) -> bool:
+    stored = task.archive is not None or is_stored(task.run.folder / f"rows-{task.planned.stem}.csv")
+    return stored and (task.archive is not None or all(model.finished for model in _models(task)))
 
 
 def _epochs(run: Run) -> list[float]:

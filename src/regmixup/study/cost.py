@@ -169,7 +169,10 @@ def _run(config: TrainConfig, runs: Path, device: torch.device | None) -> Run:
 
 
 def _share_left(run: Run) -> float:
-    return 0.0 if run.finished else 1 - min(1.0, len(run.history()) / run.config.total_epochs)
+    if run.finished:
+        return 0.0
+    done = len(run.history()) if run.checkpoint.is_file() else 0  # an archived run has a history, and no weights
+    return 1 - min(1.0, done / run.config.total_epochs)
 
 
 def cost_line(study: Study) -> str:

@@ -8,7 +8,8 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -17,14 +18,14 @@ import torch
 from regmixup.evaluation.shift import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
-from regmixup.storage import InUseError, digest, owning, write_json, write_rows
-from regmixup.study.archive import find_archive
+from regmixup.storage import InUseError, digest, owning, read_rows, write_json, write_rows
+from regmixup.study.archive import archived_rows, check_trainable, find_archive
 from regmixup.study.budget import Budget
 from regmixup.study.carry_out import carry_out
 from regmixup.study.check import check_data, check_folder
-from regmixup.study.launchers import InTurn, Launcher, Progress
+from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.launchers.schedule import AGAIN, PATIENCE, Patience, dispatch
-from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
+from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.training.config import resolve
@@ -84,8 +85,14 @@ def run_study(
         archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
     tasks = _tasks(job, launcher.device)
+    if archive is not None and Path(archive).resolve() == Path(runs).resolve():
+        raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
+    if minutes is not None and isinstance(launcher, RayTasks):
+        raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
     for task in tasks:
         check_precision(task.planned.evaluate.precision, launcher.device)
+        if task.archive is None:
+            check_trainable(task.run)
     budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
     check_data([task.planned for task in tasks if task.archive is None], root)
     check_folder(study, folder)
@@ -105,12 +112,14 @@ def run_study(
                     _collect(study, folder, ended)
         if not first:
             patience = Patience(holder)
-            while holder := _hold(folder, held):
+            while (holder := _hold(folder, held)) and (budget is None or time.monotonic() < budget.end):
                 if patience.ends("the study's table", holder):
                     raise InUseError(f"gave up after {PATIENCE / 3600:g} hours: {holder}")
                 time.sleep(AGAIN)
-            _collect(study, folder, ended)
-        write_selected(study, folder)
+            if not holder:
+                _collect(study, folder, ended)
+        if not holder:  # else there is no time to wait for, and whoever holds the folder writes the table
+            write_selected(study, folder)
     if failed := [outcome for outcome in ended if outcome.rows is None]:
         raise FailedRunsError(_explain(failed, total=len(tasks)))
     return folder
@@ -158,27 +167,46 @@ def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
     write_json(folder / "study.json", {**study.record(), "runs": entries, "rows_digest": digest(folder / "rows.csv")})
 
 
-def collect_archived(study: Study, runs: Path) -> Path | None:
-    """Write a study's table from the archives among the runs, and return its folder; None if there is none of them.
+def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path | None:
+    """Write a study's table from the archived runs, and those that are measured, among `runs`; return its folder.
 
-    The device decides the precision and so the names of runs: those of a GPU are looked for first.
+    into: the folder to write to; default, the study's own. None is returned where no run is archived. The kind of
+    device decides the precision and so the names of runs: the one with more of them is taken.
     """
     job = Job(study=study, runs=runs.absolute(), root=None, workers=None)
-    folder = study_folder(study, runs)
+    found: list[list[Outcome]] = [[]]
     for device in (torch.device("cuda"), torch.device("cpu")):
-        if tasks := [task for task in _tasks(job, device) if task.archive is not None]:
-            ended = [attempt(job, task, device) for task in tasks]
-            if failed := [outcome for outcome in ended if outcome.rows is None]:
-                raise ValueError(failed[0].error)
-            _collect(study, folder, ended)
-            write_selected(study, folder)
-            return folder
-    return None
+        tasks: list[Task] = []
+        with suppress(ValueError):  # a precision that this kind of device does not have
+            tasks = _tasks(job, device)
+        found.append([outcome for task in tasks if (outcome := _stored(study, task)) is not None])
+    ended = max(found, key=len)
+    if all(outcome.task.archive is None for outcome in ended):
+        return None
+    into = into if into is not None else study_folder(study, runs)
+    with owning(into):
+        check_folder(study, into)
+        _collect(study, into, ended)
+        write_selected(study, into)
+    return into
 
 
-def _where(task: Task, runs: Path) -> str:
-    """Return the folder with what a report reads of a run, relative to the runs."""
-    return os.path.relpath(task.archive, runs.absolute()) if task.archive is not None else task.run.folder.name
+def _stored(study: Study, task: Task) -> Outcome | None:
+    """Return the outcome of a task whose rows are archived or lie in its run folder."""
+    table = task.run.folder / f"rows-{task.planned.stem}.csv"
+    if task.archive is not None:
+        rows = archived_rows(task.archive, task.planned.stem)
+    elif table.is_file() and task.run.finished:
+        rows = read_rows(table)
+    else:
+        return None
+    return Outcome(task=task, rows=[replace(row, study=study.name) for row in rows])
+
+
+def _where(task: Task, base: Path) -> str:
+    """Return the folder with what a report reads of a run, relative to the folder that the study's own lies in."""
+    folder = task.archive if task.archive is not None else task.run.folder
+    return os.path.relpath(folder.resolve(), base.resolve())
 
 
 def _explain(failed: list[Outcome], *, total: int) -> str:

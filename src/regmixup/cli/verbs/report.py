@@ -58,4 +58,4 @@ def _study_folder(verb: ReportVerb) -> Path:
     from regmixup.study.runner import collect_archived, study_folder
 
     study = load_study(verb.what[0])
-    return collect_archived(study, verb.runs) or study_folder(study, verb.runs)
+    return collect_archived(study, verb.runs, verb.out) or study_folder(study, verb.runs)

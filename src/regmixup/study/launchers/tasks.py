@@ -11,7 +11,7 @@ from typing import Unpack
 import torch
 
 from regmixup.config import check_count
-from regmixup.storage import InUseError, write_text
+from regmixup.storage import InUseError, owning, write_text
 from regmixup.study.archive import archived_rows, write_archive
 from regmixup.study.carry_out import carry_out
 from regmixup.study.plan import PlannedRun, Study
@@ -114,9 +114,9 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
             **hooks,
         )  # fmt: skip
         if job.archive is not None:
-            write_archive(
-                replace(task.run, batch_norm=task.planned.batch_norm), task.planned, job.archive, logits=job.logits
-            )
+            with owning(task.run.folder):  # another process may archive another line of the same run
+                run = replace(task.run, batch_norm=task.planned.batch_norm)
+                write_archive(run, task.planned, job.archive, logits=job.logits)
         return Outcome(task=task, rows=rows)
     except InUseError as error:
         return Outcome(task=task, held=str(error))
