@@ -90,7 +90,7 @@ def _stand_in(dataset: str) -> StandIn:
 def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
     digits = recipes.get("digits")
     tiny = {f.name: getattr(digits, f.name) for f in fields(Recipe)}
-    tiny |= TRAINING | {"train_set": _stand_in(config.train_set).train, "precision": config.precision} | kept
+    tiny |= TRAINING | {"train_set": _stand_in(config.train_set).train, "precision": "auto"} | kept
     return replace(config, **tiny | {"members": min(config.members, TRAINING["members"])})
 
 
