@@ -1,5 +1,7 @@
 """Settings and fixtures of the whole test suite."""
 
+from __future__ import annotations
+
 import multiprocessing
 import os
 import signal
