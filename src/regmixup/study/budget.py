@@ -87,8 +87,10 @@ def _models(task: Task) -> list[Run]:
 
 
 def _is_done(task: Task) -> bool:
-    stored = task.archive is not None or is_stored(task.run.folder / f"rows-{task.planned.stem}.csv")
-    return stored and (task.archive is not None or all(model.finished for model in _models(task)))
+    if task.archive is not None:
+        return True
+    rows = task.run.folder / f"rows-{task.planned.stem}.csv"
+    return is_stored(rows) and all(model.finished for model in _models(task))
 
 
 def _epochs(run: Run) -> list[float]:

@@ -88,10 +88,10 @@ def dispatch(
     display = _Display(progress)
     while waiting or running:
         now = time.monotonic()
-        if budget is not None:
-            waiting = [task for task in waiting if budget.fits(task)]
         while pool.has_room() and (task := _next(waiting, running, not_before, now)):
             waiting.remove(task)
+            if budget is not None and not budget.fits(task):
+                continue
             running.append(task)
             begun[task.index] = time.monotonic()
             pool.submit(task)
