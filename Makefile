@@ -2,12 +2,14 @@
 #   make demo   install into .venv and run the embedded study (about 2 minutes after set-up)
 #   make test   linters, type checker and the whole test suite
 # Both reuse .venv; a second run installs nothing. Beside them:
+#   make browser       install a browser for the tests of the report page, if none is there (may ask for a password)
+#   make soak          the long campaigns, before a release: kills, losses, every study at smoke scale
 #   make test-lowest   the test suite with the lowest declared version of every dependency, in .venv-lowest
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-lowest clean
+.PHONY: demo test browser soak test-lowest clean
 
 demo: .venv/installed
 	$(BIN)/regmixup study digits
@@ -16,8 +18,13 @@ test: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	tests/browser/install.sh
 	$(BIN)/pytest -n 2 --cov
+
+browser: .venv/installed-dev
+	tests/browser/install.sh
+
+soak: .venv/installed-dev
+	$(BIN)/pytest -n 2 -m soak
 
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/pytest -n 2 -W default
