@@ -32,19 +32,20 @@ ALLOWED = {
     "methods": {"names"},
     "recipes": {"config", "names"},
     "progress": set(),
+    "run_folder": {"storage"},
     "training": {
         "", "config", "data", "methods", "mixing", "names", "networks", "objectives", "posthoc", "precision",
-        "predictions", "recipes", "storage", "threads", "types",
+        "predictions", "recipes", "run_folder", "storage", "threads", "types",
     },
     "study": {
         "config", "data", "evaluation", "methods", "names", "posthoc", "precision", "predictions", "progress",
-        "recipes", "storage", "training", "types",
+        "recipes", "run_folder", "storage", "training", "types",
     },
     "deployment": {
         "config", "data", "evaluation", "methods", "names", "networks", "objectives", "posthoc", "predictions",
         "storage", "training", "types",
     },
-    "report": {"evaluation", "methods", "names", "recipes", "storage", "types"},
+    "report": {"evaluation", "methods", "names", "recipes", "run_folder", "storage", "types"},
 }  # fmt: skip
 
 
@@ -101,6 +102,11 @@ def test_help_and_list_start_without_torch(call):
 
 def test_importing_the_package_imports_no_torch_and_lists_its_names():
     code = "import sys, regmixup; names = dir(regmixup); assert 'torch' not in sys.modules; assert 'RegMixup' in names"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_reading_a_run_folder_needs_no_torch():
+    code = "import sys, regmixup.run_folder; assert 'torch' not in sys.modules, 'torch was imported'"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

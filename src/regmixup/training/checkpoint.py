@@ -18,10 +18,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from regmixup.run_folder import CHECKPOINT as NAME
 from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
 from regmixup.training.tally import Totals
 
-NAME = "checkpoint.safetensors"
 _RARELY = 100
 _NEW, _PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from regmixup import data, networks, predictions
+from regmixup import data, networks, predictions, run_folder
 from regmixup.config import decode, encode, fingerprint
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
@@ -21,10 +20,10 @@ from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import Precision, autocast, memory_format, products
-from regmixup.storage import owning, read_history, read_json, read_table, sync_folder, write_json, write_text
+from regmixup.storage import read_json
 from regmixup.threads import ahead
 from regmixup.training.batch_norm import REFRESH_BATCH, augmented_batches, refresh, refresh_batches
-from regmixup.training.checkpoint import NAME, read_checkpoint, read_position
+from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks, joined
 from regmixup.training.loading import clean_parts, evaluation_transform, match_channels, reader
@@ -61,7 +60,7 @@ class Run:
     def open(cls, folder: str | Path) -> Run:
         """An existing run folder."""
         folder = Path(folder)
-        if not (folder / "config.json").is_file():
+        if not run_folder.is_run_folder(folder):
             raise ValueError(f"{folder} is not a run folder: it has no config.json")
         return cls(folder, _read_config(folder))
 
@@ -72,7 +71,7 @@ class Run:
 
     @property
     def checkpoint(self) -> Path:
-        return self.folder / NAME
+        return self.folder / run_folder.CHECKPOINT
 
     @property
     def finished(self) -> bool:
@@ -95,7 +94,7 @@ class Run:
             if whole:
                 read_checkpoint(weights, fingerprint=mine)
             if at.epoch != self.config.total_epochs:
-                raise ValueError(f"{NAME} is not that of the last epoch")
+                raise ValueError(f"{run_folder.CHECKPOINT} is not that of the last epoch")
         except ValueError as error:
             return str(error)
         return ""
@@ -120,17 +119,17 @@ class Run:
         if ranks is not None and not ranks.first:
             yield
             return
-        with owning(self.folder):
-            write_json(self.folder / "config.json", encode(self.config))  # as it may be damaged
+        with run_folder.lock(self.folder):
+            run_folder.write_config(self.folder, encode(self.config))  # as it may be damaged
             yield
 
     def history(self) -> list[dict[str, Any]]:
         """One record per finished epoch."""
-        return read_history(self.folder / "history.jsonl")
+        return run_folder.read_history(self.folder)
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
         """Replace the history."""
-        write_text(self.folder / "history.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        run_folder.write_history(self.folder, records)
 
     def build(self, *, num_classes: int, input_shape: Sequence[int]) -> Classifier:
         """The run's network, freshly initialised. input_shape: channels, height and width of the images."""
@@ -153,9 +152,9 @@ class Run:
         return self._read_provenance()
 
     def _read_provenance(self) -> dict[str, Any]:
-        path = self.folder / "provenance.json"
-        record = read_table(path)
+        record = run_folder.read_provenance(self.folder)
         if not {"classes", "input", "data"} <= record.keys():
+            path = self.folder / run_folder.PROVENANCE
             raise ValueError(f"{path} is damaged: it must name classes, input and data, found {', '.join(record)}")
         return record
 
@@ -190,15 +189,11 @@ class Run:
 
     def forget_predictions(self) -> None:
         """Remove what was predicted with other weights."""
-        for folder in self.folder.glob("predictions*/"):
-            for path in folder.glob("*.safetensors"):
-                path.unlink()
-            sync_folder(folder)
+        run_folder.delete_predictions(self.folder)
 
     def predictions_path(self, dataset: str) -> Path:
         """Where the predictions for a dataset are stored."""
-        suffix = "" if self.batch_norm == "trained" else f"-{self.batch_norm}"
-        return self.folder / f"predictions{suffix}" / predictions.file_name(dataset)
+        return run_folder.predictions_folder(self.folder, self.batch_norm) / predictions.file_name(dataset)
 
     def predict(
         self,
@@ -375,7 +370,7 @@ class Run:
 
 
 def _read_config(folder: Path) -> TrainConfig:
-    path = folder / "config.json"
+    path = folder / run_folder.CONFIG
     try:
         return decode(TrainConfig, read_json(path), str(path))
     except ValueError as error:
