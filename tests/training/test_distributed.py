@@ -20,12 +20,12 @@ from regmixup.cli import main
 from regmixup.data.loader import epoch_batches
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
-from regmixup.training import loop
 from regmixup.training.batch_norm import Statistics, check_every_process_has_images, synchronised
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.distributed import Ranks, _fresh, check_own_gpus, joined
 from regmixup.training.loading import make_loaders
 from regmixup.training.run import Run
+from regmixup.training.setup import prepare
 from regmixup.training.stopping import stopping
 from tests.training import elastic, ranks
 
@@ -240,15 +240,14 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path):
     ],
     ids=str,
 )
-def test_parts_of_unequal_size_have_one_lambda_and_one_box(tmp_path, objective):
+def test_shards_of_unequal_size_have_one_lambda_and_one_box(tmp_path, objective):
     config = resolve(ranks.digits(objective=objective, batch_size=8, shards=3), CPU)
     dataset = rm.data.load("digits/train")
-    training = loop.Training(Run(tmp_path / config.name, config), dataset, CPU, Ranks(), rm.Engine(), 0)
-    training.resume()
+    training = prepare(Run(tmp_path / config.name, config), dataset, CPU, Ranks(), rm.Engine(), 0)
     for step in range(6):
-        parts = training.parts(step, [None] * 3, 8)
-        assert [part.count for part in parts] == [part.draw.partner.shape[-1] for part in parts] == [3, 3, 2]
-        for a, b in pairwise(part.draw for part in parts):
+        shards = training.draw_shards(step, [None] * 3, 8)
+        assert [shard.count for shard in shards] == [shard.draw.partner.shape[-1] for shard in shards] == [3, 3, 2]
+        for a, b in pairwise(shard.draw for shard in shards):
             assert torch.equal(a.lam, b.lam)
             assert a.box is b.box is None or torch.equal(a.box, b.box)
 
@@ -261,7 +260,7 @@ def test_running_statistics_are_means_over_the_parts():
     for _ in range(2):
         statistics.begin()
         for part in (x[:5], x[5:]):
-            with statistics.part(len(part) / 7):
+            with statistics.shard(len(part) / 7):
                 norm(part)
         statistics.end()
     mean, var = x.mean(dim=0), 5 / 7 * x[:5].var(dim=0) + 2 / 7 * x[5:].var(dim=0)

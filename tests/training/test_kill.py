@@ -11,7 +11,7 @@ import torch
 import regmixup as rm
 from regmixup import data
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.checkpoint import NAME
+from regmixup.run_folder import CHECKPOINT
 from regmixup.training.stopping import Interrupted
 from tests.crashes import Disk, no_warnings
 from tests.training.short import EVERY_STEP, assert_same_ending, config, ending, load_few
@@ -71,7 +71,7 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
             codes.append(child.exitcode)
         run = rm.train(CASES[case], runs, device="cpu")
         assert_same_ending(ending(run), expected[case])
-        names = {"config.json", "history.jsonl", "provenance.json", NAME, ".lock"}
+        names = {"config.json", "history.jsonl", "provenance.json", CHECKPOINT, ".lock"}
         assert {path.name for path in run.folder.iterdir()} == names
     # SIGTERM ends a process at once that is not training yet.
     assert set(codes) <= {-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM}
@@ -87,7 +87,7 @@ def test_a_crash_at_any_file_operation_changes_nothing(tmp_path):
         run = rm.train(short, disk.root, device="cpu", engine=EVERY_STEP)
     expected, left = ending(run), {path.name: path.read_bytes() for path in run.folder.iterdir()}
     kept = {path.name: content for path, content in disk.durable.items()}
-    assert kept.keys() >= {"config.json", "history.jsonl", "provenance.json", NAME}
+    assert kept.keys() >= {"config.json", "history.jsonl", "provenance.json", CHECKPOINT}
     assert all(left.get(name, content) == content for name, content in kept.items()), (
         "an end that a power cut takes back"
     )

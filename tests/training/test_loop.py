@@ -8,10 +8,12 @@ import torch
 
 import regmixup as rm
 from regmixup.data.seeds import generator_for
-from regmixup.training import loop, members
+from regmixup.training import loop
 from regmixup.training.checkpoint import Position
 from regmixup.training.config import resolve
-from regmixup.training.loop import DivergedError, Training
+from regmixup.training.guard import DivergedError
+from regmixup.training.loop import Training
+from regmixup.training.train import _mean_record
 from tests.holding import held_by_another_process
 
 
@@ -74,7 +76,7 @@ def test_an_interrupted_run_goes_on_from_its_last_epoch_and_ends_bit_equal(tmp_p
 def test_shards_of_alternate_have_lambdas_of_their_own_where_images_have(lam):
     """And one shard draws what the whole batch would."""
     objective = rm.Alternate(rm.Mixup(lam=lam), rm.CutMix(lam=lam))
-    training = SimpleNamespace(config=config(objective=objective), shape=(1, 8, 8), at=Position())
+    training = SimpleNamespace(config=config(objective=objective), shape=(1, 8, 8), position=Position())
     first, second = (Training.draw(training, 5, shard, 16) for shard in range(2))
     assert first.branch == second.branch
     assert torch.equal(first.lam, second.lam) == (lam == "batch")
@@ -137,15 +139,15 @@ def test_predictions_are_made_once_and_stored(tmp_path):
 
 
 def test_a_divergent_run_stops_with_advice_and_keeps_its_last_good_checkpoint(tmp_path, monkeypatch):
-    original = loop.Training.epoch
+    original = loop.Training.start_epoch
 
     def poison_second_epoch(self, *args):
-        if self.at.epoch == 1:
+        if self.position.epoch == 1:
             with torch.no_grad():
                 self.model.head.weight.fill_(float("nan"))
         return original(self, *args)
 
-    monkeypatch.setattr(loop.Training, "epoch", poison_second_epoch)
+    monkeypatch.setattr(loop.Training, "start_epoch", poison_second_epoch)
     with pytest.raises(DivergedError, match=r"epoch 2, step 1 .*lr"):
         rm.train(config(epochs=3), tmp_path, engine=rm.Engine(checkpoint_epochs=1))
     monkeypatch.undo()
@@ -250,7 +252,7 @@ def test_an_ensembles_record_is_the_mean_over_the_members_that_have_a_part():
     """Under Alternate a short epoch can miss one branch in some members and not in others."""
     branches = [{"loss": 1.0}, {"loss": 2.0, "clean": 0.5}, {"loss": 6.0, "clean": 1.0}]
     records = [{"epoch": 2, **values} for values in branches]
-    assert members._mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
+    assert _mean_record(records) == {"epoch": 2, "loss": 3.0, "clean": 0.75}
 
 
 def test_an_ensemble_does_without_the_history_that_somebody_deleted(tmp_path):

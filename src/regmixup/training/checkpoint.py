@@ -18,9 +18,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from regmixup.run_folder import CHECKPOINT as NAME
+from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
-from regmixup.training.tally import Totals
+
+Totals = dict[tuple[str, ...], list[float]]
+"""For names that are reported together the sum of each over images so far and, last, the number of these images."""
 
 _RARELY = 100
 _NEW, _PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
@@ -99,7 +101,7 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
     """Write a checkpoint into a run's folder; the one before is kept as the previous one."""
-    new, newest = folder / _NEW, folder / NAME
+    new, newest = folder / _NEW, folder / CHECKPOINT
     write_checkpoint(new, content, fingerprint=fingerprint)
     try:
         read_checkpoint(new, fingerprint=fingerprint)
@@ -164,7 +166,7 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
     """
     damaged = []
     # Between its two renamings a save leaves the newest one under the name it was written with.
-    for name in (NAME, _NEW, _PREVIOUS):
+    for name in (CHECKPOINT, _NEW, _PREVIOUS):
         if (folder / name).exists():
             try:
                 found = read_checkpoint(folder / name, fingerprint=fingerprint)
@@ -173,8 +175,8 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
                 continue
             if damaged:
                 warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
-            if name != NAME:
-                rename(folder / name, folder / NAME)
+            if name != CHECKPOINT:
+                rename(folder / name, folder / CHECKPOINT)
             return found
     if damaged:
         raise ValueError(

@@ -129,6 +129,11 @@ def check_present(device: torch.device) -> None:
         raise ValueError(f"device must be one of this machine, which has {found}, got {device}")
 
 
+def device_name(device: torch.device) -> str:
+    """Return what a device is called, which tells how fast it is."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:
     """Replace what depends on the device and on the number of processes by its value: it enters the fingerprint."""
     precision = config.precision

@@ -16,9 +16,9 @@ from regmixup.study.archive import archived_rows, write_archive
 from regmixup.study.carry_out import carry_out
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.engine import Engine
-from regmixup.training.loop import Hooks
-from regmixup.training.members import EpochRecord
+from regmixup.training.reporting import EpochRecord
 from regmixup.training.run import Run
+from regmixup.training.train import Hooks
 from regmixup.types import Row
 
 RETRIES = 3
