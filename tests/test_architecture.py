@@ -37,6 +37,9 @@ ALLOWED = {
         "", "config", "data", "methods", "mixing", "names", "networks", "objectives", "posthoc", "precision",
         "predictions", "recipes", "run_folder", "storage", "threads", "types",
     },
+    "predict": {
+        "data", "networks", "posthoc", "precision", "predictions", "threads", "training", "types",
+    },
     "study": {
         "config", "data", "evaluation", "methods", "names", "posthoc", "precision", "predictions", "progress",
         "recipes", "run_folder", "storage", "training", "types",
@@ -47,6 +50,9 @@ ALLOWED = {
     },
     "report": {"evaluation", "methods", "names", "recipes", "run_folder", "storage", "types"},
 }  # fmt: skip
+
+# Methods of Run that call functions further up, which they import when they are called.
+SHORTCUTS = {"training/run.py": {"predict"}}
 
 
 def room(path: Path) -> str:
@@ -77,7 +83,8 @@ def test_a_file_imports_only_rooms_to_its_left(path):
     own = room(path)
     if own in ("", "__main__", "cli"):
         return
-    assert imported_rooms(path) - {own} <= ALLOWED[own]
+    shortcuts = SHORTCUTS.get(path.relative_to(SOURCE).as_posix(), set())
+    assert imported_rooms(path) - {own} - shortcuts <= ALLOWED[own]
 
 
 def test_the_rooms_have_no_cycle():
