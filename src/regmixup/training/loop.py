@@ -143,13 +143,14 @@ class TrainingStep:
             share = shard.count / total
             picked = shard.picked if shard.count else None
             with self._exchange(last=index == len(shards) - 1), self.statistics.shard(share):
+                # Pick and augment the images, mix them as drawn, forward: `ForwardPass.forward` above.
                 loss, names, sums = self.forward(picked, shard.draw)
                 (loss * (share * self.ranks.world)).backward()
             self.tally.add(names, sums, shard.count)
             losses.append(loss)
         self.statistics.end()
-        self.guard.check_step(losses, self.model.parameters())
-        self.optimizer.step()  # which the guard has disabled if the step is bad
+        self.guard.check_step(losses, self.model.parameters())  # a bad step disables the optimizer
+        self.optimizer.step()
         if self.model.wants_step():
             self._update_head(shards, total)
 

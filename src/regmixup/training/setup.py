@@ -96,12 +96,16 @@ def resume(training: Training) -> None:
     training.curves = None
     if training.loggers:
         training.curves = Curves(training.loggers, config, steps=training.steps, position=position)
-    if ranks.first:  # a provenance of an earlier training, whose checkpoint was deleted, would call this one finished
-        (run.folder / run_folder.PROVENANCE).unlink(missing_ok=True)
-        if position == Position():
-            run_folder.delete_predictions(run.folder)
     # The history is written before the checkpoint, so it may be ahead of it, never behind.
     training.history = [record for record in run.history() if record["epoch"] <= position.epoch]
+
+
+def delete_stale_results(training: Training) -> None:
+    """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
+    if training.ranks.first:
+        (training.run.folder / run_folder.PROVENANCE).unlink(missing_ok=True)
+        if training.position == Position():
+            run_folder.delete_predictions(training.run.folder)
 
 
 def build_step(training: Training) -> TakeStep:

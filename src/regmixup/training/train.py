@@ -20,7 +20,7 @@ from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, Execution, settings
 from regmixup.training.reporting import EpochRecord, Logger, Loggers, MemberLogger, StepRecord, TensorBoardLogger
 from regmixup.training.run import Run
-from regmixup.training.setup import check_folder_unchanged, prepare, resume
+from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
 from regmixup.training.stopping import stopping
 
 Callback = Callable[[dict[str, Any]], None]
@@ -97,6 +97,7 @@ def train(
                 else:
                     with run.owned(ranks):
                         resume(training)
+                        delete_stale_results(training)
                         if on_start is not None and ranks.first:
                             on_start(training.execution)
                         training.run_epochs(stop, *((on_step, on_epoch) if ranks.first else ()))
