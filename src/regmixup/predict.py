@@ -66,13 +66,7 @@ def store(
     features: bool | None = None,
     again: bool = False,
 ) -> None:
-    """Make and store the predictions that are not stored yet, without reading those that are.
-
-    again: make all of them, stored or not.
-    features: whether they must be stored, too. None: with every set but the shifted ones, whose many subsets would
-    take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
-    must call this, and share the images.
-    """
+    """Make and store the predictions that are not stored yet: see `Run.store`."""
     single = run.config.members == 1
     with joined(choose_device(device)) as ranks:
         wanted = bool(features) and single

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -48,13 +48,14 @@ from regmixup.training.reporting import (
     Curves,
     EpochRecord,
     Loggers,
-    StepRecord,
+    OnEpoch,
+    OnStep,
     Tally,
     Throughput,
     combine,
     means,
     precise,
-)
+)  # fmt: skip
 from regmixup.training.run import Run, provenance_record
 from regmixup.training.stopping import Interrupted, Stop
 
@@ -174,12 +175,6 @@ class TrainingStep:
         return [*self.model.parameters(), *self.model.buffers(), *momenta, *self.guard.tensors()]
 
 
-class TakeStep(Protocol):
-    """A `TrainingStep`, or the CUDA graph around one."""
-
-    def __call__(self, shards: Sequence[Shard], *, total: int) -> None: ...
-
-
 @dataclass(eq=False)
 class Training:
     """A run in progress. `setup.prepare` builds one without writing anything; `setup.resume` sets what is not init.
@@ -203,7 +198,7 @@ class Training:
     loggers: Loggers | None = None
     position: Position = field(default_factory=Position)
     history: list[EpochRecord] = field(default_factory=list)
-    take_step: TakeStep = field(init=False)
+    take_step: Callable[..., None] = field(init=False)  # a `TrainingStep`, or the CUDA graph around one
     guard: Guard = field(init=False)
     tally: Tally = field(init=False)
     schedule: checkpoint.Schedule = field(init=False)
@@ -215,12 +210,7 @@ class Training:
         self.steps, self.images = len(self.loaders[0]), self.loaders[0].num_images
 
     def run_epochs(
-        self,
-        stop: Stop,
-        on_step: Callable[[StepRecord], None] | None = None,
-        on_epoch: Callable[[EpochRecord], None] | None = None,
-        *,
-        until: int | None = None,
+        self, stop: Stop, on_step: OnStep | None = None, on_epoch: OnEpoch | None = None, *, until: int | None = None
     ) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
         config = self.config
@@ -266,7 +256,7 @@ class Training:
             own = shared  # one shard draws like a batch
         return config.objective.draw_part(count, self.shape, shared=shared, own=own)
 
-    def after_step(self, step: int, begun: float, stop: Stop, on_step: Callable[[StepRecord], None] | None) -> None:
+    def after_step(self, step: int, begun: float, stop: Stop, on_step: OnStep | None) -> None:
         """Read the guard and report now and then; save and stop where that is due. begun: when the epoch began."""
         epoch, last = self.position.epoch, step + 1 == self.steps
         read = last or (step + 1) % READ_EVERY == 0
@@ -284,7 +274,7 @@ class Training:
             if signal:
                 raise Interrupted(signal)
 
-    def end_epoch(self, begun: float, stop: Stop, on_epoch: Callable[[EpochRecord], None] | None) -> None:
+    def end_epoch(self, begun: float, stop: Stop, on_epoch: OnEpoch | None) -> None:
         """Record an epoch; save and stop where that is due."""
         seconds = time.perf_counter() - begun
         self.position = Position(self.position.epoch + 1)
@@ -333,7 +323,7 @@ class Training:
         """Return what this epoch's steps have reported so far, on all ranks."""
         return combine(self.ranks.gather(self.tally.totals()))
 
-    def report(self, steps: int, on_step: Callable[[StepRecord], None] | None, curves: Curves | None) -> None:
+    def report(self, steps: int, on_step: OnStep | None, curves: Curves | None) -> None:
         """Pass on what this process's share of an epoch's first steps has reported, and the throughput."""
         if on_step is None and curves is None:
             return

@@ -24,6 +24,8 @@ StepRecord = dict[str, Any]
 """Epoch, step, steps, the means since the epoch began, and the throughput where it is known."""
 EpochRecord = dict[str, Any]
 """Epoch, the means over its images, and its seconds."""
+OnStep = Callable[[StepRecord], None]
+OnEpoch = Callable[[EpochRecord], None]
 
 _WINDOW = 30.0
 """Seconds that throughput is averaged over, at least if there are updates that far back."""

@@ -32,7 +32,7 @@ from regmixup.training.engine import Engine, Execution, choose_execution
 from regmixup.training.graphs import CapturedStep
 from regmixup.training.guard import Guard
 from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
-from regmixup.training.loop import ForwardPass, TakeStep, Training, TrainingStep
+from regmixup.training.loop import ForwardPass, Training, TrainingStep
 from regmixup.training.reporting import Curves, Loggers, Tally, Throughput
 from regmixup.training.run import Run
 
@@ -108,7 +108,7 @@ def delete_stale_results(training: Training) -> None:
             run_folder.delete_predictions(training.run.folder)
 
 
-def build_step(training: Training) -> TakeStep:
+def build_step(training: Training) -> TrainingStep | CapturedStep:
     """Build the training step and wrap it as the execution says."""
     config, execution, shards = training.config, training.execution, training.config.num_shards
     full = {len(range(shard, min(config.batch_size, training.images), shards)) for shard in training.mine}

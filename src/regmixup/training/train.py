@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, TypedDict
+from typing import Protocol, TypedDict
 
 import torch
 
@@ -18,20 +18,18 @@ from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
 from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, Execution, settings
-from regmixup.training.reporting import EpochRecord, Logger, Loggers, MemberLogger, StepRecord, TensorBoardLogger
+from regmixup.training.reporting import EpochRecord, Logger, Loggers, MemberLogger, OnEpoch, OnStep, TensorBoardLogger
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
 from regmixup.training.stopping import stopping
-
-Callback = Callable[[dict[str, Any]], None]
 
 
 class Hooks(TypedDict, total=False):
     """The callbacks of `train`."""
 
     on_start: Callable[[Execution], None]
-    on_step: Callable[[StepRecord], None]
-    on_epoch: Callable[[EpochRecord], None]
+    on_step: OnStep
+    on_epoch: OnEpoch
 
 
 def train(
@@ -46,8 +44,8 @@ def train(
     tensorboard: bool = False,
     dry_run: bool = False,
     on_start: Callable[[Execution], None] | None = None,
-    on_step: Callable[[StepRecord], None] | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
+    on_step: OnStep | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Run:
     """Train, or resume from the last checkpoint, or return at once if the run is finished.
 
@@ -110,18 +108,12 @@ class TrainOne(Protocol):
     """`train` with everything given but the configuration, the loggers and the callbacks."""
 
     def __call__(
-        self, config: TrainConfig, *, loggers: Sequence[Logger], on_step: Callback | None, on_epoch: Callback | None
+        self, config: TrainConfig, *, loggers: Sequence[Logger], on_step: OnStep | None, on_epoch: OnEpoch | None
     ) -> Run: ...
 
 
 def train_members(
-    run: Run,
-    train_one: TrainOne,
-    loggers: Loggers,
-    on_step: Callback | None,
-    on_epoch: Callback | None,
-    *,
-    writes: bool,
+    run: Run, train_one: TrainOne, loggers: Loggers, on_step: OnStep | None, on_epoch: OnEpoch | None, *, writes: bool
 ) -> None:
     """Train every member of a deep ensemble, then record the ensemble. writes: whether this process writes files.
 
@@ -130,7 +122,7 @@ def train_members(
     """
     epochs = run.config.total_epochs
 
-    def numbered(callback: Callback | None, member: int) -> Callback | None:
+    def numbered(callback: OnEpoch | None, member: int) -> OnEpoch | None:
         return callback and (lambda record: callback({**record, "epoch": member * epochs + record["epoch"]}))
 
     members = [
