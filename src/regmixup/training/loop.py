@@ -55,7 +55,7 @@ from regmixup.training.reporting import (
     combine,
     means,
     precise,
-)  # fmt: skip
+)
 from regmixup.training.run import Run, provenance_record
 from regmixup.training.stopping import Interrupted, Stop
 
@@ -127,7 +127,7 @@ class TrainingStep:
         wrapped: nn.Module | None = None,
     ) -> None:
         self.model, self.config, self.loader = forward.model, forward.config, forward.loader
-        self.forward: nn.Module = wrapped or forward
+        self.forward: nn.Module = forward if wrapped is None else wrapped
         self.optimizer, self.guard, self.tally, self.ranks = optimizer, guard, tally, guard.ranks
         several = self.config.num_shards > 1
         self.statistics = Statistics(self.model.backbone.buffers() if several else (), self.ranks)
