@@ -40,6 +40,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, cudnn, settings
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
+from regmixup.training.setup import prepare, resume
 from regmixup.training.stopping import Stop
 
 BATCH, IMAGES = 128, 50_000
@@ -80,13 +81,13 @@ def synthetic() -> ImageSet:
 def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace) -> dict[str, float]:
     """The engine: warm-up, then steps, then a whole epoch, then what has been compiled since the warm-up."""
     config = resolve(rm.configure("cifar10-wrn28-10", method, network=network, lr=1e-3), DEVICE)
-    engine = Engine()
+    engine = Engine(checkpoint_minutes=60, checkpoint_epochs=1000)
     with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine):
         torch.cuda.reset_peak_memory_stats()
         held = torch.cuda.memory_allocated()
         started = time.perf_counter()
-        training = Training(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0)
-        training.resume()
+        training = prepare(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0)
+        resume(training)
         training.model.train()
         steps = numbered_steps(training)
         next(steps)
@@ -95,10 +96,9 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
         compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         timed(lambda: next(steps), 5)
         seconds = statistics.median(timed(lambda: next(steps), 30) for _ in range(args.rounds))
-        training.epoch(Stop(), None)
+        training.run_epochs(Stop(), until=1)
         started = time.perf_counter()
-        training.at = type(training.at)(epoch=1)
-        training.epoch(Stop(), None)
+        training.run_epochs(Stop(), until=2)
         epoch = time.perf_counter() - started
         again = torch._dynamo.utils.counters["stats"]["unique_graphs"] - compiled
         print(f"  {network} {method}: {training.execution}", flush=True)
@@ -116,7 +116,7 @@ def numbered_steps(training: Training) -> Iterator[None]:
     while True:
         for step, picked in enumerate(training.loaders[0].picks(0)):
             if step < IMAGES // BATCH:
-                training.update(training.parts(step, [picked], BATCH), total=BATCH)
+                training.take_step(training.draw_shards(step, [picked], BATCH), total=BATCH)
                 yield
 
 

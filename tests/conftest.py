@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +37,22 @@ def finished_study(tmp_path_factory) -> FinishedStudy:
     base = tmp_path_factory.mktemp("study")
     study = load_study(str(write_mini(base)))
     return FinishedStudy(study, base / "runs", run_study(study, base / "runs", device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """RegMixup on digits, trained once for two epochs. Tests that change it take `run`, a copy."""
+    import regmixup as rm
+
+    return rm.train(rm.configure("digits", "regmixup", epochs=2, dropout=0.2), tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture
+def run(finished_run, tmp_path):
+    """A copy of the finished run in `tmp_path`."""
+    import regmixup as rm
+
+    return rm.Run.open(shutil.copytree(finished_run.folder, tmp_path / finished_run.folder.name))
 
 
 @pytest.fixture(scope="session")

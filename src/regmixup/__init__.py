@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from regmixup.objectives.regmixup import RegMixup
     from regmixup.training.config import TrainConfig, configure
     from regmixup.training.engine import Engine
-    from regmixup.training.loggers import FunctionLogger, TensorBoardLogger
-    from regmixup.training.loop import train
+    from regmixup.training.reporting import FunctionLogger, TensorBoardLogger
     from regmixup.training.run import Run
+    from regmixup.training.train import train
     from regmixup.types import Batch, LossOutput, Predictions, Row
 
 _HOMES = {
@@ -50,7 +50,7 @@ _HOMES = {
     "Draw": "mixing",
     "ERM": "objectives.erm",
     "Engine": "training.engine",
-    "FunctionLogger": "training.loggers",
+    "FunctionLogger": "training.reporting",
     "GaussianNoise": "objectives.gaussian_noise",
     "HalfRegMixup": "objectives.half_regmixup",
     "LabelSmoothing": "objectives.label_smoothing",
@@ -64,11 +64,11 @@ _HOMES = {
     "RegMixup": "objectives.regmixup",
     "Row": "types",
     "Run": "training.run",
-    "TensorBoardLogger": "training.loggers",
+    "TensorBoardLogger": "training.reporting",
     "TrainConfig": "training.config",
     "configure": "training.config",
     "evaluate": "any_model",
-    "train": "training.loop",
+    "train": "training.train",
 }
 _MODULES = {
     "data": "data",

@@ -1,4 +1,4 @@
-"""A live line while something trains."""
+"""Progress bars while runs train."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_LOSS = {"epoch", "step", "steps", "seconds", "train_accuracy", *_PACE}
 
 @dataclass
 class _UnderWay:
-    """A run: its bar, how many epochs it has, and how fast it went when that was last known."""
+    """A run: its bar, its epochs, and its throughput when that was last known."""
 
     task: TaskID
     epochs: int
@@ -67,19 +67,19 @@ class LiveProgress:
         self.bars.stop()
 
     def begin(self, label: str, epochs: int) -> None:
-        """A run starts, perhaps once more."""
+        """Add a run that starts, perhaps once more."""
         if label not in self.under_way:
             task = self.bars.add_task(label, total=epochs, left="", note="")
             self.under_way[label] = _UnderWay(task, epochs)
 
     def start(self, execution: object) -> None:
-        """How a run is carried out; printed where it differs from the last one."""
+        """Print how a run is executed, if it differs from the last one."""
         if str(execution) != self._execution:
             self._execution = str(execution)
             self._print(self._execution)
 
     def step(self, label: str, record: dict[str, Any]) -> None:
-        """A run is at some step of an epoch."""
+        """Show a step of an epoch."""
         run = self.under_way[label]
         run.pace = {name: record[name] for name in _PACE if name in record}
         done = record["epoch"] - 1 + record["step"] / record["steps"]
@@ -87,13 +87,13 @@ class LiveProgress:
         self._show(label, done, record["epoch"], note, run.pace.get("seconds_per_epoch"))
 
     def epoch(self, label: str, record: dict[str, Any]) -> None:
-        """An epoch of a run has ended."""
+        """Show the end of an epoch."""
         record = {**record, **self.under_way[label].pace}
         seconds = record.get("seconds_per_epoch", record["seconds"])
         self._show(label, record["epoch"], record["epoch"], describe([record]), seconds)
 
     def end(self, label: str, note: str) -> None:
-        """A run has ended."""
+        """Remove the bar of a run that has ended."""
         if label in self.under_way:
             self.bars.remove_task(self.under_way.pop(label).task)
         self.done += 1
@@ -124,7 +124,7 @@ def _left(seconds: float) -> str:
 
 
 def describe(history: list[dict[str, Any]]) -> str:
-    """The numbers of the last record, in a line.
+    """Return the numbers of the last record in a line.
 
     >>> describe([{"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0}])
     'loss 0.500, clean 0.250, mixed 0.750, train accuracy 98.0 %'

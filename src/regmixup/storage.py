@@ -379,3 +379,20 @@ def _remove_leftovers(folder: Path) -> None:
 def is_owned(folder: Path) -> bool:
     """Whether a process says that it holds the folder. One that was killed says so until the next owner comes."""
     return (folder / ".owner").exists()
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a live process holds a folder; `.owner` alone may outlive its process.
+
+    A folder without that file is not touched: trying its lock could get in the way of a process that begins.
+    """
+    if not is_owned(folder):
+        return False
+    import filelock
+
+    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    with suppress(filelock.Timeout):
+        lock.acquire()
+        lock.release()
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Work on pieces of data in as many threads as torch uses. NumPy and torch release Python's lock while they compute."""
+"""Compute on pieces of data in as many threads as torch uses; NumPy and torch release the GIL while they compute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 def each_piece(function: Callable[[Tensor], Found], pieces: Sequence[Tensor]) -> list[Found]:
-    """[function(piece) for piece in pieces]; on the CPU, in threads.
+    """Return [function(piece) for piece in pieces]; on the CPU, in threads.
 
     Independent threads wait for each other once, at the end, where torch's own wait after every operation.
     """
@@ -39,7 +39,7 @@ def ahead(function: Callable[[Item], Found], items: Iterable[Item], *, most: int
 
 
 def in_order(function: Callable[[Tensor], Found], pieces: Sequence[Tensor]) -> Iterator[Found]:
-    """The same one by one, in the order of the pieces, for results that need not all be held at once."""
+    """Yield function(piece) in the order of the pieces, for results that need not all be held at once."""
     threads = min(torch.get_num_threads(), len(pieces))
     if threads < 2 or pieces[0].device.type != "cpu":
         yield from map(function, pieces)

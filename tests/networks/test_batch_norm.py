@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from regmixup import networks
 from regmixup.networks import batch_norm
 from regmixup.networks.batch_norm import BatchNorm2d, ReLU, normalise, stored_gradient
+from regmixup.training.compilation import compile_options
 
 
 def layer_with_weights(channels, layer=BatchNorm2d):
@@ -112,15 +113,11 @@ def test_the_networks_of_the_paper_use_them(network):
     assert not {nn.BatchNorm2d, nn.ReLU} & kinds
 
 
-def test_other_models_are_compiled_as_usual():
-    assert batch_norm.compile_options(nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU())) == {}
-
-
 def test_compilation_keeps_values_and_gradients(as_if_compiled):
     """Through torch.compile's own tracing and its split into forward and backward, with residual sums."""
     torch.manual_seed(0)
     model = networks.build("resnet18", num_classes=5).double().train()
-    assert batch_norm.compile_options(model)
+    assert compile_options(model)
     x, y = torch.rand(4, 3, 8, 8).double(), torch.arange(4)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager_decomp_partition")
     before = [buffer.clone() for buffer in model.buffers()]
@@ -144,7 +141,7 @@ def test_compiled_on_cuda_they_are_as_near_to_float32_as_eager_ones():
         torch.manual_seed(0)
         model = networks.build("resnet18", num_classes=10).cuda().to(memory_format=torch.channels_last).train()
         x = torch.rand(64, 3, 32, 32, device="cuda").contiguous(memory_format=torch.channels_last)
-        forward = torch.compile(model, fullgraph=True, options=batch_norm.compile_options(model)) if compiled else model
+        forward = torch.compile(model, fullgraph=True, options=compile_options(model)) if compiled else model
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bfloat16):
             loss = F.cross_entropy(forward(x), torch.arange(64, device="cuda") % 10)
         loss.backward()

@@ -9,9 +9,10 @@ import pytest
 import torch
 from rich.console import Console
 
+from regmixup.run_folder import is_locked
 from regmixup.study import status
 from regmixup.study.plan import load_study
-from regmixup.study.status import is_held, run_status, show_status, status_table
+from regmixup.study.status import run_status, show_status, status_table
 from tests.holding import held_by_another_process
 from tests.study.mini import MINI, write_mini
 
@@ -56,10 +57,10 @@ def test_done_interrupted_and_waiting_runs(half_done):
 def test_a_run_is_running_while_a_living_process_holds_its_folder(half_done):
     plan, runs, stopped = half_done
     with held_by_another_process(stopped):
-        assert is_held(stopped)
+        assert is_locked(stopped)
         assert states(plan, runs)[1].state == "running"
     (stopped / ".owner").write_text("1")  # as a killed process leaves it
-    assert not is_held(stopped)
+    assert not is_locked(stopped)
     assert states(plan, runs)[1].state == "waiting"
 
 

@@ -14,16 +14,18 @@ import torch
 from torch import nn
 
 import regmixup as rm
+from regmixup import predict
 from regmixup.cli import main
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.training import loading, loop
-from regmixup.training import run as run_module
+from regmixup.training import checkpoint, loading, loop
 from regmixup.training.guard import DivergedError
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
 
 PREDICTED = ["digits/test", "digits-c/contrast/1"]
+PREDICTING = ("regmixup", "gaussian process", "with batch norm")
+"""The cases that also predict."""
 
 BATCH = 449
 """The digits' 450 train images leave a last batch of one, and all ranks but one without an image."""
@@ -61,7 +63,7 @@ def _one_rank(rank, world, port, function, args):
 
 
 def digits(**changes):
-    values = {"epochs": 3, "batch_size": BATCH, "precision": "float32", "dropout": 0.0, **changes}
+    values = {"epochs": 2, "batch_size": BATCH, "precision": "float32", "dropout": 0.0, **changes}
     return rm.configure("digits", "regmixup", **values)
 
 
@@ -97,24 +99,25 @@ def in_float64(case):
 
 
 def train_cases(runs, shards=None):
-    """Every case to its end, with predictions."""
+    """Every case to its end, some with predictions."""
     for case, config in CASES.items():
         with in_float64(case):
             run = rm.train(rm.configure("digits", **{**vars(config), "shards": shards}), runs / case, device="cpu")
-            run.predict_all(PREDICTED, device="cpu")
+            if shards is None and case in PREDICTING:
+                run.predict_all(PREDICTED, device="cpu")
 
 
 def at_step(step, *, epoch, rank, do):
     """Do something with the training before a step of an epoch, on one rank; returns what undoes this."""
-    original = loop.Training.parts
+    original = loop.Training.draw_shards
 
-    def parts(self, at, *args):
-        if (self.at.epoch, at, self.ranks.rank) == (epoch, step, rank):
+    def draw_shards(self, number, *args):
+        if (self.position.epoch, number, self.ranks.rank) == (epoch, step, rank):
             do(self)
-        return original(self, at, *args)
+        return original(self, number, *args)
 
-    loop.Training.parts = parts
-    return partial(setattr, loop.Training, "parts", original)
+    loop.Training.draw_shards = draw_shards
+    return partial(setattr, loop.Training, "draw_shards", original)
 
 
 def send(number, *, to=os.getpid):
@@ -153,7 +156,7 @@ def fail(folder, rank, where):
         raise OSError("no space left on device")
 
     if where == "save" and os.environ["RANK"] == str(rank):
-        loop.checkpoint.save_checkpoint = lose
+        checkpoint.save_checkpoint = lose
     if where == "step":
         at_step(0, epoch=1, rank=rank, do=lose)
     rm.train(digits(epochs=2), folder, device="cpu")
@@ -176,7 +179,7 @@ def predict_folder(folder, runs, images):
         opened.append(Path(path).name)
         return original(path)
 
-    original, loading.open_rgb, run_module._BATCH = loading.open_rgb, open_and_note, {"cpu": 4}
+    original, loading.open_rgb, predict._BATCH = loading.open_rgb, open_and_note, {"cpu": 4}
     (run,) = map(Run.open, runs.iterdir())
     run.predict(f"folder:{images}", device="cpu")
     (folder / f"decoded-{os.environ['RANK']}.json").write_text(json.dumps(sorted(opened)))
@@ -184,12 +187,12 @@ def predict_folder(folder, runs, images):
 
 def note_positions(path):
     """Append where a training begins to a file, on the first rank."""
-    original = loop.Training.to_the_end
+    original = loop.Training.run_epochs
 
-    def to_the_end(self, *args):
+    def run_epochs(self, *args):
         if self.ranks.first:
             with Path(path).open("a") as file:
-                file.write(json.dumps([self.at.epoch, self.at.step]) + "\n")
+                file.write(json.dumps([self.position.epoch, self.position.step]) + "\n")
         original(self, *args)
 
-    loop.Training.to_the_end = to_the_end
+    loop.Training.run_epochs = run_epochs

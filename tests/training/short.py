@@ -10,7 +10,7 @@ import torch
 import regmixup as rm
 from regmixup import data
 from regmixup.training.checkpoint import read_checkpoint
-from regmixup.training.update import Update
+from regmixup.training.loop import TrainingStep
 
 IMAGES, BATCH = 50, 16
 STEPS = 4
@@ -65,12 +65,12 @@ def signal_after(steps, number=signal.SIGTERM):
 @contextmanager
 def after_step(steps, action):
     """Something happens at the end of the step with that number, counted from 1."""
-    update, count = Update.__call__, itertools.count(1)
+    step, count = TrainingStep.__call__, itertools.count(1)
 
-    def counted(self, parts, *, total):
-        update(self, parts, total=total)
+    def counted(self, shards, *, total):
+        step(self, shards, total=total)
         if next(count) == steps:
             action()
 
-    with mock.patch.object(Update, "__call__", counted):
+    with mock.patch.object(TrainingStep, "__call__", counted):
         yield

@@ -10,7 +10,7 @@ import regmixup as rm
 from regmixup import data, networks
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader
-from regmixup.training.batch_norm import check_smallest_part, refresh, refresh_batches
+from regmixup.training.batch_norm import check_smallest_shard, refresh, refresh_batches
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.loading import reader
 from tests.training.short import config
@@ -140,7 +140,7 @@ class TestSmallestPart:
         before = {name: value.clone() for name, value in model.state_dict().items()}
         settings = config(network="resnet18", objective=objective, batch_size=449)
         with pytest.raises(ValueError, match="batch_size") if refused else nullcontext():
-            check_smallest_part(model, settings, 450, (1, 8, 8))
+            check_smallest_shard(model, settings, 450, (1, 8, 8))
         torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
     def test_networks_with_larger_maps_take_one_image(self, tmp_path):

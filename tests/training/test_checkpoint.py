@@ -17,7 +17,7 @@ import torch
 import regmixup as rm
 from regmixup import data, storage
 from regmixup.training.checkpoint import (
-    NAME,
+    CHECKPOINT,
     Checkpoint,
     Position,
     Schedule,
@@ -96,8 +96,8 @@ class TestRoundTrip:
     def test_a_save_keeps_the_one_before_and_none_before_that(self, tmp_path):
         for epoch in (1, 2, 3):
             save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(epoch), "d"), fingerprint="f")
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([NAME, PREVIOUS])
-        epochs = [read_checkpoint(tmp_path / name, fingerprint="f").position.epoch for name in (NAME, PREVIOUS)]
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([CHECKPOINT, PREVIOUS])
+        epochs = [read_checkpoint(tmp_path / name, fingerprint="f").position.epoch for name in (CHECKPOINT, PREVIOUS)]
         assert epochs == [3, 2]
 
     def test_what_does_not_read_back_takes_nobodys_place(self, tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ class TestRoundTrip:
             flip(path, -1)
 
         monkeypatch.setattr("regmixup.training.checkpoint.save_tensors", lossy)
-        with pytest.raises(OSError, match=rf"cannot write .*{NAME}: what was written does not read back \(its content"):
+        with pytest.raises(OSError, match=rf"cannot write .*{CHECKPOINT}: what was written does not read back \(its"):
             save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(2), "d"), fingerprint="f")
         assert newest_checkpoint(tmp_path, fingerprint="f").position == Position(1)
 
@@ -160,28 +160,29 @@ LENGTHS = {
 class TestDamage:
     @pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
     def test_a_truncated_newest_is_passed_over_for_the_previous(self, cut, tmp_path, expected, length):
-        newest = copied(cut, tmp_path) / NAME
+        newest = copied(cut, tmp_path) / CHECKPOINT
         content = newest.read_bytes()
         newest.write_bytes(content[: length(len(content), 8 + struct.unpack("<Q", content[:8])[0])])
-        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {NAME}: "):
+        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {CHECKPOINT}: "):
             assert_same_ending(resumed(tmp_path), expected)
 
     @pytest.mark.parametrize("where", [0.1, 0.5, 0.999])
     def test_a_flipped_bit_in_the_newest_is_passed_over(self, cut, tmp_path, expected, where):
-        newest = copied(cut, tmp_path) / NAME
+        newest = copied(cut, tmp_path) / CHECKPOINT
         flip(newest, int(where * newest.stat().st_size))
-        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {NAME}: "):
+        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {CHECKPOINT}: "):
             assert_same_ending(resumed(tmp_path), expected)
 
     def test_the_previous_is_not_lost_to_the_damaged_one(self, cut, tmp_path):
         """Else the next save would put the damaged one in the place of the only whole one."""
         folder = copied(cut, tmp_path)
-        flip(folder / NAME, -1)
+        flip(folder / CHECKPOINT, -1)
         step = read_checkpoint(folder / PREVIOUS, fingerprint=rm.Run.open(folder).fingerprint).position.step
         with pytest.warns(UserWarning, match="goes on from"), signal_after(1), pytest.raises(Interrupted):
             rm.train(config(), tmp_path, device="cpu")
         found = [
-            read_checkpoint(folder / name, fingerprint=rm.Run.open(folder).fingerprint) for name in (PREVIOUS, NAME)
+            read_checkpoint(folder / name, fingerprint=rm.Run.open(folder).fingerprint)
+            for name in (PREVIOUS, CHECKPOINT)
         ]
         assert [checkpoint.position.step for checkpoint in found] == [step, step + 1]
 
@@ -193,12 +194,12 @@ class TestDamage:
 
     def test_without_any_whole_one_the_error_names_them_and_the_way_out(self, cut, tmp_path, expected):
         folder = copied(cut, tmp_path)
-        for name in (NAME, PREVIOUS):
+        for name in (CHECKPOINT, PREVIOUS):
             flip(folder / name, -1)
-        with pytest.raises(ValueError, match=rf"no checkpoint that can be used \({NAME}: its content has changed.*; "
+        with pytest.raises(ValueError, match=rf"no checkpoint that can be used \({CHECKPOINT}: its content.*; "
                                              rf"{PREVIOUS}: its content.*\)\. Delete these files"):  # fmt: skip
             resumed(tmp_path)
-        for name in (NAME, PREVIOUS):
+        for name in (CHECKPOINT, PREVIOUS):
             (folder / name).unlink()
         assert_same_ending(resumed(tmp_path), expected)
 
@@ -231,7 +232,7 @@ class TestFullDisk:
     def test_a_save_that_fails_loses_nothing(self, cut, tmp_path, expected, monkeypatch, operation):
         """The first save of a resumed run fails; all that was saved before is there, and training goes on from it."""
         folder = copied(cut, tmp_path)
-        at = read_checkpoint(folder / NAME, fingerprint=rm.Run.open(folder).fingerprint).position
+        at = read_checkpoint(folder / CHECKPOINT, fingerprint=rm.Run.open(folder).fingerprint).position
 
         def fail(*args, **kwargs):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -239,7 +240,11 @@ class TestFullDisk:
         def failing(function, source, target):
             return lambda a, b: fail() if (str(a).endswith(source) and str(b).endswith(target)) else function(a, b)
 
-        renames = {"to its name": (NEW, NEW), "newest to previous": (NAME, PREVIOUS), "new to newest": (NEW, NAME)}
+        renames = {
+            "to its name": (NEW, NEW),
+            "newest to previous": (CHECKPOINT, PREVIOUS),
+            "new to newest": (NEW, CHECKPOINT),
+        }
         with monkeypatch.context() as patched:
             if operation == "fsync":
                 large = lambda at: stat.S_ISREG(at.st_mode) and at.st_size > 1000  # noqa: E731
@@ -255,7 +260,7 @@ class TestFullDisk:
 
     def test_a_disk_that_takes_half_of_a_file_loses_nothing(self, cut, tmp_path, expected, capfd):
         folder = copied(cut, tmp_path)
-        size = (folder / NAME).stat().st_size
+        size = (folder / CHECKPOINT).stat().st_size
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, hard))
         try:
@@ -263,7 +268,7 @@ class TestFullDisk:
                 rm.train(config(), tmp_path, device="cpu", engine=EVERY_STEP)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert sorted(p.name for p in folder.glob("*.safetensors")) == sorted([NAME, PREVIOUS])
+        assert sorted(p.name for p in folder.glob("*.safetensors")) == sorted([CHECKPOINT, PREVIOUS])
         assert_same_ending(resumed(tmp_path), expected)
 
 
@@ -327,7 +332,7 @@ class TestSchedule:
 def test_the_position_is_readable_without_this_package(cut):
     from safetensors import safe_open
 
-    with safe_open(cut / NAME, framework="pt") as file:
+    with safe_open(cut / CHECKPOINT, framework="pt") as file:
         metadata = file.metadata()
     where = json.loads(metadata["position"])
     assert (where["epoch"], where["step"]) == (1, 2)

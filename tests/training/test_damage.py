@@ -8,7 +8,7 @@ import torch
 import regmixup as rm
 from regmixup import data
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.checkpoint import NAME
+from regmixup.run_folder import CHECKPOINT
 from regmixup.training.run import Run
 from tests.training.short import EVERY_STEP, after_step, assert_same_ending, config, ending, load_few
 
@@ -68,7 +68,7 @@ def test_what_the_run_says_of_itself_is_written_again(copy, whole, name, how):
 def test_damaged_weights_are_refused_with_the_one_thing_to_do(copy, whole, how):
     damage(copy.checkpoint, how)
     for use in (lambda: repeat(copy), lambda: copy.predict("digits/val")):
-        with pytest.raises(ValueError, match=rf"{NAME}.* Delete (it|these files) to train this run again"):
+        with pytest.raises(ValueError, match=rf"{CHECKPOINT}.* Delete (it|these files) to train this run again"):
             use()
     copy.checkpoint.unlink()
     assert_same_ending(ending(repeat(copy)), ending(whole))
@@ -82,7 +82,7 @@ def test_a_damaged_configuration_is_named_with_the_way_out(copy):
 
 def test_a_run_is_not_finished_with_an_earlier_checkpoint(copy, whole, tmp_path):
     """As a power cut could leave it, had the record of the end come to the disk before the last checkpoint."""
-    with after_step(3, lambda: copies.append(shutil.copy(run_folder / NAME, tmp_path / "earlier"))):
+    with after_step(3, lambda: copies.append(shutil.copy(run_folder / CHECKPOINT, tmp_path / "earlier"))):
         copies, run_folder = [], tmp_path / "other" / whole.folder.name
         rm.train(SETTINGS, tmp_path / "other", device="cpu", engine=EVERY_STEP)
     shutil.copy(copies[0], copy.checkpoint)

@@ -13,7 +13,7 @@ from regmixup import methods
 from regmixup.data.seeds import generator_for
 from regmixup.mixing import Draw
 from regmixup.training.engine import Engine, choose_execution, settings
-from regmixup.training.graphs import uncollected, variety
+from regmixup.training.graphs import kind_of, uncollected
 from tests.training.short import config
 
 CPU, MPS, CUDA = (torch.device(name) for name in ("cpu", "mps", "cuda"))
@@ -127,11 +127,11 @@ def test_the_devices_own_streams_and_seeds_are_used_during_training(monkeypatch)
 
 
 @pytest.mark.parametrize("method", methods.METHODS)
-def test_the_draws_of_a_method_are_of_one_variety_or_of_one_for_each_branch(method):
+def test_the_draws_of_a_method_are_of_one_kind_of_or_of_one_for_each_branch(method):
     """Each is captured as a CUDA graph of its own."""
     objective = rm.configure("cifar10-wrn28-10", method).objective
     draws = [objective.draw(6, (3, 32, 32), generator_for(0, step)) for step in range(20)]
-    assert len({variety(draw) for draw in draws}) == len({draw.branch for draw in draws})
+    assert len({kind_of(draw) for draw in draws}) == len({draw.branch for draw in draws})
 
 
 @pytest.mark.parametrize("before", [gc.enable, gc.disable])
@@ -151,7 +151,7 @@ def test_garbage_collection_is_as_before_after_compiling_even_if_that_fails(befo
         was()
 
 
-def test_whatever_is_no_tensor_and_every_shape_makes_another_variety():
+def test_whatever_is_no_tensor_and_every_shape_makes_another_kind_of():
     @dataclass(frozen=True)
     class Named(Draw):
         name: str = "a"
@@ -159,8 +159,8 @@ def test_whatever_is_no_tensor_and_every_shape_makes_another_variety():
     row = torch.zeros(3)
     alike = [Draw(lam=row), Draw(lam=row + 1)]
     other = [Draw(lam=row[:2]), Draw(box=row), Draw(lam=row, branch=0), Named(lam=row), Named(lam=row, name="b")]
-    assert len({variety(draw) for draw in alike}) == 1
-    assert len({variety(draw) for draw in alike + other}) == 6
+    assert len({kind_of(draw) for draw in alike}) == 1
+    assert len({kind_of(draw) for draw in alike + other}) == 6
 
 
 @pytest.mark.parametrize("before", [False, True])

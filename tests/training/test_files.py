@@ -16,8 +16,8 @@ import regmixup as rm
 from regmixup.cli import main
 from regmixup.data import imagenet
 from regmixup.evaluation.class_subset import subset_of
-from regmixup.training.loop import train
 from regmixup.training.stopping import Interrupted
+from regmixup.training.train import train
 from tests.data.official import mark_rebuilt, write_cifar, write_image_folder
 from tests.training.short import after_step, assert_same_ending, ending, signal_after
 

@@ -12,9 +12,9 @@ from regmixup.methods import METHODS
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import settings
-from regmixup.training.loop import Training
+from regmixup.training.reporting import means
 from regmixup.training.run import Run
-from regmixup.training.tally import means
+from regmixup.training.setup import prepare, resume
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICE = torch.device("cuda")
@@ -35,14 +35,14 @@ def losses(config, dataset, engine, steps):
     """The loss of each of the first steps."""
     found, config = [], resolve(config, DEVICE)
     with settings(DEVICE, engine, config.precision):
-        training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
-        training.resume()
+        training = prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
+        resume(training)
         training.model.train()
         for step, picked in enumerate(training.loaders[0].picks(0)):
             if step == steps:
                 break
             count = len(picked.index)
-            training.update(training.parts(step, [picked], count), total=count)
+            training.take_step(training.draw_shards(step, [picked], count), total=count)
             found.append(means(training.tally.totals())["loss"])
             training.tally.restore({})
     return torch.tensor(found)
@@ -100,17 +100,17 @@ def test_no_step_waits_for_the_device(engine, method):
     config = resolve(rm.configure("digits", method, batch_size=64), DEVICE)
     with settings(DEVICE, engine):
         dataset = rm.data.load("digits/train")
-        training = Training(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
-        training.resume()
+        training = prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
+        resume(training)
         training.model.train()
         picks = list(training.loaders[0].picks(0))[:3]
         draws = range(6)
         for step in draws:  # both branches of an Alternate are captured
-            training.update(training.parts(step, [picks[0]], 64), total=64)
+            training.take_step(training.draw_shards(step, [picks[0]], 64), total=64)
         torch.cuda.set_sync_debug_mode("error")
         try:
             for step in draws:
-                training.update(training.parts(step, [picks[1]], 64), total=64)
+                training.take_step(training.draw_shards(step, [picks[1]], 64), total=64)
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

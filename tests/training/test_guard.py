@@ -17,12 +17,13 @@ from regmixup.data.loader import epoch_batches
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
 from regmixup.networks.spectral import SpectralNorm
+from regmixup.run_folder import CHECKPOINT
 from regmixup.training import loop
-from regmixup.training.checkpoint import NAME, read_checkpoint
+from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.distributed import Ranks
 from regmixup.training.guard import DivergedError, Guard
+from regmixup.training.loop import TrainingStep
 from regmixup.training.stopping import Interrupted
-from regmixup.training.update import Update
 from tests.training.short import BATCH, EVERY_STEP, IMAGES, STEPS, config, load_few, same_bits, signal_after
 
 ORDER = epoch_batches(IMAGES, BATCH, 0, epoch=0)
@@ -90,13 +91,13 @@ def snapshot(runs):
 def test_the_snapshot_is_the_state_before_the_bad_step_bit_for_bit(settings, tmp_path):
     """Weights, momentum, batch-norm statistics and what heads keep, although steps came after it."""
     before = state_before(settings, tmp_path / "stopped", BAD)
-    updates = []
-    original = Update.__call__
+    steps = []
+    original = TrainingStep.__call__
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Update, "__call__", lambda *args, **kwargs: (updates.append(1), original(*args, **kwargs)))
+        patched.setattr(TrainingStep, "__call__", lambda *args, **kwargs: (steps.append(1), original(*args, **kwargs)))
         with pytest.raises(DivergedError):
             rm.train(settings, tmp_path / "diverged", device="cpu")
-    assert len(updates) == STEPS > BAD + 1
+    assert len(steps) == STEPS > BAD + 1
     found = snapshot(tmp_path / "diverged")
     assert (found.position.epoch, found.position.step) == (0, BAD)
     assert found.tensors.keys() == before.tensors.keys()
@@ -138,14 +139,14 @@ def test_going_on_without_a_change_diverges_again_at_the_same_step(tmp_path):
 
 def test_it_stops_within_the_steps_between_two_looks(tmp_path, monkeypatch):
     """With one image to a batch, the bad one comes in the step of its place in the order."""
-    monkeypatch.setattr(loop, "LOOK_EVERY", 10)
+    monkeypatch.setattr(loop, "READ_EVERY", 10)
     place = epoch_batches(IMAGES, 1, 0, epoch=0).index(torch.tensor([IMAGE]))
-    updates, original = [], Update.__call__
-    monkeypatch.setattr(Update, "__call__", lambda *args, **kwargs: (updates.append(1), original(*args, **kwargs)))
+    steps, original = [], TrainingStep.__call__
+    monkeypatch.setattr(TrainingStep, "__call__", lambda *args, **kwargs: (steps.append(1), original(*args, **kwargs)))
     with pytest.raises(DivergedError, match=rf"epoch 1, step {place + 1} \(images {IMAGE} of"):
         rm.train(poisoned(batch_size=1, lr=1e-3), tmp_path, device="cpu")
-    assert place < len(updates) <= place + 10
-    assert len(updates) < IMAGES
+    assert place < len(steps) <= place + 10
+    assert len(steps) < IMAGES
 
 
 def test_a_snapshot_that_cannot_be_written_does_not_hide_the_reason(tmp_path, monkeypatch):
@@ -159,7 +160,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_hide_the_reason(tmp_path, mo
 
 def test_a_run_with_a_sound_objective_has_no_snapshot(tmp_path):
     run = rm.train(config(), tmp_path, device="cpu")
-    assert (run.folder / NAME).exists()
+    assert (run.folder / CHECKPOINT).exists()
     assert not list(run.folder.glob("diverged*"))
 
 
@@ -171,9 +172,9 @@ class TestGuard:
         return weight, optimizer, Guard(optimizer, torch.device("cpu"), Ranks(), buffers=buffers)
 
     def step(self, weight, optimizer, guard, *, loss=1.0, gradient=(1.0, 1.0)):
-        guard.remember()
+        guard.save_buffers()
         weight.grad = torch.tensor(gradient)
-        guard.watch([torch.tensor(loss)], [weight])
+        guard.check_step([torch.tensor(loss)], [weight])
         optimizer.step()
 
     @pytest.mark.parametrize(
@@ -192,12 +193,12 @@ class TestGuard:
         self.step(weight, optimizer, guard)
         kept, momentum = weight.detach().clone(), optimizer.state[weight]["momentum_buffer"].clone()
         assert kept.tolist() == [0.5, 1.5]
-        assert guard.found() is None
+        assert guard.first_bad_step() is None
         for values in (bad, {}, bad, {}):
             self.step(weight, optimizer, guard, **values)
         assert same_bits(weight.detach(), kept)
         assert same_bits(optimizer.state[weight]["momentum_buffer"], momentum)
-        assert guard.found() == 1
+        assert guard.first_bad_step() == 1
 
     def test_buffers_of_any_type_come_back_from_before_the_bad_step(self):
         """Also minus zero, NaN, the smallest and the largest numbers, which arithmetic on floats would not keep."""
@@ -213,14 +214,14 @@ class TestGuard:
             for buffer in buffers:
                 buffer.fill_(1)
             self.step(weight, optimizer, guard)
-        guard.rewind()
+        guard.restore_buffers()
         assert all(same_bits(a, b) for a, b in zip(buffers, before, strict=True))
 
     def test_several_losses_are_watched(self):
         weight, _, guard = self.guarded()
         weight.grad = torch.ones(2)
-        guard.watch([torch.tensor(1.0), torch.tensor(float("inf"))], [weight])
-        assert guard.found() == 0
+        guard.check_step([torch.tensor(1.0), torch.tensor(float("inf"))], [weight])
+        assert guard.first_bad_step() == 0
 
 
 @pytest.mark.parametrize("lr", [100.0, 1000.0])
@@ -238,9 +239,9 @@ def test_a_buffer_that_is_infinite_from_the_start_is_no_divergence():
     weight.grad = torch.ones(1)
     guard = Guard(torch.optim.SGD([weight]), torch.device("cpu"), Ranks(), buffers=[mask, mean])
     for value, found in ((1.0, None), (torch.inf, 1)):
-        guard.remember()
+        guard.save_buffers()
         mean[0] = value
-        guard.watch([torch.tensor(1.0)], [weight])
-        assert guard.found() == found
-    guard.rewind()
+        guard.check_step([torch.tensor(1.0)], [weight])
+        assert guard.first_bad_step() == found
+    guard.restore_buffers()
     assert mean.tolist() == [1.0, 0.0]

@@ -6,7 +6,7 @@ import pytest
 
 import regmixup as rm
 from regmixup import data
-from regmixup.training import loop, pace
+from regmixup.training import loop, reporting
 from regmixup.training.stopping import Interrupted
 from tests.training.short import IMAGES, STEPS, config, load_all, load_few, signal_after
 
@@ -25,7 +25,7 @@ def listen():
 
 
 def test_the_start_once_then_steps_and_the_epoch_they_belong_to(tmp_path, monkeypatch, listen):
-    monkeypatch.setattr(loop, "LOOK_EVERY", 3)
+    monkeypatch.setattr(loop, "READ_EVERY", 3)
     told, hooks = listen
     run = rm.train(config(epochs=2), tmp_path, device="cpu", **hooks)
     assert [name for name, _ in told] == ["on_start", *["on_step", "on_step", "on_epoch"] * 2]
@@ -49,7 +49,7 @@ def test_the_start_once_then_steps_and_the_epoch_they_belong_to(tmp_path, monkey
 
 def test_by_default_every_fiftieth_step_and_the_last_are_told(tmp_path, monkeypatch, listen):
     monkeypatch.setattr(data, "load", load_all)
-    monkeypatch.setattr(pace, "_DUE", math.inf)  # a slow CPU would be told of more steps
+    monkeypatch.setattr(reporting, "_DUE", math.inf)  # a slow CPU would be told of more steps
     told, hooks = listen
     rm.train(config("dnn", epochs=1, batch_size=4, lr=1e-3), tmp_path, device="cpu", **hooks)
     assert [record["step"] for name, record in told if name == "on_step"] == [50, 100, 113]

@@ -11,12 +11,11 @@ import torch
 import regmixup as rm
 from regmixup import data
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.checkpoint import NAME
+from regmixup.run_folder import CHECKPOINT
 from regmixup.training.stopping import Interrupted
 from tests.crashes import Disk, no_warnings
 from tests.training.short import EVERY_STEP, assert_same_ending, config, ending, load_few
 
-KILLS = 50
 CASES = [
     config("regmixup", epochs=2),
     config("regmixup+cutmix", epochs=2),
@@ -40,8 +39,19 @@ def train_to_the_end(case, runs):
         sys.exit(128 + interruption.signal)
 
 
+@pytest.mark.soak
 def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
-    """Up to five kills on the way of one run, half of them by SIGTERM."""
+    codes = killed(50, CASES, tmp_path, processes)
+    assert codes.count(-signal.SIGKILL) > 12
+    assert codes.count(128 + signal.SIGTERM) > 6
+
+
+def test_three_kills_at_random_moments_change_nothing(tmp_path, processes):
+    killed(3, CASES[:1], tmp_path, processes)
+
+
+def killed(kills, cases, tmp_path, processes):
+    """Kill runs, each up to five times, half of them by SIGTERM; return how the processes ended."""
     chance = random.Random(0)
 
     def start(case, runs):
@@ -50,17 +60,17 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
         return child
 
     expected, durations = [], []
-    for number, case in enumerate(CASES):
+    for number, case in enumerate(cases):
         expected.append(ending(rm.train(case, tmp_path / "undisturbed", device="cpu")))
         started = time.monotonic()
         start(number, tmp_path / "timed").join()
         durations.append(time.monotonic() - started)
     durations[0] = min(durations)  # the first child waited for the server
     codes, chain = [], 0
-    while len(codes) < KILLS:
+    while len(codes) < kills:
         chain += 1
-        assert chain <= KILLS, "runs end before they can be killed"
-        case, runs = chain % len(CASES), tmp_path / f"killed-{chain}"
+        assert chain <= 2 * kills, "runs end before they can be killed"
+        case, runs = chain % len(cases), tmp_path / f"killed-{chain}"
         for _ in range(5):
             child = start(case, runs)
             child.join(chance.uniform(0.1, 0.7) * durations[case])
@@ -69,30 +79,30 @@ def test_fifty_kills_at_random_moments_change_nothing(tmp_path, processes):
             if child.exitcode == 0:  # it was faster
                 break
             codes.append(child.exitcode)
-        run = rm.train(CASES[case], runs, device="cpu")
+        run = rm.train(cases[case], runs, device="cpu")
         assert_same_ending(ending(run), expected[case])
-        names = {"config.json", "history.jsonl", "provenance.json", NAME, ".lock"}
+        names = {"config.json", "history.jsonl", "provenance.json", CHECKPOINT, ".lock"}
         assert {path.name for path in run.folder.iterdir()} == names
     # SIGTERM ends a process at once that is not training yet.
     assert set(codes) <= {-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGTERM}
-    assert codes.count(-signal.SIGKILL) > KILLS / 4
-    assert codes.count(128 + signal.SIGTERM) > KILLS / 8
+    return codes
 
 
-def test_a_crash_at_any_file_operation_changes_nothing(tmp_path):
+@pytest.mark.parametrize("epochs", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_a_crash_at_any_file_operation_changes_nothing(tmp_path, epochs):
     """A kill, and a power cut: files that were not flushed are torn, names that were not flushed lost or reordered."""
-    short = config(epochs=2, batch_size=25)
+    short = config(epochs=epochs, batch_size=25)
     disk = Disk(tmp_path / "runs")
     with disk.recording():
         run = rm.train(short, disk.root, device="cpu", engine=EVERY_STEP)
     expected, left = ending(run), {path.name: path.read_bytes() for path in run.folder.iterdir()}
     kept = {path.name: content for path, content in disk.durable.items()}
-    assert kept.keys() >= {"config.json", "history.jsonl", "provenance.json", NAME}
+    assert kept.keys() >= {"config.json", "history.jsonl", "provenance.json", CHECKPOINT}
     assert all(left.get(name, content) == content for name, content in kept.items()), (
         "an end that a power cut takes back"
     )
-    assert len(disk.states) > 40
-    for number, state in enumerate(disk.sample(20)):
+    assert len(disk.states) > 20 * epochs
+    for number, state in enumerate(disk.states):
         with no_warnings():
             found = rm.train(short, disk.make(state, tmp_path / f"{number}"), device="cpu")
         assert_same_ending(ending(found), expected)

@@ -1,15 +1,17 @@
-"""Memory stays flat; `benchmarks/soak.py` takes ten thousand steps, this some hundreds."""
+"""Memory stays flat over many steps."""
 
 import runpy
 from pathlib import Path
 
+import pytest
 import torch
 
 SOAK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "soak.py"))
 
 
-def test_a_thousand_steps_leave_no_memory_behind():
+@pytest.mark.parametrize("steps", [450, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_steps_leave_no_memory_behind(steps):
     """A step's gradients are 0.1 MB, its activations 0.1 MB: keeping either would show."""
-    grown = SOAK["growth"](SOAK["soak"](1000, torch.device("cpu")))
-    assert grown.steps > 700
-    assert grown.process < 5
+    grown = SOAK["growth"](SOAK["soak"](steps, torch.device("cpu")))
+    assert grown.steps > 0.7 * steps
+    assert grown.process < max(5, steps / 1000)

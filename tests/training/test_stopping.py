@@ -9,7 +9,7 @@ import torch
 import regmixup as rm
 from regmixup import data
 from regmixup.cli import main
-from regmixup.training.checkpoint import NAME
+from regmixup.run_folder import CHECKPOINT
 from regmixup.training.stopping import Interrupted, stopping
 from tests.training.short import STEPS, after_step, assert_same_ending, config, ending, load_few, signal_after
 
@@ -112,7 +112,7 @@ class TestCommand:
             assert main(self.command(tmp_path / "cut")) == status
         assert capsys.readouterr().err == "interrupted; the same command goes on from here\n"
         (folder,) = (tmp_path / "cut").iterdir()
-        assert (folder / NAME).exists()
+        assert (folder / CHECKPOINT).exists()
         assert not (folder / ".owner").exists()
         assert main(self.command(tmp_path / "cut")) == main(self.command(tmp_path / "whole")) == 0
         runs = [rm.Run.open(next((tmp_path / name).iterdir())) for name in ("cut", "whole")]

@@ -15,8 +15,6 @@ Everywhere else (eagerly, on a CPU, in float32, in evaluation) they are torch's 
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -116,22 +114,8 @@ class _StoredGradient(torch.autograd.Function):
         return _stored(gradient.contiguous(memory_format=torch.channels_last))
 
 
-def compile_options(model: nn.Module) -> dict[str, Any]:
-    """What torch.compile should know of a model with these layers; nothing for others.
-
-    * The functions with a backward pass of their own are taken as they are: looking through each of them makes
-      tracing half as long again. Their text is the key under which compiled code is kept for later runs.
-    * The gradient before a batch norm is an expression of up to eight tensors (with ReLU, dropout and a sum of two
-      gradients). It is not stored: that would be in float32, and read as often.
-    """
-    if not any(isinstance(module, BatchNorm2d) for module in model.modules()):
-        return {}
-    functions = (normalise, _with_stored_gradient)
-    text = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    for function in functions:
-        torch.compiler.allow_in_graph(function)
-    keys = {f"{function.__module__}.{function.__name__}": text for function in functions}
-    return {"unsafe_marked_cacheable_functions": keys, "realize_reads_threshold": 8}
+OPAQUE = (normalise, _with_stored_gradient)
+"""The functions with a backward pass of their own; torch.compile takes them as they are, see training.compilation."""
 
 
 def _stored(x: Tensor) -> Tensor:

@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from regmixup import run_folder
 from regmixup.methods import METHODS, REFERENCE
 from regmixup.recipes import RECIPES
 from regmixup.report.changes import changed_fields
 from regmixup.report.significance import Design
-from regmixup.storage import is_stored, read_history, read_json, read_rows, read_table
+from regmixup.storage import read_json, read_rows, read_table
 from regmixup.types import Row
 
 
@@ -36,22 +37,21 @@ class RunRecord:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        return read_table(self.folder / "config.json")
+        return run_folder.read_config(self.folder)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
-        return read_table(self.folder / "provenance.json")
+        return run_folder.read_provenance(self.folder)
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """One record per epoch; none if the file is missing, which no number of the report needs."""
-        return read_history(self.folder / "history.jsonl")
+        return run_folder.read_history(self.folder)
 
     @cached_property
     def figures(self) -> dict[str, Any]:
         """What `regmixup.study.figure_data` kept of it; empty if it kept nothing."""
-        path = self.folder / f"figures-{self.stem}.json"
-        return read_table(path) if is_stored(path) else {}
+        return run_folder.read_figures(self.folder, self.stem)
 
     @property
     def key(self) -> str:
@@ -169,7 +169,7 @@ class Results:
         """Read run folders that some study has evaluated, for a report in the folder `out`."""
         runs, rows = [], []
         for folder in map(Path, folders):
-            if not (folder / "config.json").is_file():
+            if not run_folder.is_run_folder(folder):
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
@@ -180,18 +180,20 @@ class Results:
             stems = [file.name.removeprefix("rows-").removesuffix(".gz").removesuffix(".csv") for file in files]
             for label, stem in {stem.rpartition("-")[0]: stem for stem in stems}.items():
                 method = label.partition("(")[0]
-                config = read_table(folder / "config.json")
+                config = run_folder.read_config(folder)
                 recipe = _likely_recipe(config, method)
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
                 note = folder / f"rows-{stem}.json"
-                rows += _rows(folder / f"rows-{stem}.csv", read_table(note).get("rows") if note.is_file() else None)
+                rows += _rows(
+                    run_folder.rows_path(folder, stem), read_table(note).get("rows") if note.is_file() else None
+                )
         return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
 
     def __post_init__(self) -> None:
         """Refuse runs whose numbers were computed differently: their difference would not be the methods'."""
         versions: dict[int, Path] = {}
         for run in self.runs:
-            if (run.folder / "provenance.json").is_file():
+            if run_folder.has_provenance(run.folder):
                 versions.setdefault(run.provenance.get("versions", {}).get("numerics"), run.folder)
         if len(versions) > 1:
             found = ", ".join(f"{version} ({folder.name})" for version, folder in versions.items())

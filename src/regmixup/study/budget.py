@@ -13,7 +13,7 @@ from regmixup.config import check_number
 from regmixup.storage import is_stored, read_table
 from regmixup.study.cost import evaluation_minutes, training_minutes
 from regmixup.study.launchers.tasks import Outcome, Task
-from regmixup.training.provenance import device_name
+from regmixup.training.config import device_name
 from regmixup.training.run import Run
 
 _MARGIN = 1.1

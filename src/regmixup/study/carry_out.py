@@ -12,8 +12,8 @@ from regmixup.study.measure import measure
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.engine import Engine
-from regmixup.training.loop import Hooks, train
 from regmixup.training.run import Run
+from regmixup.training.train import Hooks, train
 from regmixup.types import Row
 
 

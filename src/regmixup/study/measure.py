@@ -15,8 +15,8 @@ from regmixup.study.cached_rows import cached_rows
 from regmixup.study.figure_data import figure_data
 from regmixup.study.plan import PlannedRun
 from regmixup.training.config import resolve
-from regmixup.training.loop import train
 from regmixup.training.run import Run
+from regmixup.training.train import train
 from regmixup.types import Predictions, Row
 
 

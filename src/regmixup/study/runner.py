@@ -15,6 +15,7 @@ from types import FrameType
 
 import torch
 
+from regmixup import run_folder
 from regmixup.evaluation.shift import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
@@ -193,7 +194,7 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
 
 def _stored(study: Study, task: Task) -> Outcome | None:
     """Return the outcome of a task whose rows are archived or lie in its run folder."""
-    table = task.run.folder / f"rows-{task.planned.stem}.csv"
+    table = run_folder.rows_path(task.run.folder, task.planned.stem)
     if task.archive is not None:
         rows = archived_rows(task.archive, task.planned.stem)
     elif table.is_file() and task.run.finished:
@@ -216,7 +217,10 @@ def _explain(failed: list[Outcome], *, total: int) -> str:
         alike.setdefault(outcome.error, []).append(outcome.task)
     lines = [f"{len(failed)} of {total} runs failed; the same command tries them again"]
     for error, tasks in alike.items():
-        lines += [f"  {', '.join(task.label for task in tasks)}: {error}", f"    {tasks[0].run.folder / 'failure.txt'}"]
+        lines += [
+            f"  {', '.join(task.label for task in tasks)}: {error}",
+            f"    {tasks[0].run.folder / run_folder.FAILURE}",
+        ]
     return "\n".join(lines)
 
 

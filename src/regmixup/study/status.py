@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from regmixup import run_folder
 from regmixup.study.archive import find_archive
 from regmixup.study.cost import estimate, models
 from regmixup.study.plan import PlannedRun
@@ -24,8 +24,6 @@ from regmixup.training.run import Run
 
 State = Literal["done", "running", "waiting", "failed"]
 ORDER: tuple[State, ...] = ("running", "failed", "waiting", "done")
-FAILURE = "failure.txt"
-"""What a launcher leaves in the folder of a run that failed."""
 _REFRESH_SECONDS = 2.0
 
 
@@ -58,35 +56,18 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
     note = ""
-    if all(run.finished for run in folders) and (own / f"rows-{planned.stem}.csv").is_file():
+    if all(run.finished for run in folders) and run_folder.rows_path(own, planned.stem).is_file():
         state = "done"
-    elif is_held(own):
+    elif run_folder.is_locked(own):
         state = "running"
-    elif (own / FAILURE).is_file():
-        state, note = "failed", (own / FAILURE).read_text(encoding="utf-8").strip().rpartition("\n")[2]
+    elif (failure := run_folder.read_failure(own)) is not None:
+        state, note = "failed", failure.strip().rpartition("\n")[2]
     pace = [record["seconds"] for history in histories for record in history[-10:] if "seconds" in record]
     left = (epochs - epoch) * sum(pace) / len(pace) if pace and state != "done" else None
     if left is None and state != "done":
         minutes = estimate([planned]).minutes
         left = 60 * minutes if minutes is not None else None
     return RunStatus(planned, state, epoch, epochs, last["loss"] if last else None, left, note)
-
-
-def is_held(folder: Path) -> bool:
-    """Whether a living process holds a folder; the file that names its owner alone may outlive it.
-
-    A folder without that file is not touched: trying its lock could get in the way of a process that begins.
-    """
-    if not (folder / ".owner").exists():
-        return False
-    import filelock
-
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
-    with suppress(filelock.Timeout):
-        lock.acquire()
-        lock.release()
-        return False
-    return True
 
 
 def status_table(found: Sequence[RunStatus], title: str) -> Group:

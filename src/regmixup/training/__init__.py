@@ -1,1 +1,1 @@
-"""Configuration + data -> Run: the loop, its folder and its checkpoints."""
+"""Training: train.py enters, setup.py builds, loop.py shows the step and the epochs."""

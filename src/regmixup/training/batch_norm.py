@@ -1,4 +1,4 @@
-"""Batch norm and the like: what forward passes over the parts of a batch change beside the gradient, and afterwards."""
+"""Batch-norm statistics: over the shards of a batch during training, estimated again afterwards."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.loading import Reader, clean_parts, make_loaders
 
 _SMALL = 3
-"""Most images of a part of which an objective may forward one alone."""
+"""Most images of a shard of which an objective may forward one alone."""
 REFRESH_BATCH = 512
-"""Most images per batch where statistics are estimated again."""
+"""Most images per batch when statistics are estimated again."""
 
 
 class Statistics:
     """Buffers that forward passes update: the running statistics of batch norm, the vectors of power iterations.
 
-    Every part of a batch starts from the same b, and a step leaves b + sum over parts of (their share of the images)
+    Every shard of a batch starts from the same b, and a step leaves b + sum over shards of (their share of the images)
     x (what they add to b): so it does not matter whether one process or several computed them.
     """
 
@@ -36,13 +36,13 @@ class Statistics:
         self.buffers, self.ranks = [buffer for buffer in buffers if buffer.is_floating_point()], ranks
 
     def begin(self) -> None:
-        """A step begins."""
+        """Start a step."""
         self.before = [buffer.clone() for buffer in self.buffers]
         self.change = [torch.zeros_like(buffer) for buffer in self.buffers]
 
     @contextmanager
-    def part(self, share: float) -> Iterator[None]:
-        """The forward pass of a part with so large a share of the images."""
+    def shard(self, share: float) -> Iterator[None]:
+        """Collect the change by the forward pass of a shard with this share of the images."""
         for buffer, before in zip(self.buffers, self.before, strict=True):
             buffer.copy_(before)
         yield
@@ -50,7 +50,7 @@ class Statistics:
             change.add_(buffer - before, alpha=share)
 
     def end(self) -> None:
-        """The step has ended, on all ranks."""
+        """End a step: apply the changes of all shards, on all ranks."""
         if not self.buffers:
             return
         every = torch.cat([change.flatten() for change in self.change])
@@ -61,7 +61,7 @@ class Statistics:
 
 
 def drop_counters(model: nn.Module) -> None:
-    """Leave out the counting of batches, a kernel per layer and step, where no layer reads the count.
+    """Remove the counters of batches, a kernel per layer and step, where no layer reads the count.
 
     For training alone: `reset_running_stats` and `torch.optim.swa_utils.update_bn` need the counters.
     """
@@ -112,19 +112,19 @@ def refresh(model: nn.Module, batches: Iterable[Tensor]) -> None:
 
 
 def synchronised(model: Classifier) -> Classifier:
-    """The model with the batch-norm statistics of the whole batch, which its layers exchange between processes."""
+    """Return the model with batch norm over the whole batch: its layers exchange statistics between processes."""
     from timm.layers.norm_act import convert_sync_batchnorm
 
     return convert_sync_batchnorm(model)  # unlike torch's, it keeps the activation inside timm's own layers
 
 
-def check_smallest_part(model: Classifier, config: TrainConfig, images: int, shape: Sequence[int]) -> None:
-    """Refuse a batch size that leaves one image alone in a pass where batch norm needs more: maps of 1x1 pixels.
+def check_smallest_shard(model: Classifier, config: TrainConfig, images: int, shape: Sequence[int]) -> None:
+    """Reject a batch size that leaves one image alone in a pass where batch norm needs more: maps of 1x1 pixels.
 
-    The smallest part of a batch is tried, as the objective decides how many images a pass has: RegMixup forwards one
+    The smallest shard of a batch is tried, as the objective decides how many images a pass has: RegMixup forwards one
     and its mixed version together. model: left as it was.
     """
-    count = _smallest_part(images, config.batch_size, config.num_shards)
+    count = _smallest_shard(images, config.batch_size, config.num_shards)
     if count > _SMALL:
         return
     x = torch.zeros(count, *shape, dtype=torch.uint8, device=next(model.parameters()).device)
@@ -139,7 +139,7 @@ def check_smallest_part(model: Classifier, config: TrainConfig, images: int, sha
         if "more than 1 value per channel" not in str(error):
             raise
         larger = range(config.batch_size + 1, images + 1)
-        fits = next((size for size in larger if _smallest_part(images, size, config.num_shards) > _SMALL), images)
+        fits = next((size for size in larger if _smallest_shard(images, size, config.num_shards) > _SMALL), images)
         raise ValueError(
             f"batch_size must leave more than {count} image{'s' * (count > 1)} in every part of a batch for batch norm "
             f"in {config.network}, whose maps shrink to one pixel, got {config.batch_size} for {images} images in "
@@ -150,9 +150,9 @@ def check_smallest_part(model: Classifier, config: TrainConfig, images: int, sha
             buffer.copy_(value)
 
 
-def _smallest_part(images: int, batch_size: int, shards: int) -> int:
+def _smallest_shard(images: int, batch_size: int, shards: int) -> int:
     """
-    >>> _smallest_part(450, 64, 1), _smallest_part(449, 64, 2), _smallest_part(450, 4, 4)
+    >>> _smallest_shard(450, 64, 1), _smallest_shard(449, 64, 2), _smallest_shard(450, 4, 4)
     (2, 1, 1)
     """
     totals = {min(batch_size, images), images % batch_size or batch_size}
@@ -160,7 +160,7 @@ def _smallest_part(images: int, batch_size: int, shards: int) -> int:
 
 
 def check_every_process_has_images(images: int, config: TrainConfig) -> None:
-    """Synchronised layers wait for all processes, so none may be left without a part of the last batch."""
+    """Reject a last batch that leaves a process without images: synchronised layers wait for all processes."""
     shards, last = config.num_shards, images % config.batch_size
     if 0 < last < shards:
         raise ValueError(

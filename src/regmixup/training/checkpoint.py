@@ -1,7 +1,7 @@
-"""Where training is, as one safetensors file: nothing is executed when it is read, and damage is noticed.
+"""Checkpoints: the state of training as one safetensors file. Reading executes nothing and detects damage.
 
-A save writes a new file, reads it back, and only then lets it take the newest one's place, which becomes the previous.
-So at every moment there is a whole checkpoint on disk; one that was damaged later is passed over for the previous.
+Saving writes a new file, reads it back, and only then replaces the newest one, which becomes the previous. So there is
+a whole checkpoint on disk at every moment; if the newest was damaged later, the previous one is used.
 """
 
 from __future__ import annotations
@@ -18,17 +18,19 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
-from regmixup.training.tally import Totals
 
-NAME = "checkpoint.safetensors"
+Totals = dict[tuple[str, ...], list[float]]
+"""For names that are reported together the sum of each over images so far and, last, the number of these images."""
+
 _RARELY = 100
 _NEW, _PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where in training: so many whole epochs, so many steps of the next one, and what those reported so far.
+    """A position in training: finished epochs, steps taken of the next one, and what those reported so far.
 
     All randomness is named by seed, purpose, epoch and step, so no generator's state needs to be kept.
     """
@@ -41,7 +43,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The content of a checkpoint.
+    """The content of a checkpoint file.
 
     tensors: weights, buffers and the optimizer's state by parameter. data: fingerprint of the train set.
     """
@@ -51,7 +53,7 @@ class Checkpoint:
     data: str
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Bring model and optimizer into this state, in place."""
+        """Restore model and optimizer to this state, in place."""
         targets = _model_tensors(model) | (_optimizer_tensors(optimizer) if optimizer is not None else {})
         for name, target in targets.items():
             if name not in self.tensors and name.endswith(".num_batches_tracked"):
@@ -62,7 +64,7 @@ class Checkpoint:
 
 
 class Schedule:
-    """When to save: so many minutes after the last time (or the start), and at the end of some epochs.
+    """Decide when to save: so many minutes after the last time (or the start), and at the end of some epochs.
 
     These are every so many, if a number is given, and any other if saving took less than a hundredth of the time since
     the last save: so small models lose next to nothing when they are killed, and large ones no time to saving.
@@ -73,33 +75,34 @@ class Schedule:
         self.last, self.cost = time.monotonic(), 0.0
 
     def after_step(self) -> bool:
+        """Return whether to save after any step."""
         return time.monotonic() - self.last >= 60 * self.minutes
 
     def after_epoch(self, epoch: int) -> bool:
-        """epoch: how many have ended."""
+        """Return whether to save after an epoch. epoch: how many have ended."""
         if self.epochs is not None:
             return epoch % self.epochs == 0
         return time.monotonic() - self.last >= _RARELY * self.cost
 
     def saved(self, begun: float) -> None:
-        """A save that began at that time, by the monotonic clock, has ended."""
+        """Note that a save has ended. begun: when it began, by the monotonic clock."""
         self.last = time.monotonic()
         self.cost = self.last - begun
 
 
 def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """All tensors that training goes on from, on the CPU."""
+    """Return all tensors that training resumes from, on the CPU."""
     return {name: value.detach().cpu().contiguous() for name, value in live_state(model, optimizer).items()}
 
 
 def live_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The same tensors, where they are."""
+    """Return all tensors that training resumes from, on their device."""
     return _model_tensors(model) | _optimizer_tensors(optimizer)
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
-    """Write a checkpoint into a run's folder; the one before is kept as the previous one."""
-    new, newest = folder / _NEW, folder / NAME
+    """Write a checkpoint into a run's folder and keep the one before as the previous one."""
+    new, newest = folder / _NEW, folder / CHECKPOINT
     write_checkpoint(new, content, fingerprint=fingerprint)
     try:
         read_checkpoint(new, fingerprint=fingerprint)
@@ -127,7 +130,7 @@ def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
 
 
 def read_position(path: Path, *, fingerprint: str) -> Position:
-    """Read how far a checkpoint is. Damage of the header and a file that was cut off are noticed, no other."""
+    """Read the position of a checkpoint. Detects a damaged header and a truncated file, no other damage."""
     with _naming(path):
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -158,13 +161,13 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
-    """The newest whole checkpoint of a run, with a warning about damaged ones; None if there never was one.
+    """Return the newest whole checkpoint of a run, with a warning about damaged ones; None if there never was one.
 
-    It takes the newest one's place, where a kill or damage has left that to another.
+    It is renamed to the newest one, if a kill or damage has left it under another name.
     """
     damaged = []
     # Between its two renamings a save leaves the newest one under the name it was written with.
-    for name in (NAME, _NEW, _PREVIOUS):
+    for name in (CHECKPOINT, _NEW, _PREVIOUS):
         if (folder / name).exists():
             try:
                 found = read_checkpoint(folder / name, fingerprint=fingerprint)
@@ -173,8 +176,8 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
                 continue
             if damaged:
                 warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
-            if name != NAME:
-                rename(folder / name, folder / NAME)
+            if name != CHECKPOINT:
+                rename(folder / name, folder / CHECKPOINT)
             return found
     if damaged:
         raise ValueError(

@@ -55,12 +55,12 @@ class TrainConfig(Recipe):
 
     @property
     def head_name(self) -> str:
-        """The head's name in the catalogue."""
+        """Return the head's name in the catalogue."""
         return networks.name_of(self.head)
 
     @property
     def name(self) -> str:
-        """What the run's folder is called: readable, and unique by the configuration's fingerprint."""
+        """Return the name of the run's folder: readable, and unique by the configuration's fingerprint."""
         parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
         parts += [self.train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
         if self.members > 1:
@@ -69,12 +69,12 @@ class TrainConfig(Recipe):
         return f"{'-'.join(p for p in parts if p not in plain)}-s{self.seed}-{fingerprint(self)[:12]}"
 
     def member(self, index: int) -> TrainConfig:
-        """One model of an ensemble. Seed s of M members uses the seeds s M, ..., s M + M - 1, none of them twice."""
+        """Return one model of an ensemble. Seed s of M members uses the seeds s M, ..., s M + M - 1, none twice."""
         return dataclasses.replace(self, members=1, seed=self.seed * self.members + index)
 
 
 def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) -> TrainConfig:
-    """A named recipe with a named method, and any field changed: configure("digits", "mixup", seed=1, epochs=5).
+    """Return a named recipe with a named method, and any field changed: configure("digits", "mixup", seed=1, epochs=5).
 
     `objective=rm.RegMixup(alpha=10)` overrides the method's objective, `head="gp"` or `head=GPHead(ridge=2)` its head,
     `constraint=` its constraint. A method brings the values that the paper selected for this recipe, and keeps them
@@ -98,13 +98,13 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
 
 
 def objective_of(spec: methods.Spec) -> Objective:
-    """The objective a method's plain data describes."""
+    """Return the objective that a method's plain data describes."""
     fields = {k: objective_of(v) if isinstance(v, methods.Spec) else v for k, v in spec.fields.items()}
     return build(spec.name, **fields)
 
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
-    """The given device, or the accelerator torch sees (under torchrun, each process its own), or the CPU."""
+    """Return the given device, or the accelerator torch sees (under torchrun, each process its own), or the CPU."""
     if device is not None:
         try:
             found = torch.device(device)
@@ -127,6 +127,11 @@ def check_present(device: torch.device) -> None:
     if (device.index or 0) >= count:
         found = f"{count} of the kind {device.type}" if count else "none of that kind"
         raise ValueError(f"device must be one of this machine, which has {found}, got {device}")
+
+
+def device_name(device: torch.device) -> str:
+    """Return what a device is called, which tells how fast it is."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:

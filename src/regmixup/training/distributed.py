@@ -1,4 +1,4 @@
-"""Several processes that train one model: who takes part, and how they agree."""
+"""Several processes that train one model: ranks, how they agree, and the exchange of gradients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch import distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from regmixup.mixing import Draw
 
 T = TypeVar("T")
 
@@ -29,7 +32,7 @@ class Ranks:
     """The processes that torchrun started, seen from one of them; alone, every answer is this process's own.
 
     All of them must call the same methods in the same order. Values travel between CPUs, tensors between the devices
-    that they are on. stride: steps of training from one talk about what else there is to do to the next.
+    that they are on. stride: steps of training between two exchanges of whether to stop or to save.
     """
 
     rank: int = 0
@@ -38,11 +41,11 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files."""
+        """Return whether this is the process that writes files."""
         return self.rank == 0
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's value, in their order."""
+        """Return every rank's value, in rank order."""
         if self.world == 1:
             return [value]
         values: list[T | None] = [None] * self.world
@@ -50,7 +53,7 @@ class Ranks:
         return values  # type: ignore[return-value]
 
     def to_first(self, value: T) -> list[T]:
-        """Every rank's value, in their order, on the first; nothing on the others. One message after the other."""
+        """Return every rank's value, in rank order, on the first; nothing on the others. Send one after the other."""
         if not self.first:
             dist.send_object_list([value], dst=0, device=_CPU)
             return []
@@ -62,7 +65,7 @@ class Ranks:
         return values
 
     def from_first(self, value: T) -> T:
-        """The first rank's value."""
+        """Return the first rank's value."""
         if self.world == 1:
             return value
         values = [value]
@@ -76,15 +79,15 @@ class Ranks:
                 dist.broadcast(tensor, src=0)
 
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Wait until every rank is here."""
         self.gather(None)
 
     def meets_at(self, step: int) -> bool:
-        """Whether ranks talk to each other after this step."""
+        """Return whether ranks agree on stopping and saving after this step."""
         return step % self.stride == self.stride - 1
 
     def largest_of(self, *values: int) -> list[int]:
-        """The largest of all ranks' numbers, for each of them."""
+        """Return the largest of all ranks' numbers, for each of them."""
         if self.world == 1:
             return list(values)
         found = torch.tensor(values)
@@ -102,7 +105,7 @@ class Ranks:
             dist.all_reduce(value)
 
     def rows(self, mine: Tensor, *, total: int) -> Tensor:
-        """All ranks' rows, one rank's after the other's, on their device. mine: (n, ...), of `total` dealt in turn."""
+        """Return all ranks' rows, rank after rank, on their device. mine: (n, ...), of `total` dealt in turn."""
         if self.world == 1:
             return mine
         counts = [len(range(rank, total, self.world)) for rank in range(self.world)]
@@ -113,7 +116,7 @@ class Ranks:
         return torch.cat([part[:count] for part, count in zip(found.split(counts[0]), counts, strict=True)])
 
     def share(self, count: int, *, unit: int) -> range:
-        """Which of `count` things in a row are this rank's: whole units, but for the last, as even as they go.
+        """Return which of `count` consecutive items are this rank's: whole units but for the last, as even as possible.
 
         >>> [Ranks(rank, 3).share(45, unit=10) for rank in range(3)]
         [range(0, 20), range(20, 40), range(40, 45)]
@@ -123,9 +126,21 @@ class Ranks:
         return range(min(start, count), min(stop, count))
 
 
+def distribute(forward: nn.Module) -> DistributedDataParallel:
+    """Wrap a `ForwardPass` so that ranks average their gradients, and let DDP see one backward pass, of nothing.
+
+    It puts gradients into buckets in the order in which they came the first time, and three or more numbers have a sum
+    that depends on their place there. So the first step of a resumed run must not be DDP's first.
+    """
+    wrapped = DistributedDataParallel(forward)
+    loss, _, _ = wrapped(None, Draw())
+    loss.backward()
+    return wrapped
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
-    """This process among those of torchrun: NCCL between GPUs, gloo between CPUs. Without torchrun it is alone.
+    """Join the processes of torchrun: NCCL between GPUs, gloo between CPUs. Without torchrun this one is alone.
 
     A group that exists already is used. One that is made here stays until the program ends.
     """
@@ -138,8 +153,8 @@ def joined(device: torch.device) -> Iterator[Ranks]:
     try:
         yield ranks
     except BaseException:
-        # Taking leave in good order would wait for ranks that wait for this one. Without it the end of this process
-        # closes its connections, which ends the others.
+        # An orderly shutdown would wait for ranks that wait for this one. Without it the end of this process closes
+        # its connections, which ends the others.
         atexit.unregister(dist.destroy_process_group)
         raise
 
@@ -150,7 +165,7 @@ def _join(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     store, rank, world = next(rendezvous("env://"))
-    # With gloo beside NCCL, what is said between CPUs does not wait for the GPU.
+    # With gloo beside NCCL, messages between CPUs do not wait for the GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=_fresh(store, rank, world), rank=rank, world_size=world)
     atexit.register(dist.destroy_process_group)
@@ -160,10 +175,10 @@ def _join(device: torch.device) -> None:
 
 
 def _fresh(store: Store, rank: int, world: int) -> Store:
-    """A part of the store that no earlier processes have used.
+    """Return a part of the store that no earlier processes have used.
 
     torchrun keeps its store when it restarts processes, with the addresses of those that have died. So the first rank
-    names a new part, and says so to everyone who asks under a new name of their own, until they have heard it.
+    names a new part, and answers each rank, which asks under a new name of its own, until all have read the answer.
     """
     name = uuid.uuid4().hex
     if rank > 0:
@@ -181,7 +196,7 @@ def _fresh(store: Store, rank: int, world: int) -> Store:
 
 
 def check_own_gpus(places: Sequence[tuple[str, str]]) -> None:
-    """Refuse processes that share a GPU, which NCCL cannot serve. places: each one's host and GPU."""
+    """Reject processes that share a GPU, which NCCL cannot serve. places: each one's host and GPU."""
     (host, gpu), count = Counter(places).most_common(1)[0]
     if count > 1:
         raise ValueError(
@@ -191,5 +206,5 @@ def check_own_gpus(places: Sequence[tuple[str, str]]) -> None:
 
 
 def world_size() -> int:
-    """How many processes torchrun started; 1 without it."""
+    """Return how many processes torchrun started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1

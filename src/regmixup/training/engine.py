@@ -1,4 +1,4 @@
-"""How a run is carried out: what may change its speed and its safety, but not what it computes."""
+"""How a run is executed: what may change its speed and its safety, but not what it computes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.data.root import cache_folder
 from regmixup.precision import products
+from regmixup.training.compilation import missing_options
 from regmixup.training.config import TrainConfig
 
 Choice = Literal["auto", "on", "off"]
@@ -23,7 +24,7 @@ _SHORT = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """How a run is carried out. None of this enters the run's fingerprint."""
+    """How a run is executed. None of this enters the run's fingerprint."""
 
     compile: Choice = "auto"
     """torch.compile for the forward and backward pass; auto: on CUDA, if enough steps are left to repay it."""
@@ -47,7 +48,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Execution:
-    """What an `Engine` comes to for one run on one device."""
+    """What an `Engine` means for one run on one device."""
 
     device: torch.device
     precision: str
@@ -56,7 +57,7 @@ class Execution:
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """One line for people.
+        """Describe it in one line.
 
         >>> str(Execution(torch.device("cuda"), "bfloat16", True, True))
         'cuda: bfloat16, compiled, one CUDA graph per step'
@@ -91,18 +92,16 @@ def choose_execution(
     cannot_capture = "" if cuda else f"there are no CUDA graphs on {device.type}"
     if cuda and passes > 1:
         cannot_capture = f"a step takes {passes} passes"
-    return Execution(
-        device,
-        config.precision,
-        decide("compile", engine.compile, obstacle=cannot_compile, worth=cuda and steps >= _SHORT),
-        decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda),
-        tuple(remarks),
-    )
+    compiled = decide("compile", engine.compile, obstacle=cannot_compile, worth=cuda and steps >= _SHORT)
+    captured = decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda)
+    if compiled and (missing := missing_options()):
+        remarks.append(f"compiled without {', '.join(missing)}, which torch {torch.__version__} does not have")
+    return Execution(device, config.precision, compiled, captured, tuple(remarks))
 
 
 @contextmanager
 def settings(device: torch.device, engine: Engine, precision: str = "bfloat16") -> Iterator[None]:
-    """Set what training wants process-wide, and put it back: device, generators, cuDNN, precision, determinism."""
+    """Set what training needs process-wide, and restore it: device, generators, cuDNN, precision, determinism."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     with ExitStack() as stack:
         # fork_rng would otherwise start every accelerator of the machine.
@@ -122,6 +121,7 @@ def settings(device: torch.device, engine: Engine, precision: str = "bfloat16") 
 
 
 def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
-    """cuDNN's search for the fastest algorithms, or their restriction; torch's own function would turn cuDNN off."""
+    """Set cuDNN's search for the fastest algorithms, or its restriction to deterministic ones, and restore it."""
     tf32 = torch.backends.cudnn.allow_tf32  # which torch's function would turn on
+    # Without `enabled` torch's function would turn cuDNN off.
     return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=tf32)

@@ -1,14 +1,18 @@
-"""Numbers that are not finite never reach the weights."""
+"""Keep numbers that are not finite away from the weights, and explain a divergence."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from regmixup.storage import write_json
+from regmixup.training.checkpoint import Checkpoint, write_checkpoint
+from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
+from regmixup.training.run import Run
 
 
 class DivergedError(RuntimeError):
@@ -16,14 +20,14 @@ class DivergedError(RuntimeError):
 
 
 class Guard:
-    """Closes the optimizer from the first bad step on, decided on the device, so that nothing waits for it.
+    """Disable the optimizer from the first bad step on; decided on the device, so that nothing waits for it.
 
     A step is bad if its loss or the norm of its gradient is infinite or NaN, or if a buffer became so: an infinite
     variance divides a batch to zero, so that the loss looks sound, and never leaves batch norm's running one. A fused
-    optimizer leaves weights and momentum alone while its `found_inf` is 1; that gate stays closed, so they are those
-    from before the bad step whenever the loop gets to look. The forward pass has changed the buffers by then
-    (batch-norm statistics, centroids), with values that may be NaN; so the guard keeps a copy from before each step,
-    which stops at the same gate.
+    optimizer leaves weights and momentum alone while its `found_inf` is 1. It stays 1, so they are those from before
+    the bad step whenever the loop reads the guard. The forward pass has changed the buffers by then (batch-norm
+    statistics, centroids), with values that may be NaN; so the guard keeps a copy from before each step, which is not
+    replaced after a bad one.
     """
 
     def __init__(
@@ -45,21 +49,21 @@ class Guard:
         optimizer.found_inf = self.closed  # type: ignore[attr-defined]
         optimizer.grad_scale = None  # type: ignore[attr-defined]
 
-    def remember(self) -> None:
-        """Before a step: keep the buffers as they are, unless the gate is closed. Two kernels for each type of them."""
+    def save_buffers(self) -> None:
+        """Copy the buffers before a step, unless one was bad. Takes two kernels for each of their types."""
         for dtype, group in self._buffers.items():
             kept = self._kept[dtype]
             torch.where(self.closed > 0, kept, _joined(group), out=kept)
 
-    def rewind(self) -> None:
+    def restore_buffers(self) -> None:
         """Give the buffers the values they had before the bad step."""
         for dtype, group in self._buffers.items():
             values = self._kept[dtype].split([buffer.numel() for buffer in group])
             for buffer, value in zip(group, values, strict=True):
                 buffer.copy_(value.view_as(buffer))
 
-    def watch(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> None:
-        """Look at a step's losses, gradients and buffers, and close the gate if they are bad."""
+    def check_step(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> None:
+        """Check a step's losses, gradients and buffers, and disable the optimizer if they are bad."""
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         bad = ~torch.isfinite(torch.stack([norm.float(), *(loss.detach().float() for loss in losses)])).all()
         for dtype, group in self._buffers.items():
@@ -72,15 +76,39 @@ class Guard:
         self.step += 1
 
     def tensors(self) -> list[Tensor]:
-        """Its state."""
+        """Return the guard's own state."""
         return [self.closed, self.step, self.bad_step, *self._kept.values()]
 
-    def found(self) -> int | None:
-        """The first bad step, if there was one; waits for the device."""
+    def first_bad_step(self) -> int | None:
+        """Return the first bad step, if there was one; waits for the device."""
         step = int(self.bad_step)
         return step if step >= 0 else None
 
 
 def _joined(buffers: list[Tensor]) -> Tensor:
-    """All values in one row."""
+    """Return all values in one row."""
     return torch.cat([buffer.flatten() for buffer in buffers])
+
+
+def save_snapshot(run: Run, content: Checkpoint, *, lr: float, images: Sequence[int]) -> str:
+    """Save the state from before a bad step and what that step was; return how it went, for the error message."""
+    snapshot, at = run.folder / "diverged.safetensors", content.position
+    record = {"epoch": at.epoch + 1, "step": at.step + 1, "lr": lr, "images": list(images)}
+    try:
+        write_checkpoint(snapshot, content, fingerprint=run.fingerprint)
+        write_json(run.folder / "diverged.json", record)
+    except OSError as error:
+        return f"they could not be saved ({error}), but "
+    return f"{snapshot} has them as they were before that step, and "
+
+
+def diverged(
+    config: TrainConfig, *, epoch: int, step: int, lr: float, images: Sequence[int], saved: str
+) -> DivergedError:
+    """Return the error for a bad step, counted from 0, of an epoch. saved: what `save_snapshot` returned."""
+    return DivergedError(
+        f"the loss, its gradient or a buffer became infinite or NaN in epoch {epoch + 1}, step {step + 1} "
+        f"(images {', '.join(map(str, images[:8]))}{', ...' if len(images) > 8 else ''} of {config.train_set}). It "
+        f"did not reach the weights: {saved}the last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up "
+        "usually helps"
+    )

@@ -1,4 +1,4 @@
-"""The right loader for a dataset: resident if it is in memory, streaming if it is files."""
+"""Loaders for training, and images without augmentation for everything else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Reader = Callable[[Source], Image.Image]
 def make_loaders(
     dataset: ImageSet | FolderSet, config: TrainConfig, device: torch.device, *, workers: int, mine: Sequence[int]
 ) -> list[Loader]:
-    """Training batches of a dataset under a configuration: a loader for each of the shards that are this process's.
+    """Return a loader of training batches for each of the shards that are this process's.
+
+    Images in memory get a resident loader, image files a streaming one.
 
     workers: processes that decode files, all loaders together. mine: numbers among the config.shards of each batch.
     """
@@ -60,7 +62,7 @@ def make_loaders(
 
 
 def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int, int, int]:
-    """Channels, height and width of what the network sees; an error if they do not suit the configuration."""
+    """Return channels, height and width of what the network sees; an error if they do not suit the configuration."""
     if isinstance(dataset, ImageSet):
         _, channels, height, width = dataset.images.shape
     else:
@@ -74,7 +76,7 @@ def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int
 
 
 def clean_parts(dataset: ImageSet | FolderSet, read: Reader, *, rows: range | None = None) -> Iterator[ImageSet]:
-    """The images of a dataset without augmentation, a part at a time; all of them, or those in `rows`.
+    """Yield the images of a dataset without augmentation, a part at a time; all of them, or those in `rows`.
 
     Image files are read as `read` does it, see `reader`; images in memory stay as they are.
     """
@@ -89,7 +91,7 @@ def clean_parts(dataset: ImageSet | FolderSet, read: Reader, *, rows: range | No
 
 
 def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform | None:
-    """How image files come to the size of a network that was trained on files: in the paper's proportion of 256 to 224.
+    """Return how image files are brought to the size of a network trained on files: in the paper's ratio of 256 to 224.
 
     None where it was trained on images in memory, whose size files must have as they are.
     """
@@ -100,7 +102,7 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
 
 
 def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
-    """What turns an image file into an RGB image of the size (height, width), by a transform or by none."""
+    """Return a function from an image file to an RGB image of the size (height, width), by a transform or by none."""
     if transform is not None:
         build = transform.build()
         return lambda source: build(open_rgb(source))
@@ -119,7 +121,7 @@ def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
 
 
 def match_channels(images: Tensor, channels: int) -> Tensor:
-    """Images (N, C, H, W) as a network of so many channels takes them: colour becomes grey where there is one."""
+    """Convert images (N, C, H, W) to the channels of a network: colour becomes grey where there is one."""
     if channels != 1 or images.shape[1] != 3:
         return images
     grey = images.float().mean(dim=1, keepdim=True)

@@ -1,4 +1,14 @@
-"""THE loop, readable from top to bottom.
+"""The training loop: what one step does, and the epochs around it.
+
+A step, in order:
+
+    pick       which images, and how they are cropped and flipped   `Loader.picks`, on the CPU, once an epoch
+    draw       lambda, partners, boxes and the seed of dropout      `Training.draw_shards`, on the CPU
+    forward    augment the images, mix them as drawn, the loss      `ForwardPass.forward`
+    backward, guard, optimizer step                                 `TrainingStep.__call__`
+
+setup.py builds all of this and wraps it from outside: torch.compile (compilation.py) and DistributedDataParallel wrap
+the `ForwardPass`, a CUDA graph (graphs.py) wraps the `TrainingStep`.
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
 mixing, dropout. A checkpoint is therefore the weights, the momentum and a position; resuming from it is exact.
@@ -7,381 +17,363 @@ mixing, dropout. A checkpoint is therefore the weights, the momentum and a posit
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from functools import partial
-from pathlib import Path
-from typing import Any, TypedDict
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from regmixup import data
-from regmixup.config import check_count
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
-from regmixup.data.loader import epoch_batches
-from regmixup.data.seeds import generator_for, seed_for
+from regmixup.data.loader import Loader, epoch_batches
+from regmixup.data.seeds import generator_for, reseed, seed_for
+from regmixup.data.transforms import EvalTransform
 from regmixup.mixing import Draw
-from regmixup.precision import memory_format
-from regmixup.storage import check_writable, write_json, write_table
+from regmixup.networks.contract import Classifier
+from regmixup.precision import autocast
+from regmixup.run_folder import write_provenance
 from regmixup.training import checkpoint
-from regmixup.training.batch_norm import (
-    check_every_process_has_images,
-    check_smallest_part,
-    drop_counters,
-    synchronised,
-)
+from regmixup.training.batch_norm import Statistics
 from regmixup.training.checkpoint import Checkpoint, Position
-from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
-from regmixup.training.curves import Curves
-from regmixup.training.distributed import Ranks, joined
-from regmixup.training.engine import Engine, Execution, choose_execution, settings
-from regmixup.training.graphs import CapturedUpdate
-from regmixup.training.guard import DivergedError, Guard
-from regmixup.training.loading import clean_parts, evaluation_transform, input_shape, make_loaders, reader
-from regmixup.training.loggers import Logger, Loggers, TensorBoardLogger
-from regmixup.training.members import EpochRecord, StepRecord, train_members
-from regmixup.training.optim import make_optimizer, set_lr
-from regmixup.training.pace import Pace
-from regmixup.training.provenance import provenance
-from regmixup.training.run import Run
-from regmixup.training.step import Part, Step
-from regmixup.training.stopping import Interrupted, Stop, stopping
-from regmixup.training.tally import Tally, Totals, combine, means
-from regmixup.training.update import Update, Updating
+from regmixup.training.config import TrainConfig
+from regmixup.training.distributed import Ranks
+from regmixup.training.engine import Engine, Execution
+from regmixup.training.guard import Guard, diverged, save_snapshot
+from regmixup.training.loading import clean_parts, reader
+from regmixup.training.reporting import (
+    Curves,
+    EpochRecord,
+    Loggers,
+    OnEpoch,
+    OnStep,
+    Tally,
+    Throughput,
+    combine,
+    means,
+    precise,
+)
+from regmixup.training.run import Run, provenance_record
+from regmixup.training.stopping import Interrupted, Stop
 
-LOOK_EVERY = 50
-"""Steps between two looks at what is on the device: at the guard, for progress displays and loggers."""
-
-
-class Hooks(TypedDict, total=False):
-    """What `train` calls on the way."""
-
-    on_start: Callable[[Execution], None]
-    on_step: Callable[[StepRecord], None]
-    on_epoch: Callable[[EpochRecord], None]
+READ_EVERY = 50
+"""Steps between two reads of the device: of the guard, and of the means that callbacks and loggers get."""
 
 
-def train(
-    config: TrainConfig,
-    runs: str | Path = "runs",
-    *,
-    root: str | Path | None = None,
-    device: str | torch.device | None = None,
-    workers: int | None = None,
-    engine: Engine | None = None,
-    loggers: Sequence[Logger] = (),
-    tensorboard: bool = False,
-    dry_run: bool = False,
-    on_start: Callable[[Execution], None] | None = None,
-    on_step: Callable[[StepRecord], None] | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
-) -> Run:
-    """Train, or go on from the last checkpoint, or return at once if the run is finished.
+@dataclass(frozen=True)
+class Shard:
+    """One shard of a batch: the input of one forward and backward pass.
 
-    Nothing is written before the data, the network and the device are known to be there.
-
-    runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
-    root: where datasets read from disk lie. device: default, the accelerator if there is one.
-    workers: processes that decode image files, default one per core and at most 4; they do not change the result.
-    engine: how it is carried out: compilation, CUDA graphs, checkpoints.
-    loggers: told the run's numbers over its steps. tensorboard: also write event files into the run's folder.
-    dry_run: raise what would stop the run before its first step, and do nothing else.
-    on_start: called with what the engine chose; on_step: now and then with the means since the epoch began and the
-    speed; on_epoch: after every epoch with its record. Under torchrun the first process alone logs and calls them.
+    picked: which images, see `Loader.picks`. draw: the objective's randomness. count: number of images; may be 0.
+    seed: for dropout; None leaves the generator as it is.
     """
-    if not isinstance(config, TrainConfig):
-        raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
-    device, engine = choose_device(device), engine or Engine()
-    if workers is not None:
-        check_count("workers", workers, least=0)
-    with joined(device) as ranks, closing(Loggers(loggers if ranks.first and not dry_run else ())) as told:
-        config = resolve(config, device, world=ranks.world)
-        run = Run(Path(runs) / config.name, config)
-        if tensorboard:
-            events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
-            if ranks.first and config.members == 1 and not dry_run:
-                told.add(events)
-        if ranks.from_first(ranks.first and not run.lacks(whole=True)):
-            if ranks.first:
-                _check_folder(run, root)
-        elif config.members > 1:
-            one = partial(
-                train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
-                on_start=on_start,
-            )  # fmt: skip
-            for member in ranks.from_first([m.config for m in run.members() if not m.finished][:1]):
-                one(member, dry_run=True)  # so that nothing is written before the members can be trained
-            if not dry_run:
-                with run.owned(ranks):
-                    train_members(run, one, told, on_step, on_epoch, writes=ranks.first)
-        else:
-            workers = workers if workers is not None else min(4, os.cpu_count() or 1)
-            check_present(device)
-            with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
-                training = Training(run, data.load(config.train_set, root=root), device, ranks, engine, workers, told)
-                hooks = (on_start, on_step, on_epoch) if ranks.first else (None, None, None)
-                if dry_run:
-                    check_writable(run.folder / "config.json")
-                else:
-                    with run.owned(ranks):
-                        training.resume()
-                        training.to_the_end(stop, *hooks)
-        ranks.wait()
-    return run
+
+    picked: Any
+    draw: Draw
+    count: int
+    seed: int | None
 
 
-class Training:
-    """A run on its way: the model, where it is, and all that an update needs.
+class ShardLoss(NamedTuple):
+    """The mean loss over a shard, and what is reported of it: sums over its images, one for each name."""
 
-    What it is made of is found and made without writing anything; `resume` then goes to where the run was left.
+    loss: Tensor
+    names: tuple[str, ...]
+    sums: Tensor
+
+
+class ForwardPass(nn.Module):
+    """From the picked images and the draw to the loss: a pure tensor function, but for dropout."""
+
+    def __init__(self, model: Classifier, config: TrainConfig, loader: Loader) -> None:
+        super().__init__()
+        self.model, self.config, self.loader = model, config, loader
+
+    def forward(self, picked: Any, draw: Draw) -> ShardLoss:
+        """picked: None for a shard without images, which only takes part in the exchange of gradients."""
+        if picked is None:
+            nothing = torch.stack([(0 * parameter).sum() for parameter in self.model.parameters()]).sum()
+            return ShardLoss(nothing, (), nothing.detach())
+        batch = self.loader.load(picked)  # picks the images and augments them
+        with autocast(self.config.precision, self.loader.device):
+            out = self.config.objective(self.model, batch.x, batch.y, draw=draw)
+        count = len(batch.x)
+        sums = {"loss": out.loss.detach() * count, **{name: value * count for name, value in out.parts.items()}}
+        if out.logits is not None:
+            sums["train_accuracy"] = (out.logits.detach().argmax(dim=1) == batch.y).sum()
+        dtype = precise(batch.x.device)
+        return ShardLoss(out.loss, tuple(sums), torch.stack([value.to(dtype) for value in sums.values()]))
+
+
+class TrainingStep:
+    """One update of the weights, in which nothing is read from the device, so that a CUDA graph can capture it.
+
+    The gradient is that of the mean loss over the whole batch: the sum over shards of (their share of the images) x
+    (their mean loss). DDP averages over ranks, so shares are multiplied by the number of ranks.
+
+    wrapped: the forward pass as torch.compile and DDP wrap it; default: as it is.
     """
 
     def __init__(
         self,
-        run: Run,
-        dataset: ImageSet | FolderSet,
-        device: torch.device,
-        ranks: Ranks,
-        engine: Engine,
-        workers: int,
-        loggers: Loggers | None = None,
+        forward: ForwardPass,
+        optimizer: torch.optim.Optimizer,
+        guard: Guard,
+        tally: Tally,
+        *,
+        wrapped: nn.Module | None = None,
     ) -> None:
-        self.run, self.config, self.dataset, self.device, self.ranks = run, run.config, dataset, device, ranks
-        self.engine = engine
-        config, self.shards = run.config, run.config.num_shards
-        self.shape = input_shape(dataset, config)
-        self.transform = evaluation_transform(config, files=isinstance(dataset, FolderSet))
-        torch.manual_seed(seed_for(config.seed, "init"))
-        model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)
-        drop_counters(model)
-        if config.batch_norm == "synchronised":
-            model = synchronised(model)
-        self.model = model.to(memory_format=memory_format(config.precision, device))
-        self.optimizer = make_optimizer(model, config)
-        self.mine = range(ranks.rank, self.shards, ranks.world)
-        self.loaders = make_loaders(dataset, config, device, workers=workers, mine=self.mine)
-        self.steps = len(self.loaders[0])
-        self.images = self.loaders[0].num_images
-        if config.batch_norm == "synchronised":
-            check_every_process_has_images(self.images, config)
-        else:
-            check_smallest_part(self.model, config, self.images, self.shape)
-        self.loggers = loggers
-        self.execution = self.choose(config.total_epochs)
+        self.model, self.config, self.loader = forward.model, forward.config, forward.loader
+        self.forward: nn.Module = forward if wrapped is None else wrapped
+        self.optimizer, self.guard, self.tally, self.ranks = optimizer, guard, tally, guard.ranks
+        several = self.config.num_shards > 1
+        self.statistics = Statistics(self.model.backbone.buffers() if several else (), self.ranks)
 
-    def choose(self, epochs: int) -> Execution:
-        """How so many epochs are carried out."""
-        return choose_execution(self.engine, self.config, self.device, steps=epochs * self.steps, passes=self.shards)
+    def __call__(self, shards: Sequence[Shard], *, total: int) -> None:
+        """Take one step. shards: this rank's. total: images of the batch, over all ranks."""
+        self.guard.save_buffers()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.statistics.begin()
+        losses = []
+        for index, shard in enumerate(shards):
+            if shard.seed is not None:
+                reseed(self.tally.device, shard.seed)
+            share = shard.count / total
+            picked = shard.picked if shard.count else None
+            with self._exchange(last=index == len(shards) - 1), self.statistics.shard(share):
+                # Pick and augment the images, mix them as drawn, forward: `ForwardPass.forward` above.
+                loss, names, sums = self.forward(picked, shard.draw)
+                (loss * (share * self.ranks.world)).backward()
+            self.tally.add(names, sums, shard.count)
+            losses.append(loss)
+        self.statistics.end()
+        self.guard.check_step(losses, self.model.parameters())  # a bad step disables the optimizer
+        self.optimizer.step()
+        if self.model.wants_step():
+            self._update_head(shards, total)
 
-    def resume(self) -> None:
-        """Go to where the run was left, or to its beginning, and make what its updates need."""
-        run, config, engine, model, ranks = self.run, self.config, self.engine, self.model, self.ranks
-        found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
-        if found is not None:
-            _check_same(run, found.data, self.dataset.fingerprint)
-            found.restore(model, self.optimizer)
-        self.at = ranks.from_first(found.position if found is not None else Position())
-        ranks.copy_from_first(checkpoint.live_state(model, self.optimizer).values())
+    def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
+        """Let ranks exchange gradients once per step, after the last shard."""
+        if isinstance(self.forward, DistributedDataParallel) and not last:
+            return self.forward.no_sync()
+        return nullcontext()
 
-        self.execution = self.choose(config.total_epochs - self.at.epoch)
-        full = {len(range(shard, min(config.batch_size, self.images), self.shards)) for shard in self.mine}
-        step = Step(self.model, config, self.loaders[0], compiled=full if self.execution.compile else ())
-        self.guard = Guard(self.optimizer, self.device, ranks, buffers=model.buffers())
-        self.tally = Tally(self.device)
-        update = Update(step, self.optimizer, self.guard, self.tally)
-        self.update: Updating = CapturedUpdate(update, full=max(full)) if self.execution.graphs else update
-        self.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
-        self.pace = Pace(self.images)
-        self.curves = Curves(self.loggers, config, steps=self.steps, at=self.at) if self.loggers else None
+    def _update_head(self, shards: Sequence[Shard], total: int) -> None:
+        """Show the clean images of all ranks to a head that learns from them beside the gradient."""
+        batches = [self.loader.load(shard.picked) for shard in shards]
+        x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
+        with autocast(self.config.precision, self.loader.device):
+            self.model.after_step(self.ranks.rows(x, total=total), self.ranks.rows(y, total=total))
 
-    def to_the_end(
-        self,
-        stop: Stop,
-        on_start: Callable[[Execution], None] | None = None,
-        on_step: Callable[[StepRecord], None] | None = None,
-        on_epoch: Callable[[EpochRecord], None] | None = None,
+    def tensors(self) -> list[Tensor]:
+        """Return all that a step changes, apart from the tally."""
+        states = self.optimizer.state.values()
+        momenta = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        return [*self.model.parameters(), *self.model.buffers(), *momenta, *self.guard.tensors()]
+
+
+@dataclass(eq=False)
+class Training:
+    """A run in progress. `setup.prepare` builds one without writing anything; `setup.resume` sets what is not init.
+
+    mine: the numbers of the shards that this process computes. shape: channels, height and width of the images.
+    position: where training is; within an epoch, where it was last saved. history: records of the finished epochs.
+    """
+
+    run: Run
+    dataset: ImageSet | FolderSet
+    device: torch.device
+    ranks: Ranks
+    engine: Engine
+    shape: tuple[int, int, int]
+    transform: EvalTransform | None
+    model: Classifier
+    optimizer: torch.optim.Optimizer
+    mine: range
+    loaders: list[Loader]
+    execution: Execution
+    loggers: Loggers | None = None
+    position: Position = field(default_factory=Position)
+    history: list[EpochRecord] = field(default_factory=list)
+    take_step: Callable[..., None] = field(init=False)  # a `TrainingStep`, or the CUDA graph around one
+    guard: Guard = field(init=False)
+    tally: Tally = field(init=False)
+    schedule: checkpoint.Schedule = field(init=False)
+    throughput: Throughput = field(init=False)
+    curves: Curves | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.config = self.run.config
+        self.steps, self.images = len(self.loaders[0]), self.loaders[0].num_images
+
+    def run_epochs(
+        self, stop: Stop, on_step: OnStep | None = None, on_epoch: OnEpoch | None = None, *, until: int | None = None
     ) -> None:
-        """Epoch after epoch, and what comes after the last one."""
-        config, run = self.config, self.run
-        if on_start is not None:
-            on_start(self.execution)
-        if self.ranks.first:  # that of an earlier training, whose checkpoint was deleted, would call this one finished
-            (run.folder / "provenance.json").unlink(missing_ok=True)
-            if self.at == Position():
-                run.forget_predictions()
-        # The history is written before the checkpoint, so it may be ahead of it, never behind.
-        history = [record for record in run.history() if record["epoch"] <= self.at.epoch]
-        while self.at.epoch < config.total_epochs:
-            self.epoch(stop, on_step)
-            record = {"epoch": self.at.epoch + 1, **means(self.at.totals), "seconds": self.at.seconds}
-            history.append(record)
-            self.at = Position(self.at.epoch + 1)
-            if self.ranks.first:
-                run.write_history(history)
-            if self.curves is not None:
-                self.curves.epoch(record)
-            asked, due = self.wishes(stop, ended=self.at.epoch)
-            end = self.at.epoch == config.total_epochs
-            if asked or due or end:
-                self.save()
-            if on_epoch is not None:
-                on_epoch(record)
-            if asked and not end:
-                raise Interrupted(asked)
-        parts = clean_parts(self.dataset, reader(self.transform, self.shape[1:]))
-        if self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000)):
-            self.save()
-        if self.ranks.first:
-            seconds = sum(record["seconds"] for record in history)
-            record = provenance(
-                config, self.dataset, self.shape, self.transform, self.engine, self.execution, self.ranks.world, seconds
-            )
-            checkpoint.forget_previous(run.folder)
-            write_table(run.folder / "provenance.json", record)
-        asked, _ = self.wishes(stop)
-        if asked:
-            raise Interrupted(asked)
+        """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
+        config = self.config
+        while (epoch := self.position.epoch) < (config.total_epochs if until is None else until):
+            first, begun = self.start_epoch(), time.perf_counter() - self.position.seconds
+            picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
+            for step, picked in enumerate(picks, start=first):
+                set_lr(self.optimizer, config.lr_at(epoch + step / self.steps))
+                total = min(config.batch_size, self.images - step * config.batch_size)
+                shards = self.draw_shards(step, picked, total)
+                self.take_step(shards, total=total)
+                self.after_step(step, begun, stop, on_step)
+            self.end_epoch(begun, stop, on_epoch)
 
-    def epoch(self, stop: Stop, on_step: Callable[[StepRecord], None] | None) -> None:
-        """From where this epoch was left to its end; the position then has its totals."""
-        epoch, first = self.at.epoch, self.at.step
-        begun = time.perf_counter() - self.at.seconds
+    def start_epoch(self) -> int:
+        """Put model, tally and guard where the epoch was left; return the number of steps already taken."""
+        first = self.position.step
         self.model.train()
         if first == 0:
             self.model.start_epoch()
-        self.tally.restore(self.at.totals if self.ranks.first else {})
+        self.tally.restore(self.position.totals if self.ranks.first else {})
         self.guard.step.fill_(first)
-        picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
-        for step, picked in enumerate(picks, start=first):
-            set_lr(self.optimizer, self.config.lr_at(epoch + step / self.steps))
-            total = min(self.config.batch_size, self.images - step * self.config.batch_size)
-            self.update(self.parts(step, picked, total), total=total)
-            last = step + 1 == self.steps
-            look = last or step % LOOK_EVERY == LOOK_EVERY - 1
-            if look:
-                self.check()
-            # Reading is free on a CPU, where fifty steps of a large network can take minutes.
-            if look or (self.device.type == "cpu" and self.pace.due()):
-                self.tell(step + 1, on_step, self.curves if look else None)
-            if not last and self.ranks.meets_at(epoch * self.steps + step):
-                asked, due = self.wishes(stop)
-                if asked or due:
-                    self.check()
-                    self.at = Position(epoch, step + 1, self.totals(), time.perf_counter() - begun)
-                    self.save()
-                if asked:
-                    raise Interrupted(asked)
-        self.at = Position(epoch, self.steps, self.totals(), time.perf_counter() - begun)
+        return first
 
-    def wishes(self, stop: Stop, *, ended: int | None = None) -> tuple[int, bool]:
-        """The signal that asked any rank to stop, 0 for none, and whether a checkpoint is due. All ranks agree.
-
-        ended: the number of epochs, if one has just ended.
-        """
-        due = self.schedule.after_step() or (ended is not None and self.schedule.after_epoch(ended))
-        asked, agreed = self.ranks.largest_of(stop.signal or 0, int(due))
-        return asked, bool(agreed)
-
-    def parts(self, step: int, picked: Sequence[Any], total: int) -> list[Part]:
-        """The parts of a batch that are this process's, each with its randomness."""
-        config, parts = self.config, []
+    def draw_shards(self, step: int, picked: Sequence[Any], total: int) -> list[Shard]:
+        """Draw the randomness of this process's shards of a batch. picked: the images of each."""
+        config, shards, found = self.config, self.config.num_shards, []
         for shard, images in zip(self.mine, picked, strict=True):
-            count = len(range(shard, total, self.shards))
+            count = len(range(shard, total, shards))
             draw = self.draw(step, shard, max(count, 1))
-            if config.objective.per_batch and count < -(-total // self.shards):
-                draw = _agreeing(draw, self.draw(step, shard, -(-total // self.shards)))
-            seed = seed_for(config.seed, "dropout", self.at.epoch, step, shard)
-            parts.append(Part(images, draw.to(self.device), count, seed))
-        # Alone, a shard that a small last batch leaves empty is left out; ranks must all take part.
-        return [part for part in parts if part.count or self.ranks.world > 1]
+            if config.objective.per_batch and count < -(-total // shards):
+                draw = _agreeing(draw, self.draw(step, shard, -(-total // shards)))
+            seed = seed_for(config.seed, "dropout", self.position.epoch, step, shard)
+            found.append(Shard(images, draw.to(self.device), count, seed))
+        # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
+        return [shard for shard in found if shard.count or self.ranks.world > 1]
 
     def draw(self, step: int, shard: int, count: int) -> Draw:
         """Draw the objective's randomness for so many images of a shard."""
-        config = self.config
-        shared, own = (generator_for(config.seed, "draw", self.at.epoch, *where) for where in ((step,), (step, shard)))
+        config, epoch = self.config, self.position.epoch
+        shared, own = (generator_for(config.seed, "draw", epoch, *where) for where in ((step,), (step, shard)))
         if config.objective.per_batch and shard == 0:
             own = shared  # one shard draws like a batch
         return config.objective.draw_part(count, self.shape, shared=shared, own=own)
 
-    def totals(self) -> Totals:
-        """What this epoch's steps have reported so far, on all ranks."""
+    def after_step(self, step: int, begun: float, stop: Stop, on_step: OnStep | None) -> None:
+        """Read the guard and report now and then; save and stop where that is due. begun: when the epoch began."""
+        epoch, last = self.position.epoch, step + 1 == self.steps
+        read = last or (step + 1) % READ_EVERY == 0
+        if read:
+            self.check_guard()
+        # Reading is free on a CPU, where fifty steps of a large network can take minutes.
+        if read or (self.device.type == "cpu" and self.throughput.due()):
+            self.report(step + 1, on_step, self.curves if read else None)
+        if not last and self.ranks.meets_at(epoch * self.steps + step):
+            signal, save = self.stop_or_save(stop)
+            if signal or save:
+                self.check_guard()
+                self.position = Position(epoch, step + 1, self.totals(), time.perf_counter() - begun)
+                self.save()
+            if signal:
+                raise Interrupted(signal)
+
+    def end_epoch(self, begun: float, stop: Stop, on_epoch: OnEpoch | None) -> None:
+        """Record an epoch; save and stop where that is due."""
+        seconds = time.perf_counter() - begun
+        self.position = Position(self.position.epoch + 1)
+        record = {"epoch": self.position.epoch, **means(self.totals()), "seconds": seconds}
+        self.history.append(record)
+        if self.ranks.first:  # before the checkpoint, so that the history may be ahead of it, never behind
+            self.run.write_history(self.history)
+        if self.curves is not None:
+            self.curves.log_epoch(record)
+        signal, save = self.stop_or_save(stop, ended=self.position.epoch)
+        end = self.position.epoch == self.config.total_epochs
+        if signal or save or end:
+            self.save()
+        if on_epoch is not None:
+            on_epoch(record)
+        if signal and not end:
+            raise Interrupted(signal)
+
+    def finish(self, stop: Stop) -> None:
+        """Let the head see the train images once more, if it wants to, and record that the run has finished."""
+        parts = clean_parts(self.dataset, reader(self.transform, self.shape[1:]))
+        if self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000)):
+            self.save()
+        if self.ranks.first:
+            seconds = sum(record["seconds"] for record in self.history)
+            record = provenance_record(
+                self.config, self.dataset, self.shape, self.transform, self.engine, self.execution, self.ranks.world,
+                seconds,
+            )  # fmt: skip
+            checkpoint.forget_previous(self.run.folder)
+            write_provenance(self.run.folder, record)
+        signal, _ = self.stop_or_save(stop)
+        if signal:
+            raise Interrupted(signal)
+
+    def stop_or_save(self, stop: Stop, *, ended: int | None = None) -> tuple[int, bool]:
+        """Return the signal that asked any rank to stop, 0 for none, and whether to save now. All ranks agree.
+
+        ended: the number of epochs, if one has just ended.
+        """
+        due = self.schedule.after_step() or (ended is not None and self.schedule.after_epoch(ended))
+        signal, save = self.ranks.largest_of(stop.signal or 0, int(due))
+        return signal, bool(save)
+
+    def totals(self) -> dict[tuple[str, ...], list[float]]:
+        """Return what this epoch's steps have reported so far, on all ranks."""
         return combine(self.ranks.gather(self.tally.totals()))
 
-    def tell(self, steps: int, on_step: Callable[[StepRecord], None] | None, curves: Curves | None) -> None:
-        """Say what this process's part of an epoch's first steps has reported, and how fast they go."""
+    def report(self, steps: int, on_step: OnStep | None, curves: Curves | None) -> None:
+        """Pass on what this process's share of an epoch's first steps has reported, and the throughput."""
         if on_step is None and curves is None:
             return
-        seen = self.at.epoch * self.images + min(steps * self.config.batch_size, self.images)
-        totals, pace = self.tally.totals(), self.pace.look(seen)
+        epoch = self.position.epoch
+        seen = epoch * self.images + min(steps * self.config.batch_size, self.images)
+        totals, speed = self.tally.totals(), self.throughput.update(seen)
         if curves is not None:
-            curves.look(self.at.epoch, steps, totals, pace)
+            curves.log_step(epoch, steps, totals, speed)
         if on_step is not None:
-            on_step({"epoch": self.at.epoch + 1, "step": steps, "steps": self.steps, **means(totals), **pace})
+            on_step({"epoch": epoch + 1, "step": steps, "steps": self.steps, **means(totals), **speed})
 
     def save(self) -> None:
-        """A checkpoint of this position."""
+        """Write a checkpoint of the current position."""
         begun = time.monotonic()
         if self.ranks.first:
-            checkpoint.save_checkpoint(self.run.folder, self.content(self.at), fingerprint=self.run.fingerprint)
+            checkpoint.save_checkpoint(self.run.folder, self.content(self.position), fingerprint=self.run.fingerprint)
         self.ranks.wait()  # nobody ends the program while the first rank writes
         self.schedule.saved(begun)  # after the wait, so that the others know what saving costs, too
 
-    def content(self, at: Position) -> Checkpoint:
-        """All that training goes on from."""
-        return Checkpoint(checkpoint.state(self.model, self.optimizer), at, self.dataset.fingerprint)
+    def content(self, position: Position) -> Checkpoint:
+        """Return all that training resumes from."""
+        return Checkpoint(checkpoint.state(self.model, self.optimizer), position, self.dataset.fingerprint)
 
-    def check(self) -> None:
+    def check_guard(self) -> None:
         """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
-        step = self.guard.found()
+        step = self.guard.first_bad_step()
         if step is None:
             return
-        config, folder = self.config, self.run.folder
-        index = epoch_batches(self.images, config.batch_size, config.seed, self.at.epoch)[step].tolist()
-        lr = config.lr_at(self.at.epoch + step / self.steps)
-        snapshot, kept = folder / "diverged.safetensors", ""
+        config, epoch = self.config, self.position.epoch
+        index = epoch_batches(self.images, config.batch_size, config.seed, epoch)[step].tolist()
+        lr = config.lr_at(epoch + step / self.steps)
+        saved = ""
         if self.ranks.first:
-            self.guard.rewind()
-            content = self.content(Position(self.at.epoch, step))
-            record = {"epoch": self.at.epoch + 1, "step": step + 1, "lr": lr, "images": index}
-            try:
-                checkpoint.write_checkpoint(snapshot, content, fingerprint=self.run.fingerprint)
-                write_json(folder / "diverged.json", record)
-                kept = f"{snapshot} has them as they were before that step, and "
-            except OSError as error:
-                kept = f"they could not be saved ({error}), but "
+            self.guard.restore_buffers()
+            saved = save_snapshot(self.run, self.content(Position(epoch, step)), lr=lr, images=index)
         self.ranks.wait()
-        raise DivergedError(
-            f"the loss, its gradient or a buffer became infinite or NaN in epoch {self.at.epoch + 1}, step {step + 1} "
-            f"(images {', '.join(map(str, index[:8]))}{', ...' if len(index) > 8 else ''} of {config.train_set}). It "
-            f"did not reach the weights: {kept}the last checkpoint is kept. A smaller lr (now {lr:g}) or some warm-up "
-            "usually helps"
-        )
+        raise diverged(config, epoch=epoch, step=step, lr=lr, images=index, saved=saved)
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Change the learning rate of all groups, in place and without waiting for the device."""
+    for group in optimizer.param_groups:
+        group["lr"].fill_(lr)
 
 
 def _agreeing(draw: Draw, largest: Draw) -> Draw:
-    """A draw with the lambda and box of the largest part's, where they are the batch's and not the images' own.
+    """Return a draw with the lambda and box of the largest shard's, where they are the batch's and not the images' own.
 
     A stream that has also drawn partners for fewer images has other numbers after them.
     """
     pairs = {name: (getattr(draw, name), getattr(largest, name)) for name in ("lam", "box")}
     shared = {name: theirs for name, (own, theirs) in pairs.items() if own is not None and own.shape == theirs.shape}
     return dataclasses.replace(draw, **shared)
-
-
-def _check_folder(run: Run, root: str | Path | None) -> None:
-    """A folder is named by its path, so its files may have changed since a run was trained on them."""
-    name = run.config.train_set
-    if name.startswith("folder:"):
-        _check_same(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
-
-
-def _check_same(run: Run, recorded: str, found: str) -> None:
-    """Refuse to go on with other data than a run began with."""
-    if recorded != found:
-        raise ValueError(
-            f"{run.config.train_set} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
-            f"now {found[:12]}): delete the run folder to train again"
-        )

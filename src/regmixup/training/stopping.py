@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a training loop to stop; it does so at the end of a step, after saving its work."""
+"""Ctrl-C and SIGTERM: the training loop stops at the end of a step, after saving its work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop, and has saved where it was. `signal` is the one that asked."""
+    """Training was asked to stop by `signal`, and has saved its position."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
@@ -18,7 +18,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Stop:
-    """The signal that asked, or None."""
+    """The signal that asked training to stop, or None."""
 
     signal: int | None = None
 

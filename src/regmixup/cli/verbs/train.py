@@ -24,7 +24,7 @@ from regmixup.recipes import Recipe
 from regmixup.training.config import TrainConfig, choose_device, configure, resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
-from regmixup.training.loop import train
+from regmixup.training.train import train
 
 
 @dataclass(frozen=True)

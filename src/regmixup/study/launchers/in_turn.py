@@ -12,7 +12,7 @@ import torch
 from regmixup.study.launchers.schedule import Progress
 from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
 from regmixup.training.config import check_present, choose_device
-from regmixup.training.loop import Hooks
+from regmixup.training.train import Hooks
 
 
 class InTurn:

@@ -15,7 +15,7 @@ from regmixup.progress import describe
 from regmixup.storage import is_owned
 from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.training.engine import Execution
-from regmixup.training.members import EpochRecord, StepRecord
+from regmixup.training.reporting import EpochRecord, StepRecord
 
 if TYPE_CHECKING:
     from regmixup.study.budget import Budget

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import traceback
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Unpack
 
 import torch
 
+from regmixup import run_folder
 from regmixup.config import check_count
-from regmixup.storage import InUseError, owning, write_text
+from regmixup.storage import InUseError, owning
 from regmixup.study.archive import archived_rows, write_archive
 from regmixup.study.carry_out import carry_out
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.engine import Engine
-from regmixup.training.loop import Hooks
-from regmixup.training.members import EpochRecord
+from regmixup.training.reporting import EpochRecord
 from regmixup.training.run import Run
+from regmixup.training.train import Hooks
 from regmixup.types import Row
 
 RETRIES = 3
@@ -78,8 +78,7 @@ class Task:
 
     def fail(self, text: str) -> None:
         """Leave a note in the run folder, if that is possible at all."""
-        with suppress(OSError):
-            write_text(self.run.folder / "failure.txt", text)
+        run_folder.write_failure(self.run.folder, text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +107,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         if task.archive is not None:
             rows = archived_rows(task.archive, task.planned.stem)
             return Outcome(task=task, rows=[replace(row, study=job.study.name) for row in rows])
-        (task.run.folder / "failure.txt").unlink(missing_ok=True)
+        run_folder.clear_failure(task.run.folder)
         rows = carry_out(
             job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
             **hooks,

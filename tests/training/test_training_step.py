@@ -1,4 +1,4 @@
-"""One update: its gradient is that of the mean loss over the whole batch, however the batch is dealt into parts."""
+"""One training step: its gradient is that of the mean loss over the whole batch, however it is sharded."""
 
 import pytest
 import torch
@@ -11,10 +11,9 @@ from regmixup.data.seeds import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.training.distributed import Ranks
 from regmixup.training.guard import Guard
-from regmixup.training.optim import make_optimizer, set_lr
-from regmixup.training.step import Part, Step
-from regmixup.training.tally import Tally, means
-from regmixup.training.update import Update
+from regmixup.training.loop import ForwardPass, Shard, TrainingStep, set_lr
+from regmixup.training.reporting import Tally, means
+from regmixup.training.setup import make_optimizer
 from tests.training.short import config
 
 CPU = torch.device("cpu")
@@ -22,13 +21,13 @@ IMAGES = 7
 
 
 def linear():
-    """Softmax regression in float64: no batch norm, so that parts do not see each other."""
+    """Softmax regression in float64: no batch norm, so that shards do not see each other."""
     torch.manual_seed(0)
     return Classifier(nn.Flatten(), nn.Linear(64, 10), feature_dim=64).double()
 
 
-def dealt(method, shards, *, model=None):
-    """An update on the one batch of 7 images, dealt into parts."""
+def dealt(method, num_shards, *, model=None):
+    """A step on the one batch of 7 images, dealt into shards."""
     settings = config(method, batch_size=IMAGES, crop_padding=0)
     generator = torch.Generator().manual_seed(1)
     images = torch.rand(IMAGES, 1, 8, 8, generator=generator, dtype=torch.float64)
@@ -37,40 +36,40 @@ def dealt(method, shards, *, model=None):
     loader = ResidentLoader(dataset, batch_size=IMAGES, seed=0, device=CPU)
     optimizer = make_optimizer(model, settings)
     guard, tally = Guard(optimizer, CPU, Ranks(), buffers=model.buffers()), Tally(CPU)
-    update = Update(Step(model.train(), settings, loader), optimizer, guard, tally)
-    parts = []
-    for shard in range(shards):
-        picked = next(loader.shard(shard, shards).picks(0))
+    step = TrainingStep(ForwardPass(model.train(), settings, loader), optimizer, guard, tally)
+    shards = []
+    for shard in range(num_shards):
+        picked = next(loader.shard(shard, num_shards).picks(0))
         count = len(picked.index)
         draw = settings.objective.draw(count, (1, 8, 8), generator_for(0, "draw"))
-        parts.append(Part(picked, draw, count, seed=5))
-    return update, parts
+        shards.append(Shard(picked, draw, count, seed=5))
+    return step, shards
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 def test_parts_of_any_size_add_up_to_the_gradient_of_the_whole(shards):
-    update, parts = dealt("dnn", shards)
-    model = update.step.model
-    images, labels = update.step.loader.images, update.step.loader.labels
+    step, shards = dealt("dnn", shards)
+    model = step.model
+    images, labels = step.loader.images, step.loader.labels
     expected = torch.autograd.grad(nn.functional.cross_entropy(model(images), labels), list(model.parameters()))
     loss = nn.functional.cross_entropy(model(images), labels).item()
-    set_lr(update.optimizer, 0.0)
-    update(parts, total=IMAGES)
+    set_lr(step.optimizer, 0.0)
+    step(shards, total=IMAGES)
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-15)
-    assert means(update.tally.totals())["loss"] == pytest.approx(loss, rel=1e-12)
-    assert update.tally.totals()["loss", "clean", "train_accuracy"][-1] == IMAGES
+    assert means(step.tally.totals())["loss"] == pytest.approx(loss, rel=1e-12)
+    assert step.tally.totals()["loss", "clean", "train_accuracy"][-1] == IMAGES
 
 
 def test_a_step_of_sgd_with_nesterov_momentum_and_decay_by_hand():
     """v <- 0.9 v + (g + 5e-4 w), w <- w - lr (g + 5e-4 w + 0.9 v), from v = 0."""
-    update, parts = dealt("dnn", 1)
-    weight = update.step.model.head.weight
+    step, shards = dealt("dnn", 1)
+    weight = step.model.head.weight
     for _ in range(2):
         before, lr = weight.detach().clone(), 0.25
-        velocity = update.optimizer.state[weight]["momentum_buffer"].clone()
-        set_lr(update.optimizer, lr)
-        update(parts, total=IMAGES)
+        velocity = step.optimizer.state[weight]["momentum_buffer"].clone()
+        set_lr(step.optimizer, lr)
+        step(shards, total=IMAGES)
         decayed = weight.grad + 5e-4 * before
         velocity = 0.9 * velocity + decayed
         torch.testing.assert_close(weight.detach(), before - lr * (decayed + 0.9 * velocity), rtol=1e-12, atol=1e-15)
@@ -78,25 +77,25 @@ def test_a_step_of_sgd_with_nesterov_momentum_and_decay_by_hand():
 
 def test_a_part_without_images_changes_nothing_and_gives_every_weight_a_gradient():
     """A rank that a small last batch leaves without images still takes part in the exchange."""
-    update, parts = dealt("regmixup", 1)
-    set_lr(update.optimizer, 0.0)
-    update(parts, total=IMAGES)
-    expected = [parameter.grad.clone() for parameter in update.step.model.parameters()]
-    totals = update.tally.totals()
-    update.tally.restore({})
-    update([*parts, Part(parts[0].picked, parts[0].draw, 0, seed=None)], total=IMAGES)
-    assert all(torch.equal(a.grad, b) for a, b in zip(update.step.model.parameters(), expected, strict=True))
-    assert update.tally.totals() == totals
-    update([Part(parts[0].picked, parts[0].draw, 0, seed=None)], total=IMAGES)
-    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in update.step.model.parameters())
+    step, shards = dealt("regmixup", 1)
+    set_lr(step.optimizer, 0.0)
+    step(shards, total=IMAGES)
+    expected = [parameter.grad.clone() for parameter in step.model.parameters()]
+    totals = step.tally.totals()
+    step.tally.restore({})
+    step([*shards, Shard(shards[0].picked, shards[0].draw, 0, seed=None)], total=IMAGES)
+    assert all(torch.equal(a.grad, b) for a, b in zip(step.model.parameters(), expected, strict=True))
+    assert step.tally.totals() == totals
+    step([Shard(shards[0].picked, shards[0].draw, 0, seed=None)], total=IMAGES)
+    assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in step.model.parameters())
 
 
 def test_the_seed_of_a_part_decides_its_dropout():
     def after(seed):
         torch.manual_seed(3)
         model = networks.build("small", num_classes=10, in_channels=1, dropout=0.5).double()
-        update, (part,) = dealt("dnn", 1, model=model)
-        update([Part(part.picked, part.draw, part.count, seed)], total=IMAGES)
+        step, (shard,) = dealt("dnn", 1, model=model)
+        step([Shard(shard.picked, shard.draw, shard.count, seed)], total=IMAGES)
         return model.head.weight.detach().clone()
 
     assert torch.equal(after(5), after(5))
@@ -106,16 +105,16 @@ def test_the_seed_of_a_part_decides_its_dropout():
 def test_all_that_an_update_changes_is_in_its_tensors():
     """A captured step puts them back after its rehearsals; only the tally has its own way back."""
     model = networks.build("small", num_classes=10, in_channels=1, constraint="spectral_norm", head="rbf")
-    update, parts = dealt("dnn", 1, model=model.double())
-    before = [tensor.detach().clone() for tensor in update.tensors()]
-    state = {name: value.clone() for name, value in update.step.model.state_dict().items()}
-    momenta = [value["momentum_buffer"].clone() for value in update.optimizer.state.values()]
+    step, shards = dealt("dnn", 1, model=model.double())
+    before = [tensor.detach().clone() for tensor in step.tensors()]
+    state = {name: value.clone() for name, value in step.model.state_dict().items()}
+    momenta = [value["momentum_buffer"].clone() for value in step.optimizer.state.values()]
     for _ in range(2):
-        update(parts, total=IMAGES)
+        step(shards, total=IMAGES)
     with torch.no_grad():
-        for tensor, value in zip(update.tensors(), before, strict=True):
+        for tensor, value in zip(step.tensors(), before, strict=True):
             tensor.copy_(value)
-    assert all(torch.equal(value, state[name]) for name, value in update.step.model.state_dict().items())
-    found = [value["momentum_buffer"] for value in update.optimizer.state.values()]
+    assert all(torch.equal(value, state[name]) for name, value in step.model.state_dict().items())
+    found = [value["momentum_buffer"] for value in step.optimizer.state.values()]
     assert all(torch.equal(a, b) for a, b in zip(found, momenta, strict=True))
-    assert (update.guard.step, update.guard.found()) == (0, None)
+    assert (step.guard.step, step.guard.first_bad_step()) == (0, None)

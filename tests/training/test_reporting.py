@@ -1,20 +1,31 @@
-"""Curves: what loggers are told, and that an interruption does not show in them."""
+"""What a run reports: means over an epoch, throughput, and curves in which an interruption does not show."""
 
+import json
 from importlib.util import find_spec
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import regmixup as rm
-from regmixup.training import loggers as loggers_module
-from regmixup.training import loop
+from regmixup.training import loop, reporting
+from regmixup.training.reporting import Tally, Throughput, combine, means
 
 STEPS = 8  # of 64 images in an epoch of 450; the last has 2
 LOOKS = (3, 6, 8)
+CPU = torch.device("cpu")
+BRANCHES = [("loss", "clean"), ("loss",), ("loss", "mixed", "train_accuracy")]
+REPORTED = st.lists(
+    st.tuples(st.sampled_from(BRANCHES), st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3), st.integers(1, 9)),
+    min_size=1,
+    max_size=12,
+)
 
 
 @pytest.fixture(autouse=True)
 def _look_every_three_steps(monkeypatch):
-    monkeypatch.setattr(loop, "LOOK_EVERY", 3)
+    monkeypatch.setattr(loop, "READ_EVERY", 3)
 
 
 def config(**changes):
@@ -157,7 +168,7 @@ def test_a_logger_of_one_s_own_folder_needs_no_training(tmp_path):
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_missing_tensorboard_is_noticed_before_anything_is_written(tmp_path, monkeypatch, members):
-    monkeypatch.setattr(loggers_module, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
+    monkeypatch.setattr(reporting, "find_spec", lambda name: None if name == "tensorboard" else find_spec(name))
     with pytest.raises(ValueError, match=r"need TensorBoard: pip install 'regmixup\[tensorboard\]'"):
         rm.train(config(members=members), tmp_path, device="cpu", tensorboard=True)
     assert not list(tmp_path.iterdir())
@@ -173,7 +184,7 @@ def test_logging_changes_neither_the_weights_nor_the_fingerprint(tmp_path):
 
 def test_a_cpu_is_looked_at_by_the_clock_and_loggers_at_fixed_steps(tmp_path, monkeypatch):
     recorder, seen = Recorder(), []
-    monkeypatch.setattr(loop.Pace, "due", lambda self: True)
+    monkeypatch.setattr(Throughput, "due", lambda self: True)
     rm.train(config(epochs=1), tmp_path, device="cpu", loggers=[recorder], on_step=seen.append)
     assert [record["step"] for record in seen] == list(range(1, STEPS + 1))
     assert [step for step, _ in recorder.curve("step/loss")] == list(LOOKS)
@@ -183,3 +194,122 @@ def test_what_cannot_log_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"loggers must have a method log\(values, step\), .*, got <built-in function"):
         rm.train(config(), tmp_path / "runs", device="cpu", loggers=[len])
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    class Clock:
+        now = 100.0
+
+        def perf_counter(self):
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(reporting, "time", clock)
+    return clock
+
+
+def test_the_first_update_only_starts_the_clock(clock):
+    found = Throughput(images=1000)
+    clock.now += 60  # compilation
+    assert found.update(500) == {}
+    clock.now += 2
+    assert found.update(700) == {"images_per_second": 100.0, "seconds_per_epoch": 10.0}
+
+
+def test_the_rate_is_that_of_the_last_half_minute(clock):
+    """Ten images a second for a minute, then two: half a minute later nothing is left of the first rate."""
+    found, seen, rates = Throughput(images=100), 0, []
+    for second in range(1, 101):
+        clock.now += 1
+        seen += 10 if second <= 60 else 2
+        rates.append(found.update(seen).get("images_per_second"))
+    assert rates[59] == pytest.approx(10)
+    assert rates[74] == pytest.approx((15 * 10 + 15 * 2) / 30)
+    assert rates[89:] == pytest.approx([2] * 11)
+
+
+def test_updates_far_apart_still_give_a_rate(clock):
+    found = Throughput(images=100)
+    found.update(0)
+    for _ in range(3):
+        clock.now += 100
+        seen = int(clock.now - 100)
+        assert found.update(seen)["images_per_second"] == pytest.approx(1.0)
+
+
+def test_an_update_is_due_after_a_second(clock):
+    found = Throughput(images=100)
+    assert not found.due()
+    clock.now += 1
+    assert found.due()
+    found.update(1)
+    assert not found.due()
+
+
+def add(tally, steps):
+    for names, values, count in steps:
+        tally.add(names, torch.tensor(values[: len(names)], dtype=torch.float64), count)
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps=REPORTED)
+def test_a_mean_is_over_the_images_of_the_steps_that_report_it(steps):
+    tally = Tally(CPU)
+    add(tally, steps)
+    found = means(tally.totals())
+    for name in {name for names, _, _ in steps for name in names}:
+        having = [(values[names.index(name)], count) for names, values, count in steps if name in names]
+        mean = sum(value for value, _ in having) / sum(count for _, count in having)
+        assert found.pop(name) == pytest.approx(mean, rel=1e-12, abs=1e-9)
+    assert not found
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps=REPORTED, cut=st.integers(0, 12))
+def test_going_on_from_stored_totals_gives_the_same_bits(steps, cut):
+    """Sums of floats depend on their order; a resumed run adds in the same one."""
+    whole, before, after = Tally(CPU), Tally(CPU), Tally(CPU)
+    add(whole, steps)
+    add(before, steps[:cut])
+    stored = json.loads(json.dumps(list(before.totals().items())))
+    after.restore({tuple(names): values for names, values in stored})
+    add(after, steps[cut:])
+    assert list(means(after.totals()).items()) == list(means(whole.totals()).items())
+
+
+def test_what_came_first_in_an_earlier_epoch_does_not_matter():
+    """A resumed process has not seen that epoch."""
+    steps = [(("loss", "clean"), [0.1, 0.2], 1), (("loss",), [0.3], 1), (("loss", "mixed"), [0.6, 0.7], 1)]
+    old, new = Tally(CPU), Tally(CPU)
+    add(old, steps)
+    old.restore({})
+    for tally in (old, new):
+        add(tally, reversed(steps))
+    assert list(means(old.totals()).items()) == list(means(new.totals()).items())
+
+
+def test_restoring_forgets_what_was_there_and_keeps_the_tensors():
+    """A captured step adds to the tensors that it was captured with."""
+    tally = Tally(CPU)
+    add(tally, [(("loss",), [3.0], 1), (("loss", "clean"), [4.0, 5.0], 2)])
+    tensors = {names: tensor.data_ptr() for names, tensor in tally._sums.items()}
+    tally.restore({("loss",): [8.0, 4.0]})
+    assert tally.totals() == {("loss",): [8.0, 4.0]}
+    assert {names: tensor.data_ptr() for names, tensor in tally._sums.items()} == tensors
+    tally.restore({})
+    assert tally.totals() == {}
+    assert means(tally.totals()) == {}
+
+
+def test_totals_of_several_processes_are_added():
+    first = {("loss",): [1.0, 2.0], ("loss", "clean"): [1.0, 2.0, 3.0]}
+    second = {("loss", "clean"): [10.0, 20.0, 30.0]}
+    assert combine([first, second]) == {("loss",): [1.0, 2.0], ("loss", "clean"): [11.0, 22.0, 33.0]}
+    assert means(combine([first, second])) == {"loss": 12 / 35, "clean": 22 / 33}
+
+
+def test_a_step_that_reports_nothing_counts_for_nothing():
+    tally = Tally(CPU)
+    tally.add((), torch.tensor(0.0), 0)
+    assert tally.totals() == {}

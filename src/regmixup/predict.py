@@ -1,0 +1,200 @@
+"""Predictions of trained runs: what a run's model says about datasets, made once and stored in the run folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from regmixup import data, predictions
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet
+from regmixup.networks.contract import Classifier
+from regmixup.posthoc import ensemble
+from regmixup.precision import memory_format
+from regmixup.threads import ahead
+from regmixup.training.batch_norm import REFRESH_BATCH
+from regmixup.training.config import choose_device
+from regmixup.training.distributed import Ranks, joined
+from regmixup.training.loading import clean_parts, match_channels, reader
+from regmixup.training.run import Run
+from regmixup.types import Predictions
+
+_BATCH = {"cpu": 250, "cuda": 1000}
+"""Images per forward pass, divisors of what is decoded at a time; elsewhere as on a CPU."""
+_AHEAD = 4
+"""Datasets that are read while another is predicted."""
+
+
+def predict_all(
+    run: Run,
+    datasets: list[str],
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    features: bool | None = None,
+) -> list[Predictions]:
+    """Return the predictions for several datasets; load the model once, and not at all if everything is stored.
+
+    What is stored but damaged is made again, with a warning.
+    """
+    store(run, datasets, root=root, device=device, features=features)
+    found: dict[str, Predictions] = {}
+    damaged = []
+    for name in datasets:
+        try:
+            found[name] = predictions.load(run.predictions_path(name))
+        except ValueError as error:
+            warnings.warn(f"{error}; predicted again", stacklevel=3)
+            damaged.append(name)
+    if damaged:
+        store(run, damaged, root=root, device=device, features=features, again=True)
+        found |= {name: predictions.load(run.predictions_path(name)) for name in damaged}
+    return [found[name] for name in datasets]
+
+
+def store(
+    run: Run,
+    datasets: list[str],
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    features: bool | None = None,
+    again: bool = False,
+) -> None:
+    """Make and store the predictions that are not stored yet: see `Run.store`."""
+    single = run.config.members == 1
+    with joined(choose_device(device)) as ranks:
+        wanted = bool(features) and single
+        missing = [
+            name for name in datasets if ranks.first and (again or not _is_stored(run, name, root, features=wanted))
+        ]
+        missing = ranks.from_first(missing)
+        if missing:
+            run.provenance()  # before anything is written, as there may be no model
+            with run.owned(ranks):
+                found = _predict_each if single else _predict_members
+                for name, prediction in found(run, missing, root, device, features, ranks):
+                    if prediction is not None:
+                        predictions.save(prediction, run.predictions_path(name))
+            ranks.wait()  # until the files can be read
+
+
+def _is_stored(run: Run, name: str, root: str | Path | None, *, features: bool) -> bool:
+    """Return whether predictions are stored in this precision; for a folder also: with the same files and transform."""
+    path = run.predictions_path(name)
+    if not path.exists():
+        return False
+    try:
+        stored = predictions.read_header(path)
+    except ValueError as error:
+        warnings.warn(f"{error}; predicted again", stacklevel=2)
+        return False
+    if features and "features" not in stored.fields:
+        return False
+    if stored.info.get("precision", run.predicts_in) != run.predicts_in:
+        return False
+    if not name.startswith("folder:"):
+        return True
+    now = {"data": data.load(name, root=root).fingerprint, "transform": str(run.transform())}
+    return now.items() <= stored.info.items()
+
+
+def _predict_each(
+    run: Run,
+    names: list[str],
+    root: str | Path | None,
+    device: str | torch.device | None,
+    features: bool | None,
+    ranks: Ranks,
+) -> Iterator[tuple[str, Predictions | None]]:
+    """Yield the predictions of one model for each dataset, while the next ones are read."""
+    model = run.model(device=device, root=root)
+    where = next(model.parameters()).device
+    model = model.to(memory_format=memory_format(run.predicts_in, where))
+    if run.batch_norm != "trained":
+        ranks.copy_from_first(model.buffers())  # each has estimated them, maybe with other last digits
+
+    def load(name: str) -> ImageSet | FolderSet:
+        source = data.load(name, root=root)
+        _ = source.fingerprint  # which takes longer than a GPU's forward passes
+        return source
+
+    for name, source in zip(names, ahead(load, names, most=_AHEAD), strict=True):
+        shifted = name.partition("/")[0].endswith("-c")
+        kept = not shifted if features is None else features
+        yield name, _predict(run, model, name, source, ranks, features=kept, moments=shifted)
+
+
+def _predict_members(
+    run: Run,
+    names: list[str],
+    root: str | Path | None,
+    device: str | torch.device | None,
+    features: bool | None,
+    ranks: Ranks,
+) -> Iterator[tuple[str, Predictions | None]]:
+    """Yield the mean of the members' logits, with the members' own beside it."""
+    of_members = [member.predict_all(names, root=root, device=device, features=features) for member in run.members()]
+    for index, name in enumerate(names if ranks.first else ()):
+        mean = ensemble([member[index] for member in of_members])
+        yield name, replace(mean, info={**mean.info, "run": run.fingerprint})
+
+
+def _predict(
+    run: Run,
+    model: Classifier,
+    name: str,
+    source: ImageSet | FolderSet,
+    ranks: Ranks,
+    *,
+    features: bool,
+    moments: bool,
+) -> Predictions | None:
+    """Return the predictions for one dataset on the first rank, None on the others.
+
+    Images in memory must have the size that the network sees; for files see `Run.transform`.
+    Ranks share whole batches, so every batch is what it would be in one process.
+    """
+    record, transform = run.provenance(), run.transform()
+    channels, *size = record["input"]
+    known = _labels_among(source.classes, record["classes"])
+    batch_size = _BATCH.get(next(model.parameters()).device.type, _BATCH["cpu"])
+    found = []
+    read = reader(transform, size)
+    for part in clean_parts(source, read, rows=ranks.share(len(source), unit=batch_size)):
+        images = match_channels(part.images, channels)
+        if list(images.shape[1:]) != [channels, *size]:
+            shape, wanted = "x".join(map(str, part.images.shape[1:])), "x".join(map(str, [channels, *size]))
+            raise ValueError(f"{name} has images of {shape}, the run was trained on images of {wanted}")
+        labels = known[part.labels]
+        found.append(
+            predictions.predict(
+                model, images, labels, dataset=name, batch_size=batch_size, features=features, moments=moments,
+                precision=run.predicts_in,
+            )
+        )  # fmt: skip
+    every = [part for parts in ranks.to_first(found) for part in parts]
+    if not ranks.first:
+        return None
+    info = {"run": run.fingerprint, "data": source.fingerprint, "precision": run.predicts_in, **source.info}
+    info |= {} if isinstance(source, ImageSet) else {"transform": str(transform)}
+    if run.batch_norm != "trained":
+        how = f"without augmentation, in batches of at most {REFRESH_BATCH}"
+        if run.batch_norm == "refreshed-augmented":
+            how = f"with the augmentation of training, in batches of {run.config.batch_size}"
+        info["batch_norm"] = f"refreshed on {run.config.train_set} {how}"
+    if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
+        own = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
+        info |= {"class_subset": ",".join(map(str, own))} if own else {}
+    return replace(predictions.join(every), info=info)
+
+
+def _labels_among(classes: tuple[str, ...], known: list[str]) -> Tensor:
+    """Return for each class of a dataset its label among the model's classes, by name; -1 for an unknown one."""
+    position = {name: label for label, name in enumerate(known)}
+    return torch.tensor([position.get(name, -1) for name in classes])

@@ -1,0 +1,127 @@
+"""The files of a run folder: their names, how to read and write them, and the folder's lock. Imports no torch.
+
+    config.json                       the configuration
+    history.jsonl                     one line per finished epoch
+    checkpoint.safetensors            weights, optimizer state and position
+    provenance.json                   versions, device, data, seconds; written when training has finished
+    predictions/*.safetensors         one file per dataset
+    predictions-refreshed*/           the same with refreshed batch-norm statistics
+    rows-STEM.csv figures-STEM.json   what a study measured
+    failure.txt                       the traceback of a failed attempt
+    .lock .owner                      held by the process that works in the folder
+
+Until training has finished there is also checkpoint-previous.safetensors, and diverged.* after a divergence: see
+docs/training.md. `regmixup.training.run.Run` adds the model to this; studies and reports read folders through here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+from regmixup import storage
+
+CONFIG = "config.json"
+HISTORY = "history.jsonl"
+CHECKPOINT = "checkpoint.safetensors"
+PROVENANCE = "provenance.json"
+FAILURE = "failure.txt"
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Return whether a folder holds a run: it has a config.json."""
+    return (folder / CONFIG).is_file()
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Read the configuration as plain values; `Run.open` decodes it into a TrainConfig."""
+    return storage.read_table(folder / CONFIG)
+
+
+def write_config(folder: Path, config: Any) -> None:
+    """Write the configuration, given as plain values."""
+    storage.write_json(folder / CONFIG, config)
+
+
+def has_provenance(folder: Path) -> bool:
+    """Return whether training in this folder has finished at least once."""
+    return (folder / PROVENANCE).is_file()
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """Read what a finished run recorded about itself: versions, device, data, input shape, classes."""
+    return storage.read_table(folder / PROVENANCE)
+
+
+def write_provenance(folder: Path, record: dict[str, Any]) -> None:
+    """Write what a run records about itself when it has finished."""
+    storage.write_table(folder / PROVENANCE, record)
+
+
+def read_history(folder: Path) -> list[dict[str, Any]]:
+    """Read one record per finished epoch; none if the file is missing."""
+    return storage.read_history(folder / HISTORY)
+
+
+def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
+    """Replace the history."""
+    storage.write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
+
+
+def rows_path(folder: Path, stem: str) -> Path:
+    """Return where the rows of an evaluation are stored."""
+    return folder / f"rows-{stem}.csv"
+
+
+def figures_path(folder: Path, stem: str) -> Path:
+    """Return where the figure data of an evaluation are stored."""
+    return folder / f"figures-{stem}.json"
+
+
+def read_figures(folder: Path, stem: str) -> dict[str, Any]:
+    """Read the figure data of an evaluation; empty if none were stored."""
+    path = figures_path(folder, stem)
+    return storage.read_table(path) if storage.is_stored(path) else {}
+
+
+def predictions_folder(folder: Path, batch_norm: str = "trained") -> Path:
+    """Return the folder of the predictions made with these batch-norm statistics."""
+    return folder / ("predictions" if batch_norm == "trained" else f"predictions-{batch_norm}")
+
+
+def delete_predictions(folder: Path) -> None:
+    """Delete all stored predictions, because the weights have changed."""
+    for inside in folder.glob("predictions*/"):
+        for path in inside.glob("*.safetensors"):
+            path.unlink()
+        storage.sync_folder(inside)
+
+
+def write_failure(folder: Path, text: str) -> None:
+    """Leave the traceback of a failed attempt; do nothing if the folder cannot be written to."""
+    with suppress(OSError):
+        storage.write_text(folder / FAILURE, text)
+
+
+def read_failure(folder: Path) -> str | None:
+    """Read the traceback of the last failed attempt; None if it did not fail."""
+    path = folder / FAILURE
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def clear_failure(folder: Path) -> None:
+    """Delete the note of an earlier failure before a new attempt."""
+    (folder / FAILURE).unlink(missing_ok=True)
+
+
+def lock(folder: Path) -> AbstractContextManager[None]:
+    """Hold the folder for this process; another live process that asks gets a `storage.InUseError`."""
+    return storage.owning(folder)
+
+
+def is_locked(folder: Path) -> bool:
+    """Return whether a live process holds the folder."""
+    return storage.is_held(folder)

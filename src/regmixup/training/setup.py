@@ -1,0 +1,182 @@
+"""Set a run up: model, optimizer, loaders and execution, then the step that training repeats.
+
+`prepare` finds and builds everything without writing a file; `resume` then restores the last checkpoint, if there is
+one, and wraps the step for this execution: torch.compile, DistributedDataParallel, a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regmixup import data, run_folder
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet
+from regmixup.data.seeds import seed_for
+from regmixup.networks.contract import Classifier
+from regmixup.precision import memory_format
+from regmixup.recipes import Recipe
+from regmixup.training import checkpoint
+from regmixup.training.batch_norm import (
+    check_every_process_has_images,
+    check_smallest_shard,
+    drop_counters,
+    synchronised,
+)
+from regmixup.training.checkpoint import Position
+from regmixup.training.compilation import CompiledForward
+from regmixup.training.distributed import Ranks, distribute
+from regmixup.training.engine import Engine, Execution, choose_execution
+from regmixup.training.graphs import CapturedStep
+from regmixup.training.guard import Guard
+from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
+from regmixup.training.loop import ForwardPass, Training, TrainingStep
+from regmixup.training.reporting import Curves, Loggers, Tally, Throughput
+from regmixup.training.run import Run
+
+
+def prepare(
+    run: Run,
+    dataset: ImageSet | FolderSet,
+    device: torch.device,
+    ranks: Ranks,
+    engine: Engine,
+    workers: int,
+    loggers: Loggers | None = None,
+) -> Training:
+    """Build what a run trains with, at its beginning, and raise what would stop it. Nothing is written."""
+    config = run.config
+    shape = input_shape(dataset, config)
+    torch.manual_seed(seed_for(config.seed, "init"))
+    model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
+    optimizer = make_optimizer(model, config)
+    mine = range(ranks.rank, config.num_shards, ranks.world)
+    loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
+    steps, images = len(loaders[0]), loaders[0].num_images
+    if config.batch_norm == "synchronised":
+        check_every_process_has_images(images, config)
+    else:
+        check_smallest_shard(model, config, images, shape)
+    return Training(
+        run=run,
+        dataset=dataset,
+        device=device,
+        ranks=ranks,
+        engine=engine,
+        shape=shape,
+        transform=evaluation_transform(config, files=isinstance(dataset, FolderSet)),
+        model=model,
+        optimizer=optimizer,
+        mine=mine,
+        loaders=loaders,
+        execution=_execution(run, engine, device, steps=config.total_epochs * steps),
+        loggers=loggers,
+    )
+
+
+def resume(training: Training) -> None:
+    """Go to where the run was left, or to its beginning, and build what its steps need."""
+    run, config, engine, ranks = training.run, training.config, training.engine, training.ranks
+    found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
+    if found is not None:
+        check_same_data(run, found.data, training.dataset.fingerprint)
+        found.restore(training.model, training.optimizer)
+    position = training.position = ranks.from_first(found.position if found is not None else Position())
+    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer).values())
+
+    steps_left = (config.total_epochs - position.epoch) * training.steps
+    training.execution = _execution(run, engine, training.device, steps=steps_left)
+    training.guard = Guard(training.optimizer, training.device, ranks, buffers=training.model.buffers())
+    training.tally = Tally(training.device)
+    training.take_step = build_step(training)
+    training.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
+    training.throughput = Throughput(training.images)
+    training.curves = None
+    if training.loggers:
+        training.curves = Curves(training.loggers, config, steps=training.steps, position=position)
+    # The history is written before the checkpoint, so it may be ahead of it, never behind.
+    training.history = [record for record in run.history() if record["epoch"] <= position.epoch]
+
+
+def delete_stale_results(training: Training) -> None:
+    """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
+    if training.ranks.first:
+        (training.run.folder / run_folder.PROVENANCE).unlink(missing_ok=True)
+        if training.position == Position():
+            run_folder.delete_predictions(training.run.folder)
+
+
+def build_step(training: Training) -> TrainingStep | CapturedStep:
+    """Build the training step and wrap it as the execution says."""
+    config, execution, shards = training.config, training.execution, training.config.num_shards
+    full = {len(range(shard, min(config.batch_size, training.images), shards)) for shard in training.mine}
+    forward = ForwardPass(training.model, config, training.loaders[0])
+    wrapped: nn.Module = CompiledForward(forward, full) if execution.compile else forward
+    if training.ranks.world > 1:
+        wrapped = distribute(wrapped)
+    step = TrainingStep(forward, training.optimizer, training.guard, training.tally, wrapped=wrapped)
+    return CapturedStep(step, full=max(full)) if execution.graphs else step
+
+
+def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], device: torch.device) -> Classifier:
+    """Build the run's network for training, from torch's global generator."""
+    model = run.build(num_classes=num_classes, input_shape=shape).to(device)
+    drop_counters(model)
+    if run.config.batch_norm == "synchronised":
+        model = synchronised(model)
+    return model.to(memory_format=memory_format(run.config.precision, device))
+
+
+def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.SGD:
+    """Return SGD with weight decay on what `decay_on` names and none on the rest; all groups share one learning rate.
+
+    The learning rate is a tensor on the model's device and the momentum is there from the start, as zeros (so that the
+    first step equals that of an optimizer without any): a captured step refers to both, and can be replayed.
+    """
+    head = {id(parameter) for parameter in model.head.parameters()}
+
+    def decays(parameter: nn.Parameter) -> bool:
+        if recipe.decay_on == "weights":
+            return parameter.ndim > 1
+        return recipe.decay_on == "all" or id(parameter) not in head
+
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if decays(p)], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in parameters if not decays(p)], "weight_decay": 0.0},
+    ]
+    device = parameters[0].device
+    dtype = torch.float64 if device.type == "cpu" else torch.float32
+    optimizer = torch.optim.SGD(
+        [group for group in groups if group["params"]],
+        lr=torch.tensor(recipe.lr, dtype=dtype, device=device),
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov and recipe.momentum > 0,
+        fused=True,
+    )
+    if recipe.momentum > 0:
+        for parameter in parameters:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def check_folder_unchanged(run: Run, root: str | Path | None) -> None:
+    """Raise if a finished run was trained on a folder whose files have changed: a folder is named by its path."""
+    name = run.config.train_set
+    if name.startswith("folder:"):
+        check_same_data(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
+
+
+def check_same_data(run: Run, recorded: str, found: str) -> None:
+    """Raise if a run would go on with other data than it began with. recorded, found: fingerprints."""
+    if recorded != found:
+        raise ValueError(
+            f"{run.config.train_set} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
+            f"now {found[:12]}): delete the run folder to train again"
+        )
+
+
+def _execution(run: Run, engine: Engine, device: torch.device, *, steps: int) -> Execution:
+    return choose_execution(engine, run.config, device, steps=steps, passes=run.config.num_shards)

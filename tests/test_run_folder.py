@@ -1,0 +1,59 @@
+"""The files of a run folder, read and written without a model."""
+
+import pytest
+
+from regmixup import run_folder
+from regmixup.storage import InUseError
+from tests.holding import held_by_another_process
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    assert not run_folder.is_run_folder(tmp_path)
+    run_folder.write_config(tmp_path, {"seed": 3})
+    run_folder.write_provenance(tmp_path, {"classes": ["a"]})
+    history = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25}]
+    run_folder.write_history(tmp_path, history)
+    assert run_folder.is_run_folder(tmp_path)
+    assert run_folder.has_provenance(tmp_path)
+    assert run_folder.read_config(tmp_path) == {"seed": 3}
+    assert run_folder.read_provenance(tmp_path) == {"classes": ["a"]}
+    assert run_folder.read_history(tmp_path) == history
+
+
+def test_what_is_missing_is_empty(tmp_path):
+    assert not run_folder.has_provenance(tmp_path)
+    assert run_folder.read_history(tmp_path) == []
+    assert run_folder.read_figures(tmp_path, "dnn-1") == {}
+    assert run_folder.read_failure(tmp_path) is None
+    run_folder.clear_failure(tmp_path)
+
+
+def test_a_failure_is_noted_until_the_next_attempt(tmp_path):
+    run_folder.write_failure(tmp_path, "Traceback\nValueError: no\n")
+    assert run_folder.read_failure(tmp_path) == "Traceback\nValueError: no\n"
+    run_folder.clear_failure(tmp_path)
+    assert run_folder.read_failure(tmp_path) is None
+    (tmp_path / "file").touch()
+    run_folder.write_failure(tmp_path / "file", "the folder is a file: nothing is raised")
+
+
+def test_deleting_predictions_leaves_everything_else(tmp_path):
+    kept = [tmp_path / run_folder.CHECKPOINT, tmp_path / "predictions" / "notes.txt"]
+    stored = [run_folder.predictions_folder(tmp_path, kind) / "a.safetensors" for kind in ("trained", "refreshed")]
+    for path in (*kept, *stored):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    run_folder.delete_predictions(tmp_path)
+    assert all(path.exists() for path in kept)
+    assert not any(path.exists() for path in stored)
+
+
+def test_a_live_process_holds_the_folder_until_it_ends(tmp_path):
+    assert not run_folder.is_locked(tmp_path)
+    with held_by_another_process(tmp_path):
+        assert run_folder.is_locked(tmp_path)
+        with pytest.raises(InUseError), run_folder.lock(tmp_path):
+            pass
+    with run_folder.lock(tmp_path):
+        pass
+    assert not run_folder.is_locked(tmp_path)

@@ -1,0 +1,83 @@
+"""A run: what its folder tells, and damage that is named."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup import run_folder
+from regmixup.config import encode
+
+
+def test_the_run_folder_tells_what_happened(run):
+    record = json.loads((run.folder / "provenance.json").read_text())
+    assert record["seed"] == 0
+    assert record["fingerprint"] == run.fingerprint
+    assert run.folder.name.endswith(run.fingerprint[:12])
+    assert record["data"] == {"digits/train": rm.data.load("digits/train").fingerprint}
+    assert record["versions"]["torch"] == torch.__version__.partition("+")[0]
+    assert record["seconds"] > 0
+    assert [r["epoch"] for r in run.history()] == [1, 2]
+    assert {"loss", "clean", "mixed", "train_accuracy", "seconds"} <= run.history()[0].keys()
+    assert rm.Run.open(run.folder) == run
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 0.5, -1])
+def test_a_damaged_checkpoint_is_named_and_the_way_out_told(run, keep):
+    content = run.checkpoint.read_bytes()
+    run.checkpoint.write_bytes(content[: int(len(content) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors.*Delete it"):
+        run.model()
+
+
+def test_a_pickle_in_place_of_a_checkpoint_is_refused_and_not_executed(run, tmp_path):
+    import pickle
+
+    class Hostile:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "executed"), "w"))
+
+    run.checkpoint.write_bytes(pickle.dumps(Hostile()))
+    with pytest.raises(ValueError, match="cannot use checkpoint"):
+        run.model()
+    torch.save({"model": Hostile()}, run.checkpoint)
+    with pytest.raises(ValueError, match="cannot use checkpoint"):
+        run.model()
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(run):
+    other = dataclasses.replace(run, config=dataclasses.replace(run.config, seed=1))
+    with run_folder.lock(run.folder):
+        run_folder.write_config(run.folder, encode(other.config))
+    with pytest.raises(ValueError, match="belongs to configuration"):
+        other.model()
+
+
+def test_an_unfinished_run_has_no_model(run):
+    (run.folder / "provenance.json").unlink()
+    with pytest.raises(ValueError, match="is not finished"):
+        run.model()
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path):
+    with pytest.raises(ValueError, match="is not a run folder"):
+        rm.Run.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["[1, 2]\n", "{\n", '{"epoch": 1}\n', '{"epoch": 1, "loss": "x"}\n', "[" * 9999, b"\xff\xfe"]
+)
+def test_a_damaged_history_is_named_and_the_way_out_told(run, content):
+    (run.folder / "history.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged: .*; delete the file"):
+        assert run.history() == []
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "{}", "{"])
+def test_a_damaged_provenance_is_named(run, content):
+    (run.folder / "provenance.json").write_text(content)
+    with pytest.raises(ValueError, match=r"provenance\.json"):
+        run.model()
