@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.evaluation.evaluate import evaluate
-from regmixup.evaluation.scores import SCORES_OF_PROBS, score_all
+from regmixup.metrics.scores import SCORES_OF_PROBS, score_all
 from regmixup.posthoc import ensemble
 from regmixup.predictions import from_probs, load, save
+from regmixup.rows import evaluate
 from regmixup.types import Predictions
 
 LOGITS = 3 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))

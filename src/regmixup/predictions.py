@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from regmixup.evaluation.fisher import ClassMoments
+from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import unknown
 from regmixup.precision import Precision, autocast, check_precision, products

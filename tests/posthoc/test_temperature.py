@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.evaluation.calibration import ece, nll
+from regmixup.metrics.calibration import ece, nll
 from regmixup.posthoc import FittedTemperature, TemperatureScaling
 from tests.references import metrics as reference
 

@@ -1,7 +1,7 @@
 """What is done to predictions after training: fitted on stored predictions, mapping predictions to predictions."""
 
 from regmixup.names import check_name
-from regmixup.posthoc._base import FittedPosthoc, Posthoc, as_given, probabilities
+from regmixup.posthoc.base import FittedPosthoc, Posthoc, as_given, probabilities
 from regmixup.posthoc.ensemble import ensemble
 from regmixup.posthoc.laplace import FittedLaplace, LastLayerLaplace
 from regmixup.posthoc.predictive import MeanField, MonteCarlo

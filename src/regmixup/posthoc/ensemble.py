@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 
 from regmixup.names import check_name
-from regmixup.posthoc._base import probabilities
+from regmixup.posthoc.base import probabilities
 from regmixup.types import LOG_OF_PROBS, Predictions
 
 Average = Literal["logits", "probs"]

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc._base import Posthoc, probabilities, required
 from regmixup.posthoc._curvature import kronecker_factors
 from regmixup.posthoc._ece import ece_of_probs
+from regmixup.posthoc.base import Posthoc, probabilities, required
 from regmixup.posthoc.held_out import FitOn, check_held_out
 from regmixup.posthoc.predictive import MonteCarlo, shrunk
 from regmixup.types import Predictions

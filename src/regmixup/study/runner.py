@@ -15,8 +15,8 @@ from types import FrameType
 
 import torch
 
-from regmixup.evaluation.shift import relative_rows
 from regmixup.methods import REFERENCE
+from regmixup.metrics.shift import relative_rows
 from regmixup.precision import check_precision
 from regmixup.storage import InUseError, digest, owning, read_rows, write_json, write_rows
 from regmixup.study.archive import archived_rows, check_trainable, find_archive
