@@ -11,8 +11,7 @@ from netcal.metrics import ECE
 from sklearn.metrics import brier_score_loss, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, ece, nll, reliability
-from regmixup.metrics.calibration_variants import classwise_ece
+from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, classwise_ece, ece, nll, reliability
 from tests.references import metrics as reference
 
 METRICS = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}

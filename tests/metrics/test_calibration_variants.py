@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.metrics.calibration import ece
-from regmixup.metrics.calibration_variants import classwise_ece, debiased_ece, mce
+from regmixup.metrics.calibration import classwise_ece, debiased_ece, ece, mce
 from tests.metrics.test_calibration import classified, softmax_table
 from tests.references import metrics as reference
 

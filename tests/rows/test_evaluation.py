@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, ece, nll
-from regmixup.metrics.calibration_variants import classwise_ece, debiased_ece, mce
+from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, classwise_ece, debiased_ece, ece, mce, nll
 from regmixup.metrics.detection import aupr, auroc, fpr_at_tpr
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.metrics.scores import SCORES

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regmixup.metrics.calibration import accuracy, brier, ece, nll
-from regmixup.metrics.calibration_variants import classwise_ece
+from regmixup.metrics.calibration import accuracy, brier, classwise_ece, ece, nll
 from regmixup.metrics.scores import score_all
 from regmixup.posthoc import as_given, ensemble, probabilities
 from regmixup.rows.evaluation import evaluate

@@ -1,8 +1,21 @@
-"""All metrics in one place: `rm.metrics`. Values are Python floats, fractions rather than percent."""
+"""Metrics, `rm.metrics`: tensors in, numbers out. Values are Python floats, fractions rather than percent.
+
+This package imports nothing but the ground (types, config, names, threads); posthoc and rows build on it.
+"""
 
 from regmixup.metrics.bootstrap import Bootstrap, Counts, Interval
-from regmixup.metrics.calibration import Reliability, accuracy, adaptive_ece, brier, ece, nll, reliability
-from regmixup.metrics.calibration_variants import classwise_ece, debiased_ece, mce
+from regmixup.metrics.calibration import (
+    Reliability,
+    accuracy,
+    adaptive_ece,
+    brier,
+    classwise_ece,
+    debiased_ece,
+    ece,
+    mce,
+    nll,
+    reliability,
+)
 from regmixup.metrics.delong import AurocDifference, AurocEstimate, auroc_interval, compare_auroc
 from regmixup.metrics.detection import RocCurve, aupr, auroc, fpr_at_tpr, roc_curve
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion

@@ -1,5 +1,7 @@
-"""Sorting and searching on the CPU go through NumPy, several times faster there than torch; on other devices through
-torch."""
+"""Array operations that the metrics share: precision, pieces of a table, sorting, searching, cumulative sums.
+
+On the CPU, sorting and searching go through NumPy, which is several times as fast as torch there.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,30 @@ from torch import Tensor
 
 
 def precise(values: Tensor) -> Tensor:
-    """float64, or float32 on devices without it."""
+    """Return the values in float64, or in float32 on devices without it."""
     return values.float() if values.device.type == "mps" else values.double()
 
 
+def pieces_of(table: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Return the row numbers of a table (N, K) in consecutive pieces of at most `size` values, on its device."""
+    return torch.arange(len(table), device=table.device).split(max(1, size // table.shape[1]))
+
+
+def span(rows: Tensor) -> slice:
+    """Return consecutive row numbers as a slice, which takes a view and no copy."""
+    first = int(rows[0]) if len(rows) else 0
+    return slice(first, first + len(rows))
+
+
 def sorted_values(values: Tensor) -> Tensor:
-    """(N,) in ascending order."""
+    """Return (N,) values in ascending order."""
     if values.device.type != "cpu":
         return values.sort().values
     return torch.from_numpy(np.sort(values.detach().numpy()))
 
 
 def sorted_pairs(values: Tensor, flags: Tensor) -> tuple[Tensor, Tensor]:
-    """Non-negative (N,) values in ascending order, equal ones in the order given, and the (N,) flags that go with them.
+    """Return non-negative (N,) values in ascending order, stably, and the (N,) flags that belong to them.
 
     >>> sorted_pairs(torch.tensor([0.5, 0.25, 0.5]), torch.tensor([True, False, False]))
     (tensor([0.2500, 0.5000, 0.5000]), tensor([False,  True, False]))
@@ -37,7 +50,7 @@ def sorted_pairs(values: Tensor, flags: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def places(ordered: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
-    """How many of the `ordered` numbers are < each of the `values`, <= for `right`; quick if those are sorted too.
+    """Count the `ordered` numbers that are < each of the `values`, or <= with `right`; fastest for sorted values.
 
     >>> places(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]), right=True)
     tensor([0, 3])
@@ -49,7 +62,7 @@ def places(ordered: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
 
 
 def positions(ordered: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """`places` on both sides.
+    """Return `places` without and with `right`.
 
     >>> positions(torch.tensor([1.0, 2.0, 2.0, 3.0]), torch.tensor([0.0, 2.0]))
     (tensor([0, 1]), tensor([0, 3]))
@@ -63,7 +76,14 @@ def positions(ordered: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def take_columns(rows: Tensor, order: Tensor) -> Tensor:
-    """(R, N) with its columns in the given order."""
+    """Return (R, N) with its columns in the given order."""
     if rows.device.type != "cpu":
         return rows.index_select(1, order)
     return torch.from_numpy(np.take(rows.numpy(), order.numpy(), axis=1))
+
+
+def cumulative(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return the sums of the first 0, 1, ..., N columns: (R, N) -> (R, N + 1)."""
+    found = torch.zeros(len(rows), rows.shape[1] + 1, dtype=dtype or rows.dtype, device=rows.device)
+    torch.cumsum(rows, dim=1, dtype=found.dtype, out=found[:, 1:])
+    return found

@@ -1,7 +1,6 @@
-"""Every metric by name: its value on a set of predictions, and its values on resamples of that set.
+"""The registry of metrics by name: each with its value on a set of predictions and its resampled form.
 
-The registries make all metrics callable alike. For an interval, draw the counts of a set of images once and use them
-for everything measured on these images:
+For an interval, draw the counts of a set of images once and use them for everything measured on these images:
 
     bootstrap = Bootstrap()
     counts = bootstrap.counts(len(labels), stream="cifar10/test")
@@ -20,12 +19,11 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from regmixup.metrics import calibration, calibration_variants, detection, resampled_outcomes, resampled_scores
+from regmixup.metrics import calibration, detection
 from regmixup.metrics.bootstrap import Counts
-from regmixup.metrics.detection import check_scores
+from regmixup.metrics.calibration import ResampledOutcomes, SortedOutcomes
+from regmixup.metrics.detection import ResampledScores, SortedScores, check_scores
 from regmixup.metrics.outcomes import Outcomes
-from regmixup.metrics.resampled_outcomes import ResampledOutcomes, SortedOutcomes
-from regmixup.metrics.resampled_scores import ResampledScores, SortedScores
 from regmixup.names import check_name
 
 Resampled = TypeVar("Resampled")
@@ -41,38 +39,40 @@ class Metric(Generic[Resampled]):
 
 
 CLASSIFICATION: dict[str, Metric[ResampledOutcomes]] = {
-    "accuracy": Metric(calibration.accuracy, resampled_outcomes.accuracy),
-    "nll": Metric(calibration.nll, resampled_outcomes.nll),
-    "brier": Metric(calibration.brier, resampled_outcomes.brier),
-    "ece": Metric(calibration.ece, resampled_outcomes.ece),
-    "adaptive_ece": Metric(calibration.adaptive_ece, resampled_outcomes.adaptive_ece),
-    "classwise_ece": Metric(calibration_variants.classwise_ece, resampled_outcomes.classwise_ece),
-    "mce": Metric(calibration_variants.mce, resampled_outcomes.mce),
-    "debiased_ece": Metric(calibration_variants.debiased_ece, resampled_outcomes.debiased_ece),
+    "accuracy": Metric(calibration.accuracy, calibration.resampled_accuracy),
+    "nll": Metric(calibration.nll, calibration.resampled_nll),
+    "brier": Metric(calibration.brier, calibration.resampled_brier),
+    "ece": Metric(calibration.ece, calibration.resampled_ece),
+    "adaptive_ece": Metric(calibration.adaptive_ece, calibration.resampled_adaptive_ece),
+    "classwise_ece": Metric(calibration.classwise_ece, calibration.resampled_classwise_ece),
+    "mce": Metric(calibration.mce, calibration.resampled_mce),
+    "debiased_ece": Metric(calibration.debiased_ece, calibration.resampled_debiased_ece),
 }
 
 BINNED = frozenset({"ece", "adaptive_ece", "classwise_ece", "mce", "debiased_ece"})
-"""What resampling makes larger on average: see `Bootstrap.interval`."""
+"""Metrics that resampling makes larger on average: see `Bootstrap.interval`."""
 
 BINNED_INTERVALS = (
     "Intervals of calibration errors cover the estimate expected for as many images, not the population's error, which "
     "is smaller; debiased_ece, a root mean square over the bins, estimates the latter."
 )
-"""What to say where these intervals are shown."""
+"""The remark to show beside these intervals."""
 
 DETECTION: dict[str, Metric[ResampledScores]] = {
-    "auroc": Metric(detection.auroc, resampled_scores.auroc),
-    "aupr": Metric(detection.aupr, resampled_scores.aupr),
-    "aupr_id": Metric(partial(detection.aupr, positive="id"), resampled_scores.aupr_id),
-    "fpr_at_tpr": Metric(detection.fpr_at_tpr, resampled_scores.fpr_at_tpr),
-    "fpr_at_tpr_ood": Metric(partial(detection.fpr_at_tpr, convention="detect_ood"), resampled_scores.fpr_at_tpr_ood),
+    "auroc": Metric(detection.auroc, detection.resampled_auroc),
+    "aupr": Metric(detection.aupr, detection.resampled_aupr),
+    "aupr_id": Metric(partial(detection.aupr, positive="id"), detection.resampled_aupr_id),
+    "fpr_at_tpr": Metric(detection.fpr_at_tpr, detection.resampled_fpr_at_tpr),
+    "fpr_at_tpr_ood": Metric(
+        partial(detection.fpr_at_tpr, convention="detect_ood"), detection.resampled_fpr_at_tpr_ood
+    ),
 }
 
 
 def resample_classification(
     probs: Tensor | Outcomes, labels: Tensor | None, counts: Counts, metrics: Iterable[str]
 ) -> dict[str, Tensor]:
-    """Each of the metrics, with its default options, on every resample: (R,) by name.
+    """Return each of the metrics, with its default options, on every resample: (R,) by name.
 
     probs: (N, K); labels: (N,); counts: of N samples. Shifted versions of the same images share the counts, so the mean
     over subsets of what this returns is the subsets' mean on jointly resampled images. All metrics but classwise_ece
@@ -91,7 +91,7 @@ def resample_classification(
 def resample_detection(
     id_scores: Tensor, ood_scores: Tensor, id_counts: Counts, ood_counts: Counts, metrics: Iterable[str]
 ) -> dict[str, Tensor]:
-    """Each of the metrics, with its default options, on every pair of resamples: (R,) by name.
+    """Return each of the metrics, with its default options, on every pair of resamples: (R,) by name.
 
     id_scores: (N,); ood_scores: (M,); the counts of both have R rows and should come from different streams.
     """

@@ -13,8 +13,7 @@ from torch import Tensor
 from regmixup.config import check_number
 from regmixup.metrics.bootstrap import Counts
 from regmixup.metrics.detection import auroc, check_scores, check_vector
-from regmixup.metrics.ordering import positions, precise, sorted_values, take_columns
-from regmixup.metrics.resampled_outcomes import cumulative
+from regmixup.metrics.ordering import cumulative, positions, precise, sorted_values, take_columns
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class RiskCoverage:
 
 
 def risk_coverage(scores: Tensor, correct: Tensor) -> RiskCoverage:
-    """The risk-coverage curve (El-Yaniv and Wiener, 2010) of scores (N,) and whether each prediction was right (N,).
+    """Return the risk-coverage curve (El-Yaniv and Wiener, 2010) of scores (N,) and right predictions (N,).
 
     >>> curve = risk_coverage(torch.tensor([0.1, 0.2, 0.2, 0.9]), torch.tensor([True, True, False, False]))
     >>> curve.coverage.tolist(), [round(risk, 4) for risk in curve.risk.tolist()]
@@ -40,7 +39,7 @@ def risk_coverage(scores: Tensor, correct: Tensor) -> RiskCoverage:
 
 
 def aurc(scores: Tensor, correct: Tensor) -> float:
-    """Area under the risk-coverage curve: 1/N sum_i risk of the i surest samples (Geifman et al., 2019).
+    """Return the area under the risk-coverage curve: 1/N sum_i risk of the i surest samples (Geifman et al., 2019).
 
     Ties: the mean over all orders of the tied samples, exactly. Within a group of equal scores the expected number of
     errors among the first few grows in proportion, so sample j of a group with g samples and e errors, after a samples
@@ -152,7 +151,7 @@ def _runs_of_errors(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Te
 
 
 def eaurc(scores: Tensor, correct: Tensor) -> float:
-    """AURC minus that of the best order, all right predictions before all errors (Geifman et al., 2019)."""
+    """Return the AURC minus that of the best order, all right predictions before all errors (Geifman et al., 2019)."""
     wrong = ~_checked(scores, correct)[1]
     return aurc(scores, correct) - aurc(wrong.long(), ~wrong) if wrong.any() else 0.0
 
@@ -183,7 +182,7 @@ def join_ood(id_scores: Tensor, correct: Tensor, ood_scores: Tensor) -> tuple[Te
 
 
 def coverage_at_risk(scores: Tensor, correct: Tensor, *, risk: float) -> float:
-    """The largest coverage at which some threshold keeps the risk at or below `risk`; 0 if none does.
+    """Return the largest coverage at which some threshold keeps the risk at or below `risk`; 0 if none does.
 
     >>> coverage_at_risk(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True]), risk=0.25)
     1.0
@@ -196,7 +195,7 @@ def coverage_at_risk(scores: Tensor, correct: Tensor, *, risk: float) -> float:
 
 
 def _levels(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The distinct scores, rising, with the numbers of samples and of errors at each."""
+    """Return the distinct scores, rising, with the numbers of samples and of errors at each."""
     scores, correct = _checked(scores, correct)
     levels, index = scores.unique(return_inverse=True)
     size = torch.bincount(index, minlength=len(levels))

@@ -1,23 +1,29 @@
-"""What every posthoc method is: a frozen dataclass of hyper-parameters, whose fit is a map of predictions.
+"""What every posthoc method is: a frozen dataclass of hyper-parameters whose `fit` returns a map of predictions.
 
 The contract of the map: `logits` of the result are the posterior mean (Dempster-Shafer, energy and the largest logit
 are computed from them, so they are never divided by a temperature); `probs` are the predictive probabilities at that
 temperature, or None where these are the softmax of the result's logits.
+
+Nothing is fitted on what is later reported: `check_held_out` rejects test and shifted sets.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_number
-from regmixup.posthoc.held_out import FitOn
+from regmixup.metrics.calibration import ece_of_confidence
+from regmixup.names import check_name
 from regmixup.types import Predictions
+
+FitOn = Literal["validation", "a test set, knowingly"]
 
 
 class FittedPosthoc(Protocol):
@@ -38,17 +44,17 @@ class Posthoc(ABC):
 
     @property
     def needs_train(self) -> bool:
-        """Whether `fit` wants the predictions for the train set."""
+        """True if `fit` needs the predictions for the train set."""
         return False
 
     @property
     def needs_validation(self) -> bool:
-        """Whether `fit` wants the predictions for the validation set."""
+        """True if `fit` needs the predictions for the validation set."""
         return False
 
     @property
     def needs_features(self) -> bool:
-        """Whether the fitted map wants the features of what it is given."""
+        """True if the fitted map needs the features of what it is given."""
         return False
 
     @abstractmethod
@@ -59,11 +65,11 @@ class Posthoc(ABC):
         validation: Predictions | None = None,
         fit_on: FitOn = "validation",
     ) -> FittedPosthoc:
-        """The map, fitted on the predictions it needs; others are ignored. `fit_on` as in `check_held_out`."""
+        """Return the map, fitted on the predictions it needs; others are ignored. `fit_on` as in `check_held_out`."""
 
 
 def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
-    """The fitted posthoc that does nothing but scale: predictions as they are, with `probs` at the temperature.
+    """Return predictions as they are, with `probs` at the temperature: the fitted posthoc that only scales.
 
     An ensemble that averaged probabilities averages softmax(member logits / T); all else is softmax(logits / T).
     Sampled probabilities are neither: what made them must be asked for them at the temperature.
@@ -84,12 +90,12 @@ def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
 
 
 def probabilities(predictions: Predictions) -> Tensor:
-    """What the predictions say, float64 (N, K): their `probs`, or else the softmax of their logits."""
+    """Return the predicted probabilities, float64 (N, K): their `probs`, or else the softmax of their logits."""
     return predictions.probs.double() if predictions.probs is not None else _softmax(predictions.logits, 1.0)
 
 
 def _mean_softmax(members: Tensor, temperature: float) -> Tensor:
-    """The mean of softmax(logits / T) over members, (M, N, K) -> float64 (N, K)."""
+    """Return the mean of softmax(logits / T) over members, (M, N, K) -> float64 (N, K)."""
     return reduce(torch.add, (_softmax(member, temperature) for member in members)) / len(members)
 
 
@@ -99,8 +105,65 @@ def _softmax(logits: Tensor, temperature: float) -> Tensor:
 
 
 def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
-    """A field of the predictions that may be absent, or an error that names it."""
+    """Return a field of the predictions that may be absent; raise an error that names it if it is."""
     value: Tensor | None = getattr(predictions, field)
     if value is None:
         raise ValueError(f"{purpose} needs {field}, which the predictions for {predictions.dataset!r} do not hold")
     return value
+
+
+def validation_ece(probs: Tensor, labels: Tensor, num_bins: int = 15) -> float:
+    """Return the ECE of probabilities (N, K) and labels (N,) by which temperatures and priors are chosen.
+
+    >>> round(validation_ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
+    0.3
+    """
+    confidence, predicted = probs.double().max(dim=1)
+    return float(ece_of_confidence(confidence[None], (predicted == labels).double(), num_bins))
+
+
+def check_held_out(
+    held_out: Predictions,
+    reported: Iterable[Predictions] = (),
+    *,
+    fit_on: FitOn = "validation",
+    role: Literal["validation", "train"] = "validation",
+) -> None:
+    """Raise if `held_out` is a test, shifted or derived set by its name, or one of those that are `reported`.
+
+    fit_on: "a test set, knowingly" lets it pass, for those who want to see how much that would flatter.
+    role: what the set was given as.
+
+    >>> check_held_out(Predictions(torch.zeros(1, 2), torch.tensor([0]), dataset="svhn/test"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: svhn/test is no validation set: nothing may be fitted on it (...overrides)
+    """
+    check_name("fit_on", fit_on, get_args(FitOn))
+    if fit_on == "validation" and (_by_name(held_out.dataset) or any(_same(held_out, p) for p in reported)):
+        raise ValueError(
+            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it "
+            '(fit_on or --fit-on "a test set, knowingly" overrides)'
+        )
+
+
+def _by_name(dataset: str) -> bool:
+    """Names of this package's datasets say what they are: "family/test", "family-c/...", "path:...", "val-test"."""
+    family, _, part = dataset.partition("/")
+    return dataset.startswith("path:") or family.endswith("-c") or part.split("/")[0] in ("test", "val-test")
+
+
+def _same(a: Predictions, b: Predictions) -> bool:
+    """Probably the same set of samples: by what they are, or by name and size.
+
+    A name alone may be that of two files in two folders.
+    """
+    return same_samples(a, b) or (a.dataset == b.dataset != "" and len(a) == len(b))
+
+
+def same_samples(a: Predictions, b: Predictions) -> bool:
+    """The same set of samples: by the data's fingerprint, or, where one has none, by what was said about it.
+
+    Labels say nothing, as an OOD set may come without.
+    """
+    fingerprints = {p.info.get("data") for p in (a, b)}
+    return len(fingerprints) == 1 if None not in fingerprints else torch.equal(a.logits, b.logits)

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc.base import Posthoc, as_given, required
-from regmixup.posthoc.held_out import FitOn
+from regmixup.posthoc.base import FitOn, Posthoc, as_given, required
 from regmixup.types import Predictions
 
 _CHUNK = 2**20

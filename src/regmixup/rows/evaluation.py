@@ -25,7 +25,7 @@ from regmixup.metrics.registry import (
 from regmixup.metrics.scores import FittedScore, available, fit_scores, score_all
 from regmixup.metrics.selective import SELECTIVE, join_ood, resample_selective
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
-from regmixup.posthoc.held_out import FitOn, check_held_out, same_samples
+from regmixup.posthoc.base import FitOn, check_held_out, same_samples
 from regmixup.rows.class_subset import restrict_pair, restrict_predictions
 from regmixup.rows.per_image import PerImage, Version, per_image
 from regmixup.types import MEAN as MEAN

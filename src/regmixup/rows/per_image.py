@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from regmixup.metrics.outcomes import NUM_BINS, Outcomes, pieces_of, span
+from regmixup.metrics.ordering import pieces_of, span
+from regmixup.metrics.outcomes import NUM_BINS, Outcomes
 from regmixup.metrics.scores.logit_scores import Softmax
 from regmixup.metrics.scores.registry import rows_of, scores_of_rows
 from regmixup.posthoc import as_given

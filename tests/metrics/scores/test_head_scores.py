@@ -39,7 +39,7 @@ class TestViM:
 
     @pytest.mark.parametrize(("width", "dim"), [(2, 1), (7, 3), (767, 383), (768, 512), (2047, 512), (2048, 1000)])
     def test_the_usual_dimension_is_the_authors(self, width, dim):
-        from regmixup.metrics.scores.vim import _usual_dim
+        from regmixup.metrics.scores.head_scores import _usual_dim
 
         assert _usual_dim(width) == dim
 

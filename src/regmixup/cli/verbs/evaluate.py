@@ -20,7 +20,7 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
-from regmixup.posthoc.held_out import FitOn
+from regmixup.posthoc.base import FitOn
 from regmixup.prediction_files import LabelColumn
 from regmixup.rows import evaluate
 from regmixup.storage import check_writable, write_rows

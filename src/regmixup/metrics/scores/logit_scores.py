@@ -1,7 +1,7 @@
-"""Out-of-distribution scores from logits (N, K) -> (N,). Larger means more out-of-distribution, always.
+"""Out-of-distribution scores from logits, (N, K) -> (N,), and from those of ensemble members, (M, N, K) -> (N,).
 
-Computed in float64 (float32 on devices without it), so that ties come from the logits and not from the arithmetic.
-Each takes logits, or a `Softmax` of them, which lets several scores share one pass.
+Larger means more out-of-distribution, always. Computed in float64 (float32 on devices without it), so that ties come
+from the logits and not from the arithmetic. Each takes logits, or a `Softmax` of them, which lets scores share a pass.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.metrics.ordering import precise
+from regmixup.threads import each_piece
+
+_PIECE = 2**20
 
 
 class Softmax:
@@ -132,6 +135,29 @@ def duq(logits: Tensor | Softmax) -> Tensor:
     if bool((largest > 0).any()):
         raise ValueError(f"duq needs the log-kernels of an RBF head, logits <= 0, got {float(largest.max()):g}")
     return -torch.expm1(largest)
+
+
+def mutual_information(member_logits: Tensor) -> Tensor:
+    """H(mean_m p_m) - mean_m H(p_m), in nats: what a sample's class would tell about the member (Houlsby et al., 2011).
+
+    member_logits: (M, N, K), p_m = softmax of member m -> (N,) float64, from 0, where all agree, to log min(M, K).
+    Written as mean_m KL(p_m || mean p), whose terms do not cancel where the entropies are large and alike.
+
+    >>> mutual_information(torch.tensor([[[100.0, 0.0]], [[0.0, 100.0]]])).exp()
+    tensor([2.], dtype=torch.float64)
+    """
+    member_logits = torch.as_tensor(member_logits)
+    if member_logits.ndim != 3 or 0 in (member_logits.shape[0], member_logits.shape[2]):
+        raise ValueError(f"member_logits must have shape (M, N, K), got {tuple(member_logits.shape)}")
+    rows = max(1, _PIECE // (member_logits.shape[0] * member_logits.shape[2]))
+    return torch.cat(each_piece(_mean_divergence, member_logits.split(rows, dim=1)))
+
+
+def _mean_divergence(member_logits: Tensor) -> Tensor:
+    log_probs = precise(member_logits).log_softmax(dim=2)
+    log_mean = log_probs.logsumexp(dim=0) - math.log(len(log_probs))
+    divergence = (log_probs.exp() * (log_probs - log_mean)).sum(dim=2)
+    return divergence.mean(dim=0).clamp(min=0)
 
 
 SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {

@@ -1,7 +1,8 @@
-"""Distance to the nearest class in feature space, each class a Gaussian fitted to its train features."""
+"""Mahalanobis distances in feature space: to the nearest class, and relative to all train features together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from regmixup.config import check_number
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.metrics.scores._features import FeatureScore, check_features, in_pieces
-from regmixup.metrics.scores._gaussians import Gaussians, background, by_class
+from regmixup.metrics.ordering import precise
+from regmixup.metrics.scores.features import FeatureScore, check_features, check_train, in_pieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +100,106 @@ def _leading(covariance: Tensor, variance_ratio: float) -> Tensor:
     values, vectors = torch.linalg.eigh(covariance)
     share = values.flip(0).clamp(min=0).cumsum(dim=0) / values.clamp(min=0).sum()
     return vectors.flip(1)[:, : int((share < variance_ratio).sum()) + 1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeMahalanobis(FeatureScore):
+    """min_c d(phi; mu_c, Sigma) - d(phi; mu, Sigma_0) (Ren et al., 2021).
+
+    d is the squared Mahalanobis distance, Sigma the tied covariance of `Mahalanobis`, mu and Sigma_0 mean and
+    covariance of all train features. Directions in which the classes do not differ cancel.
+    jitter: times the mean within-class variance tr(Sigma) / D, it is added to both diagonals.
+
+    >>> features, labels = torch.tensor([[-1.0], [1.0], [5.0], [7.0]]), torch.tensor([0, 0, 1, 1])
+    >>> score = RelativeMahalanobis(jitter=0.0).fit(features, labels)  # Sigma = 1, mu = 3, Sigma_0 = 10
+    >>> score(torch.tensor([[3.0], [13.0]]))  # 9 - 0 and 49 - 10
+    tensor([ 9., 39.], dtype=torch.float64)
+    """
+
+    jitter: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("jitter", self.jitter, least=0)
+
+    def fit(self, features: Tensor, labels: Tensor) -> FittedRelativeMahalanobis:
+        """On train features (N, D) with labels (N,); classes without a sample are left out."""
+        moments = ClassMoments.of(*by_class(features, labels))
+        within = moments.scatter / moments.count.sum()
+        centre, overall = background(moments)
+        ridge = self.jitter * float(within.trace()) / len(within)
+        return FittedRelativeMahalanobis(
+            self,
+            ridge,
+            centre,
+            Gaussians.of(moments.mean - centre, [within], ridge),
+            Gaussians.of(torch.zeros_like(centre)[None], [overall], ridge),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRelativeMahalanobis:
+    """Features (N, D) -> (N,). ridge: what was added to both diagonals."""
+
+    score: RelativeMahalanobis
+    ridge: float
+    centre: Tensor = field(repr=False)
+    classes: Gaussians = field(repr=False)
+    background: Gaussians = field(repr=False)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return in_pieces(self._relative, check_features(features, len(self.centre)))
+
+    def _relative(self, features: Tensor) -> Tensor:
+        centred = features - self.centre
+        return self.classes.nearest(centred) - self.background.nearest(centred)
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussians:
+    """factors: (K, D, D), L with L L^T = Sigma, or one for all, (1, D, D). means: (K, D), L^-1 mu."""
+
+    factors: Tensor
+    means: Tensor
+
+    @classmethod
+    def of(cls, means: Tensor, covariances: Iterable[Tensor], ridge: float) -> Gaussians:
+        """means: (K, D). covariances: K or one of (D, D), to whose diagonals the ridge is added."""
+        factors = torch.stack([_factor(covariance, ridge) for covariance in covariances])
+        return cls(factors, torch.linalg.solve_triangular(factors, means[:, :, None], upper=False).squeeze(2))
+
+    def nearest(self, features: Tensor) -> Tensor:
+        """min_c (phi - mu_c)^T Sigma_c^-1 (phi - mu_c), the squared length of L^-1 phi - L^-1 mu: (N, D) -> (N,)."""
+        nearest = features.new_full((len(features),), torch.inf)
+        white = features.T
+        for c, mean in enumerate(self.means):
+            if c < len(self.factors):
+                white = torch.linalg.solve_triangular(self.factors[c], features.T, upper=False)
+            nearest = torch.minimum(nearest, (white - mean[:, None]).square().sum(dim=0))
+        return nearest
+
+
+def _factor(covariance: Tensor, ridge: float) -> Tensor:
+    factor, failed = torch.linalg.cholesky_ex(covariance + ridge * torch.eye(len(covariance)).to(covariance))
+    if failed:
+        raise ValueError(f"a covariance of the features is singular with {ridge:g} on its diagonal: raise jitter")
+    return factor
+
+
+def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Checked train features, labels renumbered 0, 1, ... among the classes that occur, and how many these are."""
+    features, labels = check_train(features), torch.as_tensor(labels)
+    if labels.shape != features.shape[:1] or labels.is_floating_point():
+        raise ValueError(
+            f"labels must be integers of shape ({len(features)},), got {labels.dtype} {tuple(labels.shape)}"
+        )
+    classes, index = labels.unique(return_inverse=True)
+    return features, index, len(classes)
+
+
+def background(moments: ClassMoments) -> tuple[Tensor, Tensor]:
+    """The mean (D,) and the covariance (D, D) of the samples of all classes together."""
+    count = precise(moments.count)
+    centre = count @ moments.mean / count.sum()
+    rows = count.sqrt()[:, None] * (moments.mean - centre)
+    return centre, (moments.scatter + rows.T @ rows) / count.sum()

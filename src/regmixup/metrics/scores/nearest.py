@@ -10,7 +10,7 @@ from torch import Tensor
 
 from regmixup.config import check_count
 from regmixup.metrics.ordering import precise
-from regmixup.metrics.scores._features import FeatureScore, check_features, check_train, in_pieces
+from regmixup.metrics.scores.features import FeatureScore, check_features, check_train, in_pieces
 
 _CHUNK = 2**25  # distances at a time
 

@@ -8,17 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regmixup.metrics.ordering import precise
-from regmixup.metrics.outcomes import pieces_of, span
-from regmixup.metrics.scores._features import FittedScore
-from regmixup.metrics.scores.ash import ASH
-from regmixup.metrics.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq
-from regmixup.metrics.scores.mahalanobis import Mahalanobis
-from regmixup.metrics.scores.members import mutual_information
+from regmixup.metrics.ordering import pieces_of, precise, span
+from regmixup.metrics.scores.features import FittedScore
+from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
+from regmixup.metrics.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq, mutual_information
+from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
 from regmixup.metrics.scores.nearest import KNN, default_k
-from regmixup.metrics.scores.react import ReAct
-from regmixup.metrics.scores.relative_mahalanobis import RelativeMahalanobis
-from regmixup.metrics.scores.vim import ViM
 from regmixup.names import check_name
 from regmixup.threads import each_piece
 from regmixup.types import Predictions

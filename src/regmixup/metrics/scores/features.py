@@ -55,29 +55,3 @@ def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, rows: int 
     """function(features), a piece of so many rows at a time, each in float64."""
     rows = rows if rows is not None else max(1, _CHUNK // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
-
-
-@dataclass(frozen=True, eq=False)
-class LinearHead:
-    """logits = features weight^T + bias; weight (K, D), bias (K,)."""
-
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> LinearHead:
-        """In float64, a missing bias being 0. width: the D of the features it must go with."""
-        weight = torch.as_tensor(weight).detach()
-        if weight.ndim != 2 or (width is not None and weight.shape[1] != width):
-            raise ValueError(f"head_weight must be (K, {width or 'D'}), got {tuple(weight.shape)}")
-        bias = torch.as_tensor(bias).detach() if bias is not None else weight.new_zeros(len(weight))
-        if bias.shape != (len(weight),):
-            raise ValueError(f"head_bias must be ({len(weight)},), got {tuple(bias.shape)}")
-        return cls(precise(weight), precise(bias))
-
-    @property
-    def width(self) -> int:
-        return self.weight.shape[1]
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return features @ self.weight.T + self.bias
