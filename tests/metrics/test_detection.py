@@ -33,20 +33,20 @@ def random_scores(count_id=400, count_ood=300, seed=0):
     return id_scores, torch.randn(count_ood, generator=generator, dtype=torch.float64) + 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(id_scores=SCORES, ood_scores=SCORES)
 def test_auroc_is_the_share_of_pairs_in_order(id_scores, ood_scores):
     assert auroc(*tensors(id_scores, ood_scores)) == pytest.approx(reference.auroc(id_scores, ood_scores), abs=1e-15)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(id_scores=SCORES, ood_scores=SCORES)
 def test_swapping_the_sets_gives_one_minus_auroc(id_scores, ood_scores):
     a, b = tensors(id_scores, ood_scores)
     assert auroc(a, b) == pytest.approx(1 - auroc(b, a), abs=1e-15)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(id_scores=SCORES, ood_scores=SCORES)
 def test_average_precision_agrees_with_the_loop_over_thresholds(id_scores, ood_scores):
     a, b = tensors(id_scores, ood_scores)
@@ -55,7 +55,7 @@ def test_average_precision_agrees_with_the_loop_over_thresholds(id_scores, ood_s
     assert aupr(a, b, positive="id") == pytest.approx(turned, abs=1e-12)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(id_scores=SCORES, ood_scores=SCORES, percent=st.integers(1, 100))
 def test_fpr_agrees_with_raising_the_threshold_step_by_step(id_scores, ood_scores, percent):
     a, b = tensors(id_scores, ood_scores)
@@ -65,7 +65,7 @@ def test_fpr_agrees_with_raising_the_threshold_step_by_step(id_scores, ood_score
     assert fpr_at_tpr(a, b, tpr=tpr, convention="detect_ood") == turned
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(id_scores=st.lists(st.floats(-50, 50), min_size=1), ood_scores=st.lists(st.floats(-50, 50), min_size=1))
 def test_scikit_learn_agrees(id_scores, ood_scores):
     positive = np.r_[np.zeros(len(id_scores)), np.ones(len(ood_scores))]
@@ -77,7 +77,7 @@ def test_scikit_learn_agrees(id_scores, ood_scores):
     assert aupr(a, b, positive="id") == pytest.approx(turned, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(id_scores=st.lists(st.floats(-5, 5).map(lambda s: round(s, 1)), min_size=1), ood_scores=SCORES)
 def test_the_roc_curve_is_that_of_scikit_learn_and_holds_the_auroc(id_scores, ood_scores):
     a, b = tensors(id_scores, [s for s in ood_scores if math.isfinite(s)] or [0.0])
@@ -90,7 +90,7 @@ def test_the_roc_curve_is_that_of_scikit_learn_and_holds_the_auroc(id_scores, oo
     assert float(torch.trapezoid(curve.tpr, curve.fpr)) == pytest.approx(auroc(a, b), abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1000), max_points=st.integers(4, 60), digits=st.integers(0, 6), sharp=st.booleans())
 def test_a_thinned_roc_curve_stays_within_its_promise(seed, max_points, digits, sharp):
     """Along both axes, at every corner of the exact curve and of the thinned one; ties make long straight pieces."""

@@ -45,7 +45,7 @@ def check_detection(a, b, id_counts, ood_counts):
             assert value == (pytest.approx(expected, abs=1e-12) if "aupr" in name else expected), name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=classified(), seed=st.integers(0, 1000))
 def test_classification_equals_the_metric_of_the_samples_drawn(data, seed):
     """Ties, exact 0 and 1, empty bins, one class, infinite likelihoods, from one sample on."""
@@ -60,7 +60,7 @@ def test_classification_equals_the_metric_for_larger_tables(samples, classes, dt
     check_classification(probs.to(dtype), labels, BOOTSTRAP.counts(samples))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(id_scores=SCORES, ood_scores=SCORES, seed=st.integers(0, 1000))
 def test_detection_equals_the_metric_of_the_samples_drawn(id_scores, ood_scores, seed):
     bootstrap = Bootstrap(resamples=6, seed=seed)

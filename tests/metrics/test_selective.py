@@ -31,7 +31,7 @@ def tensors(samples):
 
 
 @pytest.mark.parametrize("name", ["aurc", "augrc"])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(correct=st.lists(st.booleans(), min_size=1, max_size=40), seed=st.integers(0, 1000))
 def test_areas_without_ties_agree_with_the_loop(name, correct, seed):
     scores = torch.randperm(len(correct), generator=torch.Generator().manual_seed(seed)).double()
@@ -50,7 +50,7 @@ def test_areas_with_ties_are_the_mean_over_all_orders(name, correct):
     assert found == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(samples=SAMPLES)
 def test_failure_auroc_counts_pairs_and_gives_augrc(samples):
     """AUGRC = (1 - AUROC_f) acc (1 - acc) + (1 - acc)^2 / 2 (Traub et al., 2024)."""
@@ -66,7 +66,7 @@ def test_failure_auroc_counts_pairs_and_gives_augrc(samples):
     assert augrc(scores, correct) == pytest.approx((1 - found) * acc * (1 - acc) + (1 - acc) ** 2 / 2, abs=1e-12)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(samples=SAMPLES, ood=st.lists(st.integers(0, 6).map(float), min_size=1, max_size=25))
 def test_scod_counts_an_accepted_ood_sample_as_an_error(samples, ood):
     scores, correct = tensors(samples)
@@ -75,7 +75,7 @@ def test_scod_counts_an_accepted_ood_sample_as_an_error(samples, ood):
     assert scod_augrc(scores, correct, torch.tensor(ood).double()) == augrc(joined, right)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(samples=SAMPLES)
 def test_the_curve_counts_what_each_threshold_accepts(samples):
     scores, correct = tensors(samples)
@@ -87,7 +87,7 @@ def test_the_curve_counts_what_each_threshold_accepts(samples):
         assert float(risk) == accepted.count(False) / len(accepted)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(samples=SAMPLES, percent=st.integers(0, 100))
 def test_coverage_at_risk_is_the_largest_that_keeps_the_risk(samples, percent):
     found = coverage_at_risk(*tensors(samples), risk=percent / 100)

@@ -1,5 +1,7 @@
 """From predictions of a made-up model to rows: which exist, what they carry, where the temperature comes from."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -11,7 +13,7 @@ from regmixup.metrics.detection import aupr, auroc, fpr_at_tpr
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.metrics.scores import SCORES
 from regmixup.metrics.selective import SELECTIVE, scod_augrc, scod_aurc
-from regmixup.rows.evaluation import evaluate
+from regmixup.rows.evaluation import evaluate, relative_rows
 from regmixup.types import Predictions, Row
 
 CLASSIFICATION = {
@@ -280,17 +282,42 @@ def test_intervals_can_be_left_out_and_change_no_value(rows):
     [
         TEST,
         replace(TEST, dataset="copy"),
-        replace(VALIDATION, dataset="toy/test"),
-        replace(VALIDATION, dataset="cifar10/test"),
-        replace(VALIDATION, dataset="toy-c/blur/1"),
-        replace(VALIDATION, dataset="imagenet/val-test"),
-        replace(VALIDATION, dataset="far/test"),
+        replace(VALIDATION, dataset="toy/test", role=""),
+        replace(VALIDATION, dataset="cifar10/test", role=""),
+        replace(VALIDATION, dataset="toy-c/blur/1", role=""),
+        replace(VALIDATION, dataset="imagenet/val-test", role=""),
+        replace(VALIDATION, dataset="far/test", role=""),
+        replace(VALIDATION, dataset="mine", role="shifted"),
     ],
-    ids=["test", "its copy", "its name", "a test set", "a shifted set", "a part for testing", "an OOD set"],
+    ids=["test", "its copy", "its name", "a test set", "a shifted set", "a part for testing", "an OOD set", "its role"],
 )
 def test_nothing_is_fitted_on_what_is_reported(validation):
     with pytest.raises(ValueError, match="is no validation set: nothing may be fitted on it"):
         evaluate(TEST, validation=validation, shift=SHIFT, ood=OOD)
+
+
+def test_a_validation_set_may_be_called_like_a_shifted_one():
+    rows = evaluate(TEST, validation=replace(VALIDATION, dataset="vitamin-c/val", role=""), bootstrap=None)
+    assert value(rows, metric="temperature") == value(
+        evaluate(TEST, validation=VALIDATION, bootstrap=None), metric="temperature"
+    )
+    stated = replace(VALIDATION, dataset="toy-c/fog/3", role="validation")
+    assert evaluate(TEST, validation=stated, bootstrap=None)
+
+
+IMPORT_ORDERS = """
+import sys
+for first in ("import regmixup.rows.evaluation", "from regmixup import evaluate", "from regmixup.rows import evaluate"):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "regmixup"]:
+        del sys.modules[name]
+    exec(first)
+    import regmixup as rm, regmixup.rows.evaluation as module
+    assert rm.evaluate is module.evaluate is rm.rows.evaluate, first
+"""
+
+
+def test_importing_the_module_does_not_shadow_the_function():
+    subprocess.run([sys.executable, "-c", IMPORT_ORDERS], check=True)
 
 
 def test_whoever_says_so_in_words_may_fit_on_the_test_set():
@@ -454,3 +481,31 @@ def test_features_without_spread_leave_the_fisher_criterion_out_and_say_so():
     with pytest.warns(UserWarning, match=r"no Fisher criterion for toy/test: features must vary within some class"):
         rows = evaluate(flat, bootstrap=None)
     assert "fisher_criterion" not in {row.metric for row in rows}
+
+
+# ------------------------------------------------------------------------------------- relative to a reference
+
+
+def accuracies(method, *values, seed=0):
+    conditions = [("fog", 1), ("fog", 2), ("snow", 1)]
+    return [
+        Row(method=method, seed=seed, dataset="toy-c", corruption=c, severity=s, metric="accuracy", value=v, n=10)
+        for (c, s), v in zip(conditions, values, strict=True)
+    ]
+
+
+def test_relative_rows_compare_with_the_reference_of_the_same_seed():
+    """fog: (0.1 + 0.2) / (0.2 + 0.4), snow: 0.5 / 0.25."""
+    rows = [*accuracies("dnn", 0.8, 0.6, 0.75), *accuracies("mixup", 0.9, 0.8, 0.5)]
+    found = relative_rows(rows, reference="dnn")
+    assert [(row.method, row.corruption, row.metric) for row in found] == [
+        ("dnn", "mean", "mce_relative_to_dnn"),
+        ("mixup", "mean", "mce_relative_to_dnn"),
+    ]
+    assert [row.value for row in found] == pytest.approx([1.0, (0.5 + 2.0) / 2])
+    assert relative_rows(accuracies("mixup", 0.9, 0.8, 0.5, seed=1) + rows[:3], reference="dnn") == found[:1]
+
+
+def test_relative_rows_need_a_reference_with_errors():
+    rows = [*accuracies("dnn", 1.0, 1.0, 0.75), *accuracies("mixup", 0.9, 0.8, 0.5)]
+    assert relative_rows(rows, reference="dnn") == []

@@ -29,11 +29,11 @@ class Counts:
     values: Tensor
 
     def __len__(self) -> int:
-        """N, the number of samples."""
+        """Return N, the number of samples."""
         return self.values.shape[1]
 
     def chunks(self, device: torch.device, width: int = 0) -> Iterator[Tensor]:
-        """A few resamples at a time, so that `width` (by default N) numbers for each of them stay small together."""
+        """Yield a few resamples at a time, few enough that `width` (by default N) numbers for each are small."""
         for part in self.values.split(max(1, _CHUNK // (width or len(self)))):
             yield part.to(device)
 
@@ -60,7 +60,7 @@ class Bootstrap:
         check_number("level", self.level, above=0, below=1)
 
     def counts(self, total: int, *, stream: str = "") -> Counts:
-        """Resamples of `total` samples. Equal arguments give equal counts; sets of other images take another stream.
+        """Draw resamples of `total` samples. Equal arguments give equal counts; take another stream for other images.
 
         >>> Bootstrap(resamples=3).counts(4).values.sum(dim=1)
         tensor([4, 4, 4])
@@ -76,7 +76,7 @@ class Bootstrap:
         return Counts(found)
 
     def interval(self, values: Tensor, *, about: float | None = None) -> Interval:
-        """From the (1 - level) / 2 to the (1 + level) / 2 quantile of resampled values (R,); each is one of the values.
+        """Return the (1 - level) / 2 and (1 + level) / 2 quantiles of resampled values (R,), each one of the values.
 
         about: the value itself, for one >= 0 that resampling makes larger on average, as it does a calibration error,
         which grows with the noise within bins. The resampled values are then moved until that is their mean. Such an
@@ -98,7 +98,7 @@ class Bootstrap:
         return Interval(float(ordered[low]), float(ordered[last - low]))
 
     def difference(self, first: Tensor, second: Tensor) -> Interval:
-        """The interval of first - second, (R,) each, resampled with the same counts: what both share cancels."""
+        """Return the interval of first - second, (R,) each, resampled with the same counts: what both share cancels."""
         if first.shape != second.shape:
             raise ValueError(f"both must have the same resamples, got {tuple(first.shape)} and {tuple(second.shape)}")
         return self.interval(first - second)

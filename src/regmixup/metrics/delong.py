@@ -41,7 +41,7 @@ class AurocDifference:
 
 
 def auroc_interval(id_scores: Tensor, ood_scores: Tensor, *, level: float = 0.95) -> AurocEstimate:
-    """AUROC with DeLong's variance, var(V_ood) / n_ood + var(V_id) / n_id, and the normal interval of that `level`.
+    """Return the AUROC with DeLong's variance, var(V_ood) / n_ood + var(V_id) / n_id, and a normal interval of `level`.
 
     V_ood of an out-of-distribution sample is the share of in-distribution samples below it, V_id of an in-distribution
     sample the share of out-of-distribution samples above it, ties counting one half; the mean of either is the AUROC.
@@ -62,7 +62,7 @@ def auroc_interval(id_scores: Tensor, ood_scores: Tensor, *, level: float = 0.95
 def compare_auroc(
     first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor], *, level: float = 0.95
 ) -> AurocDifference:
-    """Do two scores, or two models, differ on the same samples? DeLong's paired test.
+    """Test whether two scores, or two models, differ on the same samples: DeLong's paired test.
 
     first, second: (id_scores, ood_scores) each, sample i of one belonging to sample i of the other. The variance of the
     difference is that of the differences of the structural components, so what both share cancels.
@@ -82,7 +82,7 @@ def compare_auroc(
 
 
 def _components(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:
-    """V_id (N,) and V_ood (M,), in the order given."""
+    """Return V_id (N,) and V_ood (M,), in the order given."""
     inside, outside = check_scores(id_scores, ood_scores)
     if min(len(inside), len(outside)) < 2:
         raise ValueError(f"a variance needs two samples of each kind, got {len(inside)} id and {len(outside)} ood")

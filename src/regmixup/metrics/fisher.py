@@ -1,4 +1,4 @@
-"""The Fisher criterion: how far apart classes lie in feature space, measured by how wide they are.
+"""The Fisher criterion: how far apart classes lie in feature space, relative to how wide they are.
 
 With N_k samples of class k, their mean mu_k and the mean mu of all samples,
 
@@ -41,7 +41,7 @@ class ClassMoments:
 
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> ClassMoments:
-        """The moments of features (N, D) with labels (N,) in [0, num_classes)."""
+        """Return the moments of features (N, D) with labels (N,) in [0, num_classes)."""
         features, labels = _checked(features, labels, num_classes)
         width = features.shape[1]
         count = torch.bincount(labels, minlength=num_classes)
@@ -70,7 +70,7 @@ class ClassMoments:
 
     @classmethod
     def stored(cls, predictions: Predictions) -> ClassMoments | None:
-        """Those that the predictions hold, the inverse of `packed`; or those of their features; or None."""
+        """Return the moments that predictions hold, the inverse of `packed`; or those of their features; or None."""
         count, mean, triangle = predictions.class_count, predictions.class_mean, predictions.class_scatter
         if count is None or mean is None or triangle is None:
             features, labels = predictions.features, predictions.labels
@@ -83,13 +83,13 @@ class ClassMoments:
         return cls(count, mean, lower + lower.tril(-1).T)
 
     def packed(self) -> dict[str, Tensor]:
-        """As fields of `Predictions`, on the CPU. The scatter is symmetric: its lower triangle, by rows, suffices."""
+        """Return fields of `Predictions`, on the CPU; of the symmetric scatter the lower triangle, by rows."""
         width = len(self.scatter)
         triangle = self.scatter.cpu()[tuple(torch.tril_indices(width, width))]
         return {"class_count": self.count.cpu(), "class_mean": self.mean.cpu(), "class_scatter": triangle}
 
     def criterion(self, *, regulariser: float = 1e-6) -> float:
-        """trace((S_W + r tr(S_W) / D I)^-1 S_B), r being the `regulariser`."""
+        """Return trace((S_W + r tr(S_W) / D I)^-1 S_B), r being the `regulariser`."""
         check_number("regulariser", regulariser, least=0)
         spread = float(self.scatter.trace())
         if not spread > 0:
@@ -106,7 +106,7 @@ class ClassMoments:
 
 
 def fisher_criterion(features: Tensor, labels: Tensor, *, regulariser: float = 1e-6) -> float:
-    """The criterion above for features (N, D) with labels (N,); `regulariser` is r, and 0 turns it off.
+    """Return the criterion above for features (N, D) with labels (N,); `regulariser` is r, and 0 turns it off.
 
     >>> features = torch.tensor([[0.0], [2.0], [10.0], [12.0]])  # S_W = 4, S_B = 4 * 25
     >>> round(fisher_criterion(features, torch.tensor([0, 0, 1, 1]), regulariser=0.0), 9)

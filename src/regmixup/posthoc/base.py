@@ -24,6 +24,7 @@ from regmixup.names import check_name
 from regmixup.types import Predictions
 
 FitOn = Literal["validation", "a test set, knowingly"]
+_REPORTED = ("test", "shifted", "ood")
 
 
 class FittedPosthoc(Protocol):
@@ -129,7 +130,7 @@ def check_held_out(
     fit_on: FitOn = "validation",
     role: Literal["validation", "train"] = "validation",
 ) -> None:
-    """Raise if `held_out` is a test, shifted or derived set by its name, or one of those that are `reported`.
+    """Raise if `held_out` is a test, shifted or OOD set by its role, or one of those that are `reported`.
 
     fit_on: "a test set, knowingly" lets it pass, for those who want to see how much that would flatter.
     role: what the set was given as.
@@ -139,21 +140,15 @@ def check_held_out(
     ValueError: svhn/test is no validation set: nothing may be fitted on it (...overrides)
     """
     check_name("fit_on", fit_on, get_args(FitOn))
-    if fit_on == "validation" and (_by_name(held_out.dataset) or any(_same(held_out, p) for p in reported)):
+    if fit_on == "validation" and (held_out.role in _REPORTED or any(_same(held_out, p) for p in reported)):
         raise ValueError(
             f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it "
             '(fit_on or --fit-on "a test set, knowingly" overrides)'
         )
 
 
-def _by_name(dataset: str) -> bool:
-    """Names of this package's datasets say what they are: "family/test", "family-c/...", "path:...", "val-test"."""
-    family, _, part = dataset.partition("/")
-    return dataset.startswith("path:") or family.endswith("-c") or part.split("/")[0] in ("test", "val-test")
-
-
 def _same(a: Predictions, b: Predictions) -> bool:
-    """Probably the same set of samples: by what they are, or by name and size.
+    """Return True for what is probably one set of samples, by content, or by name and size.
 
     A name alone may be that of two files in two folders.
     """
@@ -161,9 +156,9 @@ def _same(a: Predictions, b: Predictions) -> bool:
 
 
 def same_samples(a: Predictions, b: Predictions) -> bool:
-    """The same set of samples: by the data's fingerprint, or, where one has none, by what was said about it.
+    """Return True for the same samples, by the data's fingerprint, or, where one has none, by the logits.
 
-    Labels say nothing, as an OOD set may come without.
+    Labels do not tell, as an OOD set may come without.
     """
     fingerprints = {p.info.get("data") for p in (a, b)}
     return len(fingerprints) == 1 if None not in fingerprints else torch.equal(a.logits, b.logits)

@@ -99,7 +99,7 @@ class LastLayerLaplace(Posthoc):
         validation: Predictions | None = None,
         fit_on: FitOn = "validation",
     ) -> FittedLaplace:
-        """Two eigendecompositions of the train set's curvature, and the search for sigma_0 if none is given."""
+        """Decompose the curvature of the train set, and search for sigma_0 if none is given."""
         if train is None:
             raise ValueError("LastLayerLaplace needs train predictions, got None")
         if self.needs_validation:
@@ -131,7 +131,7 @@ class LastLayerLaplace(Posthoc):
         return self._tuned(posterior, validation)
 
     def _tuned(self, posterior: _Posterior, validation: Predictions) -> FittedLaplace:
-        """The member of the grid with the smallest validation ECE, the first of equals."""
+        """Return the member of the grid with the smallest validation ECE, the first of equals."""
         errors = []
         for prior_variance in self.grid:
             probs = probabilities(FittedLaplace(self, posterior, prior_variance)(validation))
@@ -167,7 +167,7 @@ class FittedLaplace:
     objective: float | None = None
 
     def spectrum(self, features: Tensor) -> Tensor:
-        """d(x), the eigenvalues of the logits' covariance: features (N, D) -> float64 (N, K)."""
+        """Return d(x), the eigenvalues of the logits' covariance: features (N, D) -> float64 (N, K)."""
         p, tau = self.posterior, 1 / self.prior_variance
         if features.ndim != 2 or features.shape[1] != len(p.feature_values):
             raise ValueError(f"features must be (N, {len(p.feature_values)}), got {tuple(features.shape)}")
@@ -183,11 +183,11 @@ class FittedLaplace:
         return torch.cat([(part.double() @ p.feature_basis).square() @ weight + bias for part in parts])
 
     def variance(self, features: Tensor) -> Tensor:
-        """The variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
+        """Return the variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
         return self.spectrum(features) @ self.posterior.class_basis.square().T
 
     def covariance(self, features: Tensor) -> Tensor:
-        """Sigma(x), float64 (N, K, K). Nothing here needs it; for looking at a few inputs."""
+        """Return Sigma(x), float64 (N, K, K), for looking at a few inputs; nothing here needs it."""
         basis = self.posterior.class_basis
         return (basis * self.spectrum(features)[:, None]) @ basis.T
 
@@ -216,7 +216,7 @@ def kronecker_factors(
     batch_size: int = 128,
     generator: torch.Generator | None = None,
 ) -> KroneckerFactors:
-    """A and G of features phi (N, D) and logits (N, K), with p = softmax(logits), batch by batch.
+    """Return A and G of features phi (N, D) and logits (N, K), with p = softmax(logits), batch by batch.
 
     fisher: "exact" averages diag(p) - p p^T; "sampled" averages (p - e_y)(p - e_y)^T with one y ~ p for each sample.
     average: "exact" is the mean over all samples; "running" is F <- rho_k F + (1 - rho_k) F_k over the batches' means
@@ -240,7 +240,7 @@ def kronecker_factors(
 
 
 def _sampled(probs: Tensor, uniform: Tensor) -> Tensor:
-    """One-hot classes drawn from each row, one uniform number each: (N, K)."""
+    """Return one-hot classes drawn from each row, one uniform number each: (N, K)."""
     cumulated = probs.cumsum(dim=1)
     drawn = (cumulated < uniform[:, None] * cumulated[:, -1:]).sum(dim=1)
     return torch.zeros_like(probs).scatter_(1, drawn[:, None], 1.0)

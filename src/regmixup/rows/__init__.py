@@ -1,6 +1,6 @@
-"""Predictions to rows: every metric of one model, with intervals; and the data that figures draw."""
+"""Predictions to rows: every metric of one model, with intervals; and the data that figures draw (`curves`)."""
 
-from regmixup.rows.any_model import evaluate
-from regmixup.rows.evaluation import ON_SHIFT, fit_temperature
+from regmixup.rows.evaluation import evaluate, fit_temperature, relative_rows
+from regmixup.rows.measure import ON_SHIFT
 
-__all__ = ["ON_SHIFT", "evaluate", "fit_temperature"]
+__all__ = ["ON_SHIFT", "evaluate", "fit_temperature", "relative_rows"]

@@ -1,4 +1,4 @@
-"""Evaluating a 1000-class model on sets that cover 200 of the classes: ImageNet-A, -R and -O.
+"""Restrict predictions to some of the classes, for sets that cover 200 of 1000: ImageNet-A, -R and -O.
 
 Two protocols are in use: compare all 1000 logits, or only those of the set's own classes. The second is the one of the
 sets' authors and of `evaluate`, which says so in the dataset's name and takes `class_subset=False` for the other.
@@ -16,7 +16,7 @@ from regmixup.types import Predictions
 
 
 def subset_of(info: Mapping[str, str]) -> tuple[int, ...]:
-    """The class indices that a dataset's or a prediction's `info` states.
+    """Return the class indices that a dataset's or a prediction's `info` states.
 
     >>> subset_of({"class_subset": "6,11,13"})
     (6, 11, 13)
@@ -27,7 +27,7 @@ def subset_of(info: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def restrict(logits: Tensor, class_indices: Sequence[int]) -> Tensor:
-    """The columns of some classes: (N, K) -> (N, len(class_indices)).
+    """Return the columns of some classes: (N, K) -> (N, len(class_indices)).
 
     >>> restrict(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), (1, 3)).tolist()
     [[1.0, 3.0]]
@@ -39,7 +39,7 @@ def restrict(logits: Tensor, class_indices: Sequence[int]) -> Tensor:
 
 
 def restrict_labels(labels: Tensor, class_indices: Sequence[int]) -> Tensor:
-    """Labels among all classes -> positions among `class_indices`.
+    """Map labels among all classes to positions among `class_indices`.
 
     >>> restrict_labels(torch.tensor([3, 1, 3]), (1, 3)).tolist()
     [1, 0, 1]
@@ -54,7 +54,7 @@ def restrict_labels(labels: Tensor, class_indices: Sequence[int]) -> Tensor:
 
 
 def restrict_predictions(predictions: Predictions) -> Predictions:
-    """Logits and labels of a set's own classes, with a name that says so; unchanged for a set of all classes."""
+    """Return logits and labels of a set's own classes, with a name that says so; unchanged for a set of all classes."""
     if "class_subset" not in predictions.info:
         return predictions
     subset = subset_of(predictions.info)
@@ -63,12 +63,13 @@ def restrict_predictions(predictions: Predictions) -> Predictions:
         restrict_labels(predictions.labels, subset),
         probs=_restricted_probs(predictions.probs, subset),
         dataset=f"{predictions.dataset} ({len(subset)} classes)",
+        role=predictions.role,
         info=_without_subset(predictions),
     )
 
 
 def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Predictions]:
-    """The test images of an OOD set's classes and the OOD set, both with the logits of these classes alone."""
+    """Return the test images of an OOD set's classes and the OOD set, both with the logits of these classes alone."""
     subset = subset_of(ood.info)
     inside = torch.isin(test.labels, torch.tensor(subset))
     if not bool(inside.any()):
@@ -79,6 +80,7 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
             restrict(test.logits[inside], subset),
             restrict_labels(test.labels[inside], subset),
             probs=_restricted_probs(test_probs, subset),
+            role=test.role,
             info=_without_subset(test),
         ),
         Predictions(
@@ -86,6 +88,7 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
             torch.full_like(ood.labels, -1),
             probs=_restricted_probs(ood.probs, subset),
             dataset=f"{ood.dataset} ({len(subset)} classes)",
+            role=ood.role,
             info=_without_subset(ood),
         ),
     )
@@ -96,7 +99,7 @@ def _without_subset(predictions: Predictions) -> dict[str, str]:
 
 
 def _restricted_probs(probs: Tensor | None, class_indices: Sequence[int]) -> Tensor | None:
-    """The probabilities given that the class is one of these; as for logits, where they are their softmax."""
+    """Return the probabilities given that the class is one of these; as for logits, where they are their softmax."""
     if probs is None:
         return None
     kept = restrict(probs, class_indices)

@@ -1,45 +1,34 @@
-"""Predictions -> rows: every metric of one model, from what it said, with intervals."""
+"""Evaluate one model: predictions, or a module and its loaders, to rows."""
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
+from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regmixup.metrics.bootstrap import Bootstrap, Counts
+from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.detection import Ordered
-from regmixup.metrics.fisher import ClassMoments
-from regmixup.metrics.outcomes import Outcomes
-from regmixup.metrics.registry import (
-    BINNED,
-    CLASSIFICATION,
-    DETECTION,
-    resample_classification,
-    resample_detection,
-)
-from regmixup.metrics.scores import FittedScore, available, fit_scores, score_all
-from regmixup.metrics.selective import SELECTIVE, join_ood, resample_selective
+from regmixup.metrics.registry import CLASSIFICATION
+from regmixup.metrics.scores import available, fit_scores, score_all
+from regmixup.metrics.shift import Condition, mean_corruption_error
+from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import FitOn, check_held_out, same_samples
+from regmixup.predictions import predict_batches
 from regmixup.rows.class_subset import restrict_pair, restrict_predictions
-from regmixup.rows.per_image import PerImage, Version, per_image
-from regmixup.types import MEAN as MEAN
-from regmixup.types import Predictions, Row, look_like_probabilities, not_finite
+from regmixup.rows.measure import Measure, Version, fisher_rows, shown_name
+from regmixup.types import MEAN, Predictions, Role, Row, look_like_probabilities, not_finite
 
-# What is measured on each of the many shifted sets; on the test set it is all of CLASSIFICATION.
-ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
-# Of the metrics of right and wrong predictions, what is measured with OOD images among them; rows are named scod_*.
-SCOD = ("aurc", "augrc")
-_MOST_CLASSES = 100  # beyond these, resampling a calibration error per class costs more than all the rest
+Batches = Iterable[Sequence[Tensor] | Tensor]
+_LOADERS = ("test", "validation", "shift", "ood")
 
 
 def evaluate(
-    test: Predictions,
+    subject: Predictions | nn.Module,
+    loaders: Mapping[str, Batches | Mapping[str, Batches]] | None = None,
     *,
     validation: Predictions | None = None,
     train: Predictions | None = None,
@@ -52,25 +41,47 @@ def evaluate(
     fit_on: FitOn = "validation",
     row: Row | None = None,
 ) -> list[Row]:
-    """Rows for one model.
+    """Return all rows of one model, from its test predictions, or from the model itself and its loaders.
 
-    test: in-distribution test predictions. validation: where the temperature is chosen, by ECE; without it there are
-    no temperature-scaled rows. train: train predictions with features, on which scores of features are fitted;
-    without them there are only scores of logits, and of ensemble members.
+    subject: in-distribution test `Predictions`, or an `nn.Module` from images to logits.
+    loaders: for a module, {"test": loader, "validation": loader, "shift": {name: loader}, "ood": {name: loader}}; all
+    but "test" may be left out. A loader is any iterable of (x, y); OOD labels are ignored, so there x alone suffices.
+    They take the place of `validation`, `shift` and `ood`.
+    validation: where the temperature is chosen, by ECE; without it there are no temperature-scaled rows.
+    train: train predictions with features, on which scores of features are fitted; without them there are only scores
+    of logits, and of ensemble members.
     shift: predictions for shifted versions of the test set, named "<family>/<corruption>/<severity>"; each gets its
-    own rows, and their plain mean over the subsets is added with corruption "mean" (but of the Fisher criterion).
+    own rows, and their plain mean over the subsets is added with corruption "mean" (except the Fisher criterion's).
     ood: out-of-distribution sets, scored without temperature by every score.
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
-    temperature: one that was chosen elsewhere, as by `fit_temperature` on a companion model's validation predictions,
-    instead of `validation`.
+    temperature: one chosen elsewhere, as by `fit_temperature` on a companion model's validation predictions, instead
+    of `validation`.
     class_subset: for sets that cover some of the classes (ImageNet-A, -R, -O), compare only the logits of these, and
     for OOD sets only the test images of these classes; the dataset's name then says so. False compares all.
     bootstrap: how `low` and `high` of each row are found; None leaves them out. Shifted versions of the test images
     are resampled together with them.
-    fit_on: a validation or train set that is one of the test, shifted or OOD sets is refused unless this says "a test
+    fit_on: a validation or train set that is one of the test, shifted or OOD sets is rejected unless this says "a test
     set, knowingly".
     row: a template whose study, run, method, ... every row carries.
+
+    >>> import torch
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    >>> batch = [(torch.rand(8, 1, 2, 2), torch.arange(8) % 3)]
+    >>> noise = [torch.rand(8, 1, 2, 2)]
+    >>> rows = evaluate(model, {"test": batch, "ood": {"noise": noise}}, bootstrap=None)
+    >>> sorted({row.dataset for row in rows})
+    ['noise', 'test']
     """
+    if isinstance(subject, Predictions):
+        if loaders is not None:
+            raise ValueError("loaders must be left out where predictions are given: pass validation=, shift=, ood=")
+        test = subject
+    elif not isinstance(subject, nn.Module):
+        raise ValueError(f"subject must be Predictions or an nn.Module, got {type(subject).__name__}")
+    elif validation is not None or shift or ood:
+        raise ValueError("validation, shift and ood must be left out where a module is given: pass their loaders")
+    else:
+        test, validation, shift, ood = _predict_loaders(subject, loaders)
     _check_sets(test, [p for p in (validation, train) if p is not None], shift, ood)
     if validation is not None and temperature is not None:
         raise ValueError(f"temperature must be None where it is chosen on {validation.dataset}, got {temperature}")
@@ -82,13 +93,13 @@ def evaluate(
     posthoc = posthoc if posthoc is not None else as_given
     if validation is not None:
         temperature = fit_temperature(posthoc, validation, fit_on=fit_on)
-    measure = _Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
+    measure = Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
 
     def restricted(predictions: Predictions) -> bool:
         return class_subset and "class_subset" in predictions.info
 
     def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Version]:
-        """Without and with temperature."""
+        """Return the versions without and with temperature."""
         unscaled = unscaled if unscaled is not None else posthoc(predictions)
         if temperature is None:
             found = {"none": Version(unscaled)}
@@ -102,7 +113,7 @@ def evaluate(
 
     known = posthoc(test)
     subject = versions(test, known)
-    named = replace(measure.row, dataset=_named(subject["none"].predictions))
+    named = replace(measure.row, dataset=shown_name(subject["none"].predictions))
     of_logits = available(subject["none"].predictions)
     rows, _, images = measure.classification(subject, named, tuple(CLASSIFICATION), of_logits)
     if temperature is not None:
@@ -110,7 +121,7 @@ def evaluate(
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
-    rows += _fisher(test, named)
+    rows += fisher_rows(test, named)
     if restricted(test):
         id_scores, correct = score_all(known, measure.fitted), _correct(known)
     else:
@@ -132,16 +143,37 @@ def _correct(predictions: Predictions) -> Tensor:
     return probabilities(predictions).argmax(dim=1) == predictions.labels
 
 
-def _fisher(predictions: Predictions, row: Row) -> list[Row]:
-    """The Fisher criterion, where features or their moments are stored and the features vary within some class."""
-    try:
-        moments = ClassMoments.stored(predictions)
-        if moments is None:
-            return []
-        return [replace(row, metric="fisher_criterion", value=moments.criterion(), n=int(moments.count.sum()))]
-    except ValueError as error:
-        warnings.warn(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}", stacklevel=3)
-        return []
+class _Sets(NamedTuple):
+    """The predictions of one model for all its sets."""
+
+    test: Predictions
+    validation: Predictions | None
+    shift: list[Predictions]
+    ood: list[Predictions]
+
+
+def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> _Sets:
+    """Predict the batches of all loaders, as `evaluate` describes them."""
+    if not isinstance(loaders, Mapping) or "test" not in loaders:
+        got = f"the keys {list(loaders)}" if isinstance(loaders, Mapping) else type(loaders).__name__
+        raise ValueError(f'loaders must be a table with at least "test", such as {{"test": loader}}, got {got}')
+    for key in loaders:
+        check_name("role in loaders", key, _LOADERS)
+
+    def predict(name: str, batches: Any, role: Role) -> Predictions:
+        if isinstance(batches, Mapping):
+            raise ValueError(f'the loader of "{name}" must be an iterable of (x, y), got a table')
+        return predict_batches(model, batches, dataset=name, labelled=role != "ood", role=role)
+
+    def group(key: str, role: Role) -> list[Predictions]:
+        named = loaders.get(key, {})
+        if not isinstance(named, Mapping):
+            raise ValueError(f'loaders["{key}"] must be a table of names and loaders, got {type(named).__name__}')
+        return [predict(name, batches, role) for name, batches in named.items()]
+
+    validation = predict("validation", loaders["validation"], "validation") if "validation" in loaders else None
+    test = predict("test", loaders["test"], "test")
+    return _Sets(test, validation, group("shift", "shifted"), group("ood", "ood"))
 
 
 def _check_sets(
@@ -188,9 +220,9 @@ def _check_train(train: Predictions, test: Predictions) -> None:
 
 
 def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: FitOn = "validation") -> float:
-    """The temperature of the smallest validation ECE, for predictions that pass through `posthoc`.
+    """Return the temperature of the smallest validation ECE, for predictions that pass through `posthoc`.
 
-    The whole grid where a temperature divides plain logits; from coarse to fine where each costs new samples.
+    Searches the whole grid where a temperature divides plain logits, from coarse to fine where each needs new samples.
     """
     check_held_out(validation, fit_on=fit_on)
     unscaled = posthoc(validation)
@@ -200,145 +232,45 @@ def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: 
     return fitted.temperature
 
 
-Resampled = dict[tuple[str, str], Tensor]
+class _Source(NamedTuple):
+    """The run of a row and the set it was measured on."""
+
+    method: str
+    network: str
+    train_set: str
+    seed: int | None
+    dataset: str
+    posthoc: str
 
 
-@lru_cache(maxsize=4)
-def _counts(bootstrap: Bootstrap, total: int, stream: str) -> Counts:
-    return bootstrap.counts(total, stream=stream)
+def relative_rows(rows: Iterable[Row], *, reference: str) -> list[Row]:
+    """Return mCE rows of all methods relative to the `reference` method of the same network, train set and seed.
 
-
-@dataclass(frozen=True)
-class _Measure:
-    """Values with their intervals. row: the template of every row; fitted: scores of features, by name."""
-
-    bootstrap: Bootstrap | None
-    row: Row
-    fitted: Mapping[str, FittedScore]
-
-    def counts(self, total: int, stream: str = "") -> Counts | None:
-        """Resamples of a set's images. Sets of one size share them: the shifted versions are of the test images."""
-        return _counts(self.bootstrap, total, stream) if self.bootstrap is not None else None
-
-    def interval(self, row: Row, values: Tensor | None) -> Row:
-        if self.bootstrap is None or values is None:
-            return row
-        values = values[~values.isnan()]  # a failure AUROC of a resample without errors
-        if len(values) == 0:
-            return row
-        found = self.bootstrap.interval(values, about=row.value if row.metric in BINNED else None)
-        return replace(row, low=found.low, high=found.high)
-
-    def classification(
-        self, versions: dict[str, Version], row: Row, metrics: tuple[str, ...], scores: Sequence[str] = ()
-    ) -> tuple[list[Row], Resampled, PerImage]:
-        """Some metrics of one dataset, without and with temperature; and their values on the resamples.
-
-        The last is what was found of every image without temperature, with these scores.
-        """
-        rows: list[Row] = []
-        resampled: Resampled = {}
-        found: dict[str, PerImage] = {}
-        classwise = "classwise_ece" in metrics
-        for posthoc, version in versions.items():
-            found[posthoc] = per_image(version, classwise=classwise, scores=scores if posthoc == "none" else ())
-            outcomes = found[posthoc].outcomes
-            counts = self.counts(len(outcomes.correct))
-            if counts is not None:
-                table: tuple[Tensor | Outcomes, Tensor | None] = outcomes, None
-                quick = [name for name in metrics if name != "classwise_ece"]
-                if classwise and version.predictions.logits.shape[1] <= _MOST_CLASSES:
-                    quick, table = list(metrics), (probabilities(version.whole()), version.predictions.labels)
-                values = resample_classification(*table, counts, quick)
-                resampled |= {(posthoc, name): values[name] for name in quick}
-            for name in metrics:
-                value = CLASSIFICATION[name].value(outcomes)
-                own = replace(row, posthoc=posthoc, metric=name, value=value, n=len(outcomes.correct))
-                rows.append(self.interval(own, resampled.get((posthoc, name))))
-        return rows, resampled, found["none"]
-
-    def shift(self, shift: Iterable[dict[str, Version]]) -> list[Row]:
-        """Rows per (corruption, severity), and the mean over the subsets: for ECE that is not the same as pooling."""
-        rows: list[Row] = []
-        groups: dict[tuple[str, str, str], list[Row]] = {}
-        totals: dict[tuple[str, str, str], Tensor] = {}
-        for versions in shift:
-            subset = versions["none"].predictions
-            family, corruption, severity = _shift_name(subset.dataset)
-            template = replace(self.row, dataset=_named(subset, family), corruption=corruption, severity=severity)
-            found, resampled, _ = self.classification(versions, template, ON_SHIFT)
-            rows += [*found, *_fisher(subset, template)]
-            for r in found:
-                group = (r.dataset, r.posthoc, r.metric)
-                groups.setdefault(group, []).append(r)
-                if (r.posthoc, r.metric) in resampled:
-                    totals[group] = totals.get(group, 0) + resampled[r.posthoc, r.metric]
-        for key, group_rows in groups.items():
-            count = len(group_rows)
-            mean = replace(
-                group_rows[0],
-                corruption=MEAN,
-                severity=None,
-                value=sum(r.value for r in group_rows) / count,
-                n=sum(r.n or 0 for r in group_rows),
-                low=None,
-                high=None,
+    rows: with accuracies per (corruption, severity). Where the reference is missing, was measured under other
+    conditions or makes no error under some corruption, there is no mCE.
+    """
+    errors: dict[_Source, dict[Condition, float]] = {}
+    templates: dict[_Source, Row] = {}
+    for row in rows:
+        if row.metric == "accuracy" and row.severity is not None:
+            key = _Source(row.method, row.network, row.train_set, row.seed, row.dataset, row.posthoc)
+            errors.setdefault(key, {})[row.corruption, row.severity] = 1 - row.value
+            templates.setdefault(key, row)
+    found = []
+    for key, own in errors.items():
+        theirs = errors.get(key._replace(method=reference), {})
+        corruptions = {corruption for corruption, _ in own}
+        if set(own) == set(theirs) and all(any(theirs[c] > 0 for c in theirs if c[0] == name) for name in corruptions):
+            found.append(
+                replace(
+                    templates[key],
+                    corruption=MEAN,
+                    severity=None,
+                    metric=f"mce_relative_to_{reference}",
+                    value=mean_corruption_error(own, theirs),
+                    low=None,
+                    high=None,
+                    n=None,
+                )
             )
-            rows.append(self.interval(mean, totals[key] / count if key in totals else None))
-        return rows
-
-    def selective(self, scores: Mapping[str, Tensor], correct: Tensor, row: Row) -> list[Row]:
-        """Return how well each score orders right before wrong predictions, of which it needs both for an AUROC."""
-        rows = []
-        counts = self.counts(len(correct))
-        metrics = [name for name in SELECTIVE if name != "failure_auroc" or 0 < int(correct.sum()) < len(correct)]
-        for score, values in scores.items():
-            resampled = resample_selective(values, correct, counts) if counts is not None else {}
-            for name in metrics:
-                own = replace(row, score=score, metric=name, value=SELECTIVE[name](values, correct), n=len(correct))
-                rows.append(self.interval(own, resampled.get(name)))
-        return rows
-
-    def detection(
-        self,
-        id_scores: Mapping[str, Tensor],
-        correct: Tensor,
-        ood: Predictions,
-        ordered: Mapping[str, Ordered] | None = None,
-    ) -> list[Row]:
-        """Return every detection metric for every score that both sides have, and SCOD on all images of both.
-
-        ordered: the id scores, sorted before.
-        """
-        rows = []
-        ood_scores = score_all(ood, self.fitted)
-        id_counts, ood_counts = self.counts(len(correct)), self.counts(len(ood), stream=ood.dataset or "ood")
-        for score in (name for name in id_scores if name in ood_scores):
-            pair = id_scores[score], ood_scores[score]
-            sides = ordered[score] if ordered is not None else Ordered(pair[0]), Ordered(pair[1])
-            joined = join_ood(pair[0], correct, pair[1])
-            found = {name: metric.value(*sides) for name, metric in DETECTION.items()}
-            found |= {f"scod_{name}": SELECTIVE[name](*joined) for name in SCOD}
-            resampled: dict[str, Tensor] = {}
-            if id_counts is not None and ood_counts is not None:
-                resampled = resample_detection(*pair, id_counts, ood_counts, DETECTION)
-                both = Counts(torch.cat([id_counts.values, ood_counts.values], dim=1))
-                resampled |= {f"scod_{name}": values for name, values in resample_selective(*joined, both).items()}
-            for name, value in found.items():
-                n = len(ood) if name in DETECTION else len(correct) + len(ood)
-                own = replace(self.row, dataset=_named(ood), score=score, metric=name, value=value, n=n)
-                rows.append(self.interval(own, resampled.get(name)))
-        return rows
-
-
-def _shift_name(dataset: str) -> tuple[str, str, int | None]:
-    """ "digits-c/contrast/3" -> its parts; any other name is one corruption without severity."""
-    parts = dataset.split("/")
-    if len(parts) == 3 and parts[2].isdigit():
-        return parts[0], parts[1], int(parts[2])
-    return dataset, dataset, None
-
-
-def _named(predictions: Predictions, name: str = "") -> str:
-    """A dataset's name, saying whether it was rebuilt rather than official."""
-    return (name or predictions.dataset) + (" (rebuilt)" if predictions.info.get("rebuilt") == "true" else "")
+    return found

@@ -12,7 +12,6 @@ from regmixup.metrics.scores import (
     Mahalanobis,
     RelativeMahalanobis,
     ViM,
-    _features,
     energy,
     fit_scores,
 )
@@ -52,7 +51,7 @@ def test_features_of_any_type_score_like_the_same_numbers_in_float64(name, dtype
 @pytest.mark.parametrize("name", FITTED)
 def test_pieces_do_not_show(fitted, name, monkeypatch):
     whole = fitted[name](TEST.features)
-    monkeypatch.setattr(_features, "_CHUNK", 7 * WIDTH)
+    monkeypatch.setattr("regmixup.metrics.scores.features._CHUNK", 7 * WIDTH)
     torch.testing.assert_close(fitted[name](TEST.features), whole, rtol=1e-10, atol=1e-10)
     refitted = fit_scores(TRAIN, [name])[name](TEST.features)
     torch.testing.assert_close(refitted, whole, rtol=1e-8, atol=1e-8)

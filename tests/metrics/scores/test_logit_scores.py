@@ -1,4 +1,4 @@
-"""Every score of the registry: its direction, its types, its limits, and its value against a 50-digit twin."""
+"""Scores of logits and of ensemble members: what all share, their twins, their closed forms, their limits."""
 
 import math
 
@@ -18,9 +18,11 @@ from regmixup.metrics.scores import (
     gen,
     max_logit,
     max_probability,
+    mutual_information,
     odin,
 )
 from tests.references import metrics as reference
+from tests.references import scores as score_reference
 
 CONFIDENT = torch.tensor([[12.0, 0.0, -1.0], [0.0, 9.0, 1.0]])
 UNSURE = torch.tensor([[0.2, 0.1, 0.0], [-1.0, -1.0, -1.1]])
@@ -104,7 +106,7 @@ def test_every_score_treats_rows_apart_and_classes_alike(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(logits=logit_tables())
 def test_every_score_agrees_with_its_twin(name, logits):
     expected = [getattr(reference, name)(row.tolist()) for row in logits]
@@ -118,7 +120,7 @@ def test_dempster_shafer_keeps_its_digits_where_the_formula_overflows_or_cancels
     assert dempster_shafer(torch.tensor([[1000.0, 0.0]])).item() == 0.0  # exp(1000) alone would be infinite
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(classes=st.integers(2, 8), seed=st.integers(0, 10**6), scale=st.floats(0.1, 6))
 def test_dempster_shafer_and_energy_give_the_same_auroc(classes, seed, scale):
     logits = scale * torch.randn(60, classes, generator=torch.Generator().manual_seed(seed))
@@ -206,3 +208,62 @@ def test_duq_refuses_logits_that_are_no_log_kernels():
 def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def member_table(*shape, scale=3.0, seed=0):
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@settings(max_examples=20, deadline=None)
+@given(shape=st.tuples(*[st.integers(1, 5)] * 3), scale=st.floats(0.1, 20), seed=st.integers(0, 10**6))
+def test_mutual_information_agrees_with_its_twin_and_keeps_its_bounds(shape, scale, seed):
+    logits = member_table(*shape, scale=scale, seed=seed)
+    found = mutual_information(logits)
+    np.testing.assert_allclose(found, score_reference.mutual_information(logits.numpy()), rtol=0, atol=1e-13)
+    assert bool((found >= 0).all())
+    assert bool((found <= math.log(min(shape[0], shape[2])) + 1e-12).all())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_identical_members_have_nothing_to_tell(count):
+    found = mutual_information(member_table(1, 50, 6).expand(count, 50, 6))
+    torch.testing.assert_close(found, torch.zeros(50, dtype=torch.float64), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("count", "classes"), [(2, 4), (4, 2), (5, 5)])
+def test_members_that_are_sure_of_as_many_classes_as_can_be_reach_the_bound(count, classes):
+    logits = torch.zeros(count, 1, classes)
+    for member in range(count):
+        logits[member, 0, member % classes] = 1000
+    expected = {(2, 4): math.log(2), (4, 2): math.log(2), (5, 5): math.log(5)}[count, classes]
+    assert mutual_information(logits).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_small_disagreement_keeps_its_digits():
+    """Two members p +- d of two classes: d^2 / 2 (1/p + 1/(1-p)) to second order, here 2 d^2 for p = 1/2."""
+    d = 1e-5
+    logits = torch.tensor([[[0.5 + d, 0.5 - d]], [[0.5 - d, 0.5 + d]]], dtype=torch.float64).log()
+    assert mutual_information(logits).item() == pytest.approx(2 * d**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_mutual_information_computes_in_float64_whatever_the_input_type(dtype):
+    logits = member_table(3, 20, 5).to(dtype)
+    assert torch.equal(mutual_information(logits), mutual_information(logits.double()))
+
+
+def test_pieces_of_members_do_not_show(monkeypatch):
+    logits = member_table(3, 41, 5)
+    whole = mutual_information(logits)
+    monkeypatch.setattr("regmixup.metrics.scores.logit_scores._PIECE", 60)
+    torch.testing.assert_close(mutual_information(logits), whole, rtol=0, atol=1e-15)
+
+
+def test_no_samples_have_no_mutual_information():
+    assert mutual_information(torch.zeros(2, 0, 3)).shape == (0,)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (0, 4, 3), (2, 4, 0)])
+def test_mutual_information_refuses_other_shapes(shape):
+    with pytest.raises(ValueError, match="member_logits must have shape"):
+        mutual_information(torch.zeros(shape))

@@ -1,4 +1,4 @@
-"""What the scores of features share: a check, a walk in pieces, and the linear head."""
+"""What the scores of features share: their base class, checks, and a pass in pieces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FittedScore(Protocol):
 
 
 def check_train(features: Tensor) -> Tensor:
-    """Features to fit on: finite and at least one."""
+    """Return features to fit on, checked to be finite and at least one."""
     features = check_features(features)
     if len(features) == 0:
         raise ValueError("features must hold at least one train sample, got none")
@@ -40,7 +40,7 @@ def check_train(features: Tensor) -> Tensor:
 
 
 def check_features(features: Tensor, width: int | None = None) -> Tensor:
-    """Floating-point (N, D), with D = width where that is known."""
+    """Return features checked to be floating-point (N, D), with D = width where that is known."""
     features = torch.as_tensor(features).detach()
     if features.ndim != 2 or not features.is_floating_point() or features.shape[1] == 0:
         raise ValueError(
@@ -52,6 +52,6 @@ def check_features(features: Tensor, width: int | None = None) -> Tensor:
 
 
 def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, rows: int | None = None) -> Tensor:
-    """function(features), a piece of so many rows at a time, each in float64."""
+    """Return function(features), computed for a piece of `rows` rows at a time, each in float64."""
     rows = rows if rows is not None else max(1, _CHUNK // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])

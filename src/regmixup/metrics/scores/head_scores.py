@@ -24,7 +24,7 @@ class LinearHead:
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> LinearHead:
-        """In float64, a missing bias being 0. width: the D of the features it must go with."""
+        """Return the head in float64, a missing bias being 0. width: the D of the features it must go with."""
         weight = torch.as_tensor(weight).detach()
         if weight.ndim != 2 or (width is not None and weight.shape[1] != width):
             raise ValueError(f"head_weight must be (K, {width or 'D'}), got {tuple(weight.shape)}")
@@ -57,7 +57,7 @@ class ReAct(FeatureScore):
         check_number("percentile", self.percentile, least=0, most=100)
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedReAct:
-        """On train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
+        """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = check_train(features)
         head = LinearHead.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
@@ -105,11 +105,11 @@ class ASH(FeatureScore):
         check_number("percentile", self.percentile, least=0, below=100)
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedASH:
-        """With the linear head's weight (K, D) and bias (K,); no train sample is needed."""
+        """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
         return FittedASH(self, LinearHead.of(head_weight, head_bias))
 
     def shaped(self, features: Tensor) -> Tensor:
-        """phi' of every row, (N, D). At least one number of each is left."""
+        """Return phi' of every row, (N, D). At least one number of each is left."""
         if self.variant != "p" and bool((features < 0).any()):
             raise ValueError(
                 f"ASH {self.variant!r} needs features >= 0, as after a ReLU, got {float(features.min()):g}"
@@ -157,7 +157,7 @@ class ViM(FeatureScore):
             check_count("dim", self.dim)
 
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedViM:
-        """On train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
+        """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = check_train(features)
         width = features.shape[1]
         head = LinearHead.of(head_weight, head_bias, width)

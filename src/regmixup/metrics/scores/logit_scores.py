@@ -59,7 +59,7 @@ def softmax_of(logits: Tensor | Softmax) -> Softmax:
 
 
 def entropy(logits: Tensor | Softmax) -> Tensor:
-    """-sum_k p_k log p_k of the softmax, in nats, at most log K (the paper's H).
+    """Return -sum_k p_k log p_k of the softmax, in nats, at most log K (the paper's H).
 
     >>> entropy(torch.zeros(1, 4)).exp()
     tensor([4.], dtype=torch.float64)
@@ -68,7 +68,7 @@ def entropy(logits: Tensor | Softmax) -> Tensor:
 
 
 def dempster_shafer(logits: Tensor | Softmax) -> Tensor:
-    """K / (K + sum_k exp s_k), written as sigmoid(log K - logsumexp s) so that it cannot overflow (the paper's DS).
+    """Return K / (K + sum_k exp s_k), as sigmoid(log K - logsumexp s), which cannot overflow (the paper's DS).
 
     >>> dempster_shafer(torch.zeros(1, 4))
     tensor([0.5000], dtype=torch.float64)
@@ -78,22 +78,22 @@ def dempster_shafer(logits: Tensor | Softmax) -> Tensor:
 
 
 def energy(logits: Tensor | Softmax) -> Tensor:
-    """-logsumexp s: a monotone function of DS, hence the same AUROC."""
+    """Return -logsumexp s: a monotone function of DS, hence the same AUROC."""
     return -softmax_of(logits).log_sum
 
 
 def max_probability(logits: Tensor | Softmax) -> Tensor:
-    """1 - max_k p_k."""
+    """Return 1 - max_k p_k."""
     return softmax_of(logits).rest
 
 
 def max_logit(logits: Tensor | Softmax) -> Tensor:
-    """-max_k s_k."""
+    """Return -max_k s_k."""
     return -softmax_of(logits).largest
 
 
 def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> Tensor:
-    """The generalised entropy sum_j (p_j (1 - p_j))^gamma over the `num_top` likeliest classes (GEN; Liu et al., 2023).
+    """Return the generalised entropy sum_j (p_j (1 - p_j))^gamma of the `num_top` likeliest classes (Liu et al., 2023).
 
     A small gamma makes much of probabilities near 0 and 1. With fewer classes than `num_top` all count.
 
@@ -110,7 +110,7 @@ def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> 
 
 
 def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
-    """1 - max_k softmax(s / T)_k, the temperature half of ODIN (Liang et al., 2018).
+    """Return 1 - max_k softmax(s / T)_k, the temperature half of ODIN (Liang et al., 2018).
 
     Its other half, a step of the image along the gradient, needs the model and is left out. For large T the score
     approaches 1 - 1 / K - (max_k s_k - mean_k s_k) / (K T).
@@ -123,7 +123,7 @@ def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
 
 
 def duq(logits: Tensor | Softmax) -> Tensor:
-    """1 - max_c K_c for the logits log K_c <= 0 of an RBF head (DUQ; van Amersfoort et al., 2020).
+    """Return 1 - max_c K_c for the logits log K_c <= 0 of an RBF head (DUQ; van Amersfoort et al., 2020).
 
     It orders samples as `max_logit` does, so both have one AUROC; but where every log-kernel lies below about -37, this
     one rounds to 1 and ties, and `max_logit` does not. For other heads it has no meaning: logits > 0 are refused.
@@ -138,7 +138,7 @@ def duq(logits: Tensor | Softmax) -> Tensor:
 
 
 def mutual_information(member_logits: Tensor) -> Tensor:
-    """H(mean_m p_m) - mean_m H(p_m), in nats: what a sample's class would tell about the member (Houlsby et al., 2011).
+    """Return H(mean_m p_m) - mean_m H(p_m), in nats: what the class tells about the member (Houlsby et al., 2011).
 
     member_logits: (M, N, K), p_m = softmax of member m -> (N,) float64, from 0, where all agree, to log min(M, K).
     Written as mean_m KL(p_m || mean p), whose terms do not cancel where the entropies are large and alike.

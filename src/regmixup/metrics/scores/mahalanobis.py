@@ -46,7 +46,7 @@ class Mahalanobis(FeatureScore):
             check_number("variance_ratio", self.variance_ratio, above=0, most=1)
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedMahalanobis:
-        """On train features (N, D) with labels (N,); classes without a sample are left out."""
+        """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
         features, index, num_classes = by_class(features, labels)
         if self.covariance == "tied":
             moments = ClassMoments.of(features, index, num_classes)
@@ -91,12 +91,12 @@ class FittedMahalanobis:
 
 
 def _moments(features: Tensor) -> ClassMoments:
-    """Those of one class."""
+    """Return the moments of one class."""
     return ClassMoments.of(features, torch.zeros(len(features), dtype=torch.int64, device=features.device), 1)
 
 
 def _leading(covariance: Tensor, variance_ratio: float) -> Tensor:
-    """(D, d) the fewest principal directions that hold this share of the variance."""
+    """Return, as (D, d), the fewest principal directions that hold this share of the variance."""
     values, vectors = torch.linalg.eigh(covariance)
     share = values.flip(0).clamp(min=0).cumsum(dim=0) / values.clamp(min=0).sum()
     return vectors.flip(1)[:, : int((share < variance_ratio).sum()) + 1]
@@ -123,7 +123,7 @@ class RelativeMahalanobis(FeatureScore):
         check_number("jitter", self.jitter, least=0)
 
     def fit(self, features: Tensor, labels: Tensor) -> FittedRelativeMahalanobis:
-        """On train features (N, D) with labels (N,); classes without a sample are left out."""
+        """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
         moments = ClassMoments.of(*by_class(features, labels))
         within = moments.scatter / moments.count.sum()
         centre, overall = background(moments)
@@ -164,12 +164,12 @@ class Gaussians:
 
     @classmethod
     def of(cls, means: Tensor, covariances: Iterable[Tensor], ridge: float) -> Gaussians:
-        """means: (K, D). covariances: K or one of (D, D), to whose diagonals the ridge is added."""
+        """Factor covariances (D, D), one per class or one for all, with the ridge on their diagonals. means: (K, D)."""
         factors = torch.stack([_factor(covariance, ridge) for covariance in covariances])
         return cls(factors, torch.linalg.solve_triangular(factors, means[:, :, None], upper=False).squeeze(2))
 
     def nearest(self, features: Tensor) -> Tensor:
-        """min_c (phi - mu_c)^T Sigma_c^-1 (phi - mu_c), the squared length of L^-1 phi - L^-1 mu: (N, D) -> (N,)."""
+        """Return min_c (phi - mu_c)^T Sigma_c^-1 (phi - mu_c), the squared length of L^-1 phi - L^-1 mu, (N,)."""
         nearest = features.new_full((len(features),), torch.inf)
         white = features.T
         for c, mean in enumerate(self.means):
@@ -187,7 +187,7 @@ def _factor(covariance: Tensor, ridge: float) -> Tensor:
 
 
 def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Checked train features, labels renumbered 0, 1, ... among the classes that occur, and how many these are."""
+    """Return checked train features, labels renumbered 0, 1, ... among the classes present, and the number of these."""
     features, labels = check_train(features), torch.as_tensor(labels)
     if labels.shape != features.shape[:1] or labels.is_floating_point():
         raise ValueError(
@@ -198,7 +198,7 @@ def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 def background(moments: ClassMoments) -> tuple[Tensor, Tensor]:
-    """The mean (D,) and the covariance (D, D) of the samples of all classes together."""
+    """Return the mean (D,) and the covariance (D, D) of the samples of all classes together."""
     count = precise(moments.count)
     centre = count @ moments.mean / count.sum()
     rows = count.sqrt()[:, None] * (moments.mean - centre)

@@ -1,4 +1,4 @@
-"""Every score by name: what each needs, which of them predictions allow, and all of these at once."""
+"""The registry of scores by name: what each needs, which of them predictions allow, and all of these at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Score:
     needs: among "logits", "member_logits", "features", "head" and "train". A score that needs "train" is fitted on
     train predictions with features, and with the head where it needs that, and then called on features.
     fit: that fit, with the default hyper-parameters.
-    offered: whether `available` lists it, given these train predictions; by name it can always be asked for.
+    offered: True if `available` lists it, given these train predictions; by name it can always be asked for.
     """
 
     name: str
@@ -80,7 +80,7 @@ REGISTRY: dict[str, Score] = {
 
 
 def available(predictions: Predictions, train: Predictions | None = None) -> list[str]:
-    """The scores that can be computed for these predictions, given the train predictions to fit on, in table order."""
+    """Return the scores that these predictions allow, given the train predictions to fit on, in table order."""
     names = []
     for score in REGISTRY.values():
         fitting = "train" in score.needs
@@ -93,9 +93,9 @@ def available(predictions: Predictions, train: Predictions | None = None) -> lis
 
 
 def fit_scores(train: Predictions | None, names: Iterable[str] | None = None) -> dict[str, FittedScore]:
-    """The scores of features among `names`, each with its default hyper-parameters, fitted on the train predictions.
+    """Return the scores of features among `names`, with default hyper-parameters, fitted on the train predictions.
 
-    names: None for all that the train predictions allow. Scores that need no fit are passed over.
+    names: None for all that the train predictions allow. Scores that need no fit are skipped.
     """
     if names is None:
         names = available(train, train) if train is not None else []
@@ -116,7 +116,7 @@ def score_all(
     *,
     names: Iterable[str] | None = None,
 ) -> dict[str, Tensor]:
-    """Every score (N,) of every sample, by name, without temperature.
+    """Return every score (N,) of every sample, by name, without temperature.
 
     fitted: scores of features, from `fit_scores` or one's own under any name; left out where there are no features.
     names: None for all that the predictions allow; else these, and what one of them needs and lacks is an error.
@@ -141,7 +141,7 @@ def score_all(
 
 
 def rows_of(predictions: Predictions, some: slice) -> Predictions:
-    """Some of the samples, with what metrics and scores that are not fitted need."""
+    """Return some of the samples, with what metrics and scores that are not fitted need."""
     probs, members = predictions.probs, predictions.member_logits
     return Predictions(
         predictions.logits[some],
@@ -149,12 +149,13 @@ def rows_of(predictions: Predictions, some: slice) -> Predictions:
         probs=probs[some] if probs is not None else None,
         member_logits=members[:, some] if members is not None else None,
         dataset=predictions.dataset,
+        role=predictions.role,
         info=predictions.info,
     )
 
 
 def scores_of_rows(predictions: Predictions, names: Iterable[str], softmax: Softmax | None = None) -> dict[str, Tensor]:
-    """The same for a few samples and scores that are not fitted, all at once; `softmax` is that of their logits."""
+    """Return scores that are not fitted for a few samples, all at once; `softmax` is that of their logits."""
     softmax = softmax if softmax is not None else Softmax(predictions.logits)
     own = softmax if predictions.probs is None else Softmax(precise(predictions.probs).log())
     found = {}
@@ -191,6 +192,6 @@ def _check_held(name: str, predictions: Predictions, needs: Iterable[str]) -> No
 
 
 def _absent(predictions: Predictions, needs: Iterable[str]) -> list[str]:
-    """The fields of the predictions that stand for these needs and are None. A head may have no bias."""
+    """Return the fields of the predictions that stand for these needs and are None. A head may have no bias."""
     fields = ["head_weight" if need == "head" else need for need in sorted(needs) if need != "train"]
     return [field for field in fields if getattr(predictions, field) is None]

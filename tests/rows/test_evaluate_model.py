@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
 from regmixup.predictions import predict
+from regmixup.rows import evaluation
 
 
 def model():
@@ -124,3 +125,20 @@ PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\
 def test_wrong_arguments_are_explained(subject, loaders, message):
     with pytest.raises(ValueError, match=message):
         rm.evaluate(subject, loaders)
+
+
+def test_the_sets_of_a_module_come_from_its_loaders_alone():
+    validation = predict(model(), *images(1), dataset="validation")
+    with pytest.raises(ValueError, match="must be left out where a module is given: pass their loaders"):
+        rm.evaluate(model(), {"test": loader(0)}, validation=validation)
+
+
+@pytest.mark.filterwarnings("ignore:the best temperature")
+def test_predicted_loaders_have_the_role_they_were_given_for(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(evaluation, "_check_sets", lambda test, fitted, shift, ood: seen.update(
+        {p.dataset: p.role for p in (test, *fitted, *shift, *ood)}
+    ))  # fmt: skip
+    loaders = {"test": loader(0), "validation": loader(1), "shift": {"a": loader(2)}, "ood": {"b": loader(3)}}
+    rm.evaluate(model(), loaders, bootstrap=None)
+    assert seen == {"test": "test", "validation": "validation", "a": "shifted", "b": "ood"}

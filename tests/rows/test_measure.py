@@ -13,7 +13,7 @@ from regmixup.metrics.calibration import accuracy, brier, classwise_ece, ece, nl
 from regmixup.metrics.scores import score_all
 from regmixup.posthoc import as_given, ensemble, probabilities
 from regmixup.rows.evaluation import evaluate
-from regmixup.rows.per_image import Version, per_image
+from regmixup.rows.measure import Version, per_image
 from regmixup.types import Predictions
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "metrics.py"
@@ -28,7 +28,7 @@ def made_up(seed=0, count=500, classes=7):
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
 @pytest.mark.parametrize("average", [None, "logits", "probs"])
 def test_pieces_give_what_the_whole_table_gives(average, temperature, monkeypatch):
-    monkeypatch.setattr("regmixup.rows.per_image._PIECE", 100)
+    monkeypatch.setattr("regmixup.rows.measure._PIECE", 100)
     given = made_up() if average is None else ensemble([made_up(1), made_up(2)], average=average)
     names = list(score_all(given))
     found = per_image(Version(given, temperature), classwise=True, scores=names if temperature == 1 else ())
@@ -42,7 +42,7 @@ def test_pieces_give_what_the_whole_table_gives(average, temperature, monkeypatc
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):
     given = made_up(count=3000)
-    monkeypatch.setattr("regmixup.rows.per_image._PIECE", 2**10)
+    monkeypatch.setattr("regmixup.rows.measure._PIECE", 2**10)
     values = []
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
