@@ -195,7 +195,7 @@ class TestProbabilities:
         fine = Predictions(LOGITS, LABELS)
         sets = {"test": fine, role: wrong if role in ("test", "validation") else [wrong]}
         with pytest.raises(ValueError, match=r"the logits of wrong look like probabilities.*call them probs"):
-            evaluate(**sets, bootstrap=None)
+            evaluate(sets.pop("test"), **sets, bootstrap=None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])

@@ -455,12 +455,12 @@ def test_a_train_set_is_not_silently_ignored_where_features_are_missing(name):
 def test_logits_that_are_not_finite_are_refused_by_the_name_of_their_set(worst):
     broken = TEST.logits.clone()
     broken[3, 1] = worst
-    for arguments in (
-        {"test": replace(TEST, logits=broken)},
-        {"test": TEST, "ood": [replace(OOD[0], logits=broken[: len(OOD[0])], labels=TEST.labels[: len(OOD[0])])]},
+    for test, ood in (
+        (replace(TEST, logits=broken), []),
+        (TEST, [replace(OOD[0], logits=broken[: len(OOD[0])], labels=TEST.labels[: len(OOD[0])])]),
     ):
         with pytest.raises(ValueError, match=r"/test must hold finite .* in 1 of \d+ rows, the first is row 3"):
-            evaluate(**arguments)
+            evaluate(test, ood=ood)
 
 
 def test_a_set_without_samples_is_refused():
