@@ -26,6 +26,8 @@ from regmixup.storage import save_tensors
 from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, look_like_probabilities, not_finite
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 
+__all__ = ["file_name", "from_probs", "join", "load", "predict", "predict_batches", "read_header", "save"]
+
 
 @runtime_checkable
 class HasFeatures(Protocol):

@@ -94,6 +94,22 @@ def evaluate(
     if validation is not None:
         temperature = fit_temperature(posthoc, validation, fit_on=fit_on)
     measure = Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
+    return _rows(_Sets(test, validation, shift, ood), measure, posthoc, temperature, class_subset)
+
+
+class _Sets(NamedTuple):
+    """The predictions of one model for all its sets."""
+
+    test: Predictions
+    validation: Predictions | None
+    shift: Sequence[Predictions]
+    ood: Sequence[Predictions]
+
+
+def _rows(
+    sets: _Sets, measure: Measure, posthoc: FittedPosthoc, temperature: float | None, class_subset: bool
+) -> list[Row]:
+    """Return the rows of all sets, which have been checked, at a temperature that has been chosen."""
 
     def restricted(predictions: Predictions) -> bool:
         return class_subset and "class_subset" in predictions.info
@@ -111,26 +127,26 @@ def evaluate(
             return {name: Version(restrict_predictions(version.predictions)) for name, version in found.items()}
         return found
 
-    known = posthoc(test)
-    subject = versions(test, known)
-    named = replace(measure.row, dataset=shown_name(subject["none"].predictions))
-    of_logits = available(subject["none"].predictions)
-    rows, _, images = measure.classification(subject, named, tuple(CLASSIFICATION), of_logits)
+    known = posthoc(sets.test)
+    measured = versions(sets.test, known)
+    named = replace(measure.row, dataset=shown_name(measured["none"].predictions))
+    of_logits = available(measured["none"].predictions)
+    rows, _, images = measure.classification(measured, named, tuple(CLASSIFICATION), of_logits)
     if temperature is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=temperature))
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
-    rows += fisher_rows(test, named)
-    if restricted(test):
+    rows += fisher_rows(sets.test, named)
+    if restricted(sets.test):
         id_scores, correct = score_all(known, measure.fitted), _correct(known)
     else:
         id_scores = images.scores | score_all(known, measure.fitted, names=measure.fitted)
         correct = images.outcomes.correct
     rows += measure.selective(id_scores | images.scores, images.outcomes.correct, named)
-    rows += measure.shift(map(versions, shift))
-    ordered = {name: Ordered(score) for name, score in id_scores.items()} if ood else {}
-    for other in map(posthoc, ood):
+    rows += measure.shift(map(versions, sets.shift))
+    ordered = {name: Ordered(score) for name, score in id_scores.items()} if sets.ood else {}
+    for other in map(posthoc, sets.ood):
         if restricted(other):
             own, other = restrict_pair(known, other)
             rows += measure.detection(score_all(own, measure.fitted), _correct(own), other)
@@ -141,15 +157,6 @@ def evaluate(
 
 def _correct(predictions: Predictions) -> Tensor:
     return probabilities(predictions).argmax(dim=1) == predictions.labels
-
-
-class _Sets(NamedTuple):
-    """The predictions of one model for all its sets."""
-
-    test: Predictions
-    validation: Predictions | None
-    shift: list[Predictions]
-    ood: list[Predictions]
 
 
 def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> _Sets:
