@@ -227,7 +227,7 @@ def fisher_rows(predictions: Predictions, row: Row) -> list[Row]:
             return []
         return [replace(row, metric="fisher_criterion", value=moments.criterion(), n=int(moments.count.sum()))]
     except ValueError as error:
-        warnings.warn(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}", stacklevel=3)
+        warnings.warn(f"no Fisher criterion for {predictions.dataset or 'the test set'}: {error}", stacklevel=4)
         return []
 
 
