@@ -25,12 +25,12 @@ import torch
 
 from regmixup.config import encode
 from regmixup.data.corruption_names import BENCHMARK
-from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves
-from regmixup.evaluation.evaluate import ON_SHIFT
-from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
+from regmixup.metrics.registry import CLASSIFICATION, DETECTION
 from regmixup.posthoc import as_given
 from regmixup.report.build import report
 from regmixup.report.results import Results
+from regmixup.rows import ON_SHIFT
+from regmixup.rows.curves import path_curves, reliability_bins, score_curves
 from regmixup.storage import write_json, write_rows, write_text
 from regmixup.study.figure_data import PAIRS, figure_path, png
 from regmixup.training.config import configure

@@ -22,13 +22,13 @@ ALLOWED = {
     "storage": {"types"},
     "mixing": {"config", "names"},
     "prediction_files": {"names", "numpy_files", "storage"},
-    "predictions": {"evaluation", "mixing", "names", "precision", "prediction_files", "storage", "types"},
+    "metrics": {"config", "names", "threads", "types"},
+    "predictions": {"metrics", "mixing", "names", "precision", "prediction_files", "storage", "types"},
     "networks": {"config", "mixing", "names"},
     "objectives": {"config", "mixing", "names", "types"},
     "data": {"", "config", "mixing", "names", "numpy_files", "storage", "types"},
-    "posthoc": {"config", "names", "threads", "types"},
-    "evaluation": {"config", "names", "posthoc", "threads", "types"},
-    "any_model": {"evaluation", "names", "predictions", "types"},
+    "posthoc": {"config", "metrics", "names", "threads", "types"},
+    "rows": {"metrics", "names", "posthoc", "predictions", "threads", "types"},
     "methods": {"names"},
     "recipes": {"config", "names"},
     "progress": set(),
@@ -41,14 +41,14 @@ ALLOWED = {
         "data", "networks", "posthoc", "precision", "predictions", "threads", "training", "types",
     },
     "study": {
-        "config", "data", "evaluation", "methods", "names", "posthoc", "precision", "predictions", "progress",
-        "recipes", "run_folder", "storage", "training", "types",
+        "config", "data", "methods", "metrics", "names", "posthoc", "precision", "predictions", "progress",
+        "recipes", "rows", "run_folder", "storage", "training", "types",
     },
     "deployment": {
-        "config", "data", "evaluation", "methods", "names", "networks", "objectives", "posthoc", "predictions",
+        "config", "data", "methods", "metrics", "names", "networks", "objectives", "posthoc", "predictions",
         "storage", "training", "types",
     },
-    "report": {"evaluation", "methods", "names", "recipes", "run_folder", "storage", "types"},
+    "report": {"methods", "names", "recipes", "rows", "run_folder", "storage", "types"},
 }  # fmt: skip
 
 # Methods of Run that call functions further up, which they import when they are called.

@@ -14,9 +14,9 @@ from regmixup.cli import VERBS, main
 from regmixup.cli.flags import field_texts
 from regmixup.cli.verbs import list as list_verb
 from regmixup.cli.verbs.data import ACTIONS
-from regmixup.evaluation.named_metrics import CLASSIFICATION
-from regmixup.evaluation.scores import SCORES
-from regmixup.evaluation.selective import SELECTIVE
+from regmixup.metrics.registry import CLASSIFICATION
+from regmixup.metrics.scores import SCORES
+from regmixup.metrics.selective import SELECTIVE
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
 from regmixup.networks.spectral import SpectralNorm

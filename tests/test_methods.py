@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from regmixup import methods, posthoc
-from regmixup.evaluation.scores import SCORES
 from regmixup.methods import METHODS, Spec
+from regmixup.metrics.scores import SCORES
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
 from regmixup.networks.spectral import SpectralNorm

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.evaluation.evaluate import evaluate
-from regmixup.evaluation.scores import SCORES_OF_PROBS, score_all
+from regmixup.metrics.scores import SCORES_OF_PROBS, score_all
 from regmixup.posthoc import ensemble
 from regmixup.predictions import from_probs, load, save
+from regmixup.rows import evaluate
 from regmixup.types import Predictions
 
 LOGITS = 3 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
@@ -195,7 +195,7 @@ class TestProbabilities:
         fine = Predictions(LOGITS, LABELS)
         sets = {"test": fine, role: wrong if role in ("test", "validation") else [wrong]}
         with pytest.raises(ValueError, match=r"the logits of wrong look like probabilities.*call them probs"):
-            evaluate(**sets, bootstrap=None)
+            evaluate(sets.pop("test"), **sets, bootstrap=None)
 
 
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regmixup import networks
-from regmixup.evaluation.fisher import ClassMoments, fisher_criterion
+from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.predictions import join, load, predict, save
 
 IMAGES = torch.rand(70, 1, 8, 8, generator=torch.Generator().manual_seed(0))

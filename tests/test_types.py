@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.types import Batch, LossOutput, Predictions, Row
+from regmixup.types import Batch, LossOutput, Predictions, Row, role_of
 
 LOGITS, LABELS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
 FIELDS = {
@@ -125,3 +125,23 @@ def test_a_row_is_named_fields_only_and_empty_by_default():
 def test_default_dictionaries_are_not_shared():
     assert Predictions(LOGITS, LABELS).info is not Predictions(LOGITS, LABELS).info
     assert LossOutput(LOGITS).parts is not LossOutput(LOGITS).parts
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("digits/train", "train"), ("cifar10/train-90", "train"), ("svhn/extra", "train"),
+        ("digits/val", "validation"), ("cifar10/val-10", "validation"), ("imagenet/val-tune", "validation"),
+        ("vitamin-c/val", "validation"), ("digits/test", "test"), ("imagenet/val-test", "test"),
+        ("digits-c/fog/3", "shifted"), ("path:digits/test", "shifted"), ("path:digits/val", "shifted"),
+        ("mine", ""), ("test", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_predictions_that_state_no_role_have_the_one_their_name_tells(name, role):
+    assert role_of(name) == Predictions(LOGITS, LABELS, dataset=name).role == role
+
+
+def test_a_stated_role_stands_whatever_the_name_and_an_unknown_one_is_refused():
+    assert Predictions(LOGITS, LABELS, dataset="digits/test", role="ood").role == "ood"
+    with pytest.raises(ValueError, match="role must be one of train, validation, test, shifted, ood, got 'valid'"):
+        Predictions(LOGITS, LABELS, role="valid")

@@ -14,10 +14,9 @@ TYPE_CHECKING = False  # of our own, as importing `typing` takes longer than all
 if TYPE_CHECKING:
     from typing import Any
 
-    from regmixup import data, methods, networks, posthoc, predictions, recipes
-    from regmixup.any_model import evaluate
+    from regmixup import data, methods, metrics, networks, posthoc, predictions, recipes
     from regmixup.deployment.predictor import Predictor
-    from regmixup.evaluation import metrics, scores
+    from regmixup.metrics import scores
     from regmixup.mixing import Draw
     from regmixup.objectives import Objective
     from regmixup.objectives.alternate import Alternate
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
     from regmixup.objectives.regcutmix import RegCutMix
     from regmixup.objectives.regmixup import RegMixup
+    from regmixup.rows import evaluate
     from regmixup.training.config import TrainConfig, configure
     from regmixup.training.engine import Engine
     from regmixup.training.reporting import FunctionLogger, TensorBoardLogger
@@ -67,18 +67,18 @@ _HOMES = {
     "TensorBoardLogger": "training.reporting",
     "TrainConfig": "training.config",
     "configure": "training.config",
-    "evaluate": "any_model",
+    "evaluate": "rows",
     "train": "training.train",
 }
 _MODULES = {
     "data": "data",
     "methods": "methods",
-    "metrics": "evaluation.metrics",
+    "metrics": "metrics",
     "networks": "networks",
     "posthoc": "posthoc",
     "predictions": "predictions",
     "recipes": "recipes",
-    "scores": "evaluation.scores",
+    "scores": "metrics.scores",
 }
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""NumPy's files (.npy, .npz) from anywhere: no pickles, and no memory for more than a file can hold or may grow to."""
+"""Read NumPy files (.npy, .npz) from untrusted places: no pickles, and no more memory than a file may take."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def map_npy(path: Path) -> np.ndarray:
 
 
 def read_npy(file: IO[bytes], size: int) -> np.ndarray:
-    """Return the array in an open file of `size` bytes; refuse one that announces more before taking memory."""
+    """Return the array in an open file of `size` bytes; reject one that announces more before taking memory."""
     _check_header(file, size)
     file.seek(0)
     return npy.read_array(file, allow_pickle=False)

@@ -1,6 +1,6 @@
 """Reading predictions of any model: safetensors, npz, npy, pt, and tables of text. Nothing in a file is executed.
 
-Each reader returns what the file holds by name, and says in words what it understood where there was a choice.
+Each reader returns arrays by name, and describes in words what it decided where there was a choice.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Found:
 
 
 def read(path: Path, labels: LabelColumn | None = None) -> Found:
-    """What a file of any known format holds; an error that names it for one that cannot be read.
+    """Read a file of any known format; raise an error that names it if it cannot be read.
 
     labels: which column of a table holds them, where none is called so; a table without names is read only with this.
     """
@@ -71,7 +71,7 @@ def read(path: Path, labels: LabelColumn | None = None) -> Found:
 
 
 def read_labels(path: Path) -> Any:
-    """Labels alone: an array in .npy, or a line each in a text file, under the name "label" or none."""
+    """Read labels alone: an array in .npy, or one per line of a text file, under the name "label" or none."""
     try:
         if path.suffix == ".npy":
             return map_npy(path)
@@ -83,7 +83,7 @@ def read_labels(path: Path) -> Any:
 
 
 def numbered(labels: Any, classes: list[str] | None) -> tuple[Any, str]:
-    """Labels as numbers, and what was understood: names of classes become their places among these.
+    """Return labels as numbers, and what was decided: names of classes become their places among these.
 
     >>> numbered(np.array(["dog", "cat"]), ["cat", "dog"])
     (array([1, 0]), 'labels are names of classes')
@@ -137,10 +137,10 @@ def _from_pt(path: Path) -> Found:
 
 @dataclass
 class _Table:
-    """How the lines of a table are to be read: `roles` says of every column "label", "" for left out, or its field."""
+    """How to read the lines of a table: `columns` holds for every column "label", "" for left out, or its field."""
 
     separator: str
-    roles: list[str]
+    columns: list[str]
     classes: list[str] | None
     named: bool
     decimal_comma: bool = False
@@ -156,8 +156,8 @@ class _Table:
 
     @property
     def contract(self) -> str:
-        counts = {kind: self.roles.count(kind) for kind in ("logits", "probs")}
-        parts = ["a label"] * ("label" in self.roles) + [f"{count} {kind}" for kind, count in counts.items() if count]
+        counts = {kind: self.columns.count(kind) for kind in ("logits", "probs")}
+        parts = ["a label"] * ("label" in self.columns) + [f"{count} {kind}" for kind, count in counts.items() if count]
         separators = {",": "commas", ";": "semicolons", "\t": "tabs"}
         return f"{' and '.join(parts)}, separated by {separators[self.separator]}"
 
@@ -169,9 +169,9 @@ def _from_table(path: Path, labels: LabelColumn | None) -> Found:
     if table.separator == ";" and "," in (second if table.named else first):
         table.decimal_comma = True
         understood.append("numbers have decimal commas")
-    column = table.roles.index("label") if "label" in table.roles else None
+    column = table.columns.index("label") if "label" in table.columns else None
     skipped: dict[int | str, Callable[[str], float]] = {
-        i: lambda _: 0.0 for i, role in enumerate(table.roles) if not role
+        i: lambda _: 0.0 for i, held in enumerate(table.columns) if not held
     }
     if column is not None and table.classes is not None:
         cells = table.cells(second)
@@ -195,12 +195,12 @@ def _from_table(path: Path, labels: LabelColumn | None) -> Found:
         raise
     if len(numbers) == 0:
         raise ValueError("it is empty: there is no line after the first")
-    if numbers.shape[1] != len(table.roles):
+    if numbers.shape[1] != len(table.columns):
         _check_lines(path, table, skipped)
     found: dict[str, Any] = {}
     for kind in ("logits", "probs"):
-        if kind in table.roles:
-            found[kind] = numbers[:, [role == kind for role in table.roles]]
+        if kind in table.columns:
+            found[kind] = numbers[:, [held == kind for held in table.columns]]
     if column is not None:
         found["labels"] = numbers[:, column]
         if column not in skipped:
@@ -209,7 +209,7 @@ def _from_table(path: Path, labels: LabelColumn | None) -> Found:
 
 
 def _layout(first: str, labels: LabelColumn | None) -> tuple[_Table, list[str]]:
-    """Which column is what, from the first line; an error for one that may be something else than names."""
+    """Decide what each column holds from the first line; raise an error if that may not be names."""
     # Decimal commas may outnumber semicolons by one.
     semicolons = ";" in first and first.count(";") + 1 >= first.count(",")
     separator = "\t" if "\t" in first else ";" if semicolons else ","
@@ -225,17 +225,17 @@ def _layout(first: str, labels: LabelColumn | None) -> tuple[_Table, list[str]]:
             advice = "or say where the labels of a table without names are (--labels first, last or a file of them)"
             raise ValueError(f"the first line must be a name per column, {advice}, got {first[:80]!r}")
         table.named = False
-        table.roles = ["label" if i == _chosen(labels, names) else "logits" for i in range(len(names))]
+        table.columns = ["label" if i == _chosen(labels, names) else "logits" for i in range(len(names))]
         understood.append("no line of names")
     else:
-        table.roles, table.classes = _roles(names, labels)
-        out = [name for name, role in zip(names, table.roles, strict=True) if not role]
+        table.columns, table.classes = _column_fields(names, labels)
+        out = [name for name, held in zip(names, table.columns, strict=True) if not held]
         understood += [f"column {name!r} is left out" for name in out]
-    if "label" in table.roles and (labels is not None or table.roles[0] != "label"):
-        place = table.roles.index("label")
+    if "label" in table.columns and (labels is not None or table.columns[0] != "label"):
+        place = table.columns.index("label")
         where = {0: "the first column", len(names) - 1: "the last column"}.get(place, f"column {place + 1}")
         understood.append(f"labels are in {where}")
-    if not {"logits", "probs"} & set(table.roles):
+    if not {"logits", "probs"} & set(table.columns):
         raise ValueError(f"the first line must hold a name per class, beside that of the labels, got {first[:80]!r}")
     return table, understood
 
@@ -244,28 +244,28 @@ def _chosen(labels: LabelColumn | None, names: list[str]) -> int:
     return {"first": 0, "last": len(names) - 1}.get(labels or "", -1)
 
 
-def _roles(names: list[str], labels: LabelColumn | None) -> tuple[list[str], list[str]]:
-    """Of every named column what it holds, and the names of the classes."""
+def _column_fields(names: list[str], labels: LabelColumn | None) -> tuple[list[str], list[str]]:
+    """Return what every named column holds, and the names of the classes."""
     found = [i for i, name in enumerate(names) if name.lower() in _LABELS]
     if len(found) != 1 and labels in ("first", "last"):
         found = [_chosen(labels, names)]
     if len(found) > 1:
         listed = ", ".join(repr(names[i]) for i in found)
         raise ValueError(f"the first line must name one column of labels (or say --labels first or last), got {listed}")
-    roles = ["label" if i in found else "logits" for i in range(len(names))]
+    columns = ["label" if i in found else "logits" for i in range(len(names))]
     for i, name in enumerate(names):
-        if roles[i] != "label" and (name.lower() in _LEFT_OUT or (name == "" and i == 0)):
-            roles[i] = ""
-    rest = [i for i, role in enumerate(roles) if role == "logits"]
+        if columns[i] != "label" and (name.lower() in _LEFT_OUT or (name == "" and i == 0)):
+            columns[i] = ""
+    rest = [i for i, held in enumerate(columns) if held == "logits"]
     if not rest or any(names[i] == "" for i in rest):
         got = ",".join(names)[:80]
         raise ValueError(f"the first line must be a name per class, and 'label' for labels, got {got!r}")
     kinds = [kind for i in rest if (kind := _KIND.fullmatch(names[i]))]
     if len(kinds) < len(rest):
-        return roles, [names[i] for i in rest]
+        return columns, [names[i] for i in rest]
     for i, kind in zip(rest, kinds, strict=True):
-        roles[i] = kind[1].lower() + "s"
-    return roles, [kind[2] or kind[0] for kind in kinds if kind[1].lower() == kinds[0][1].lower()]
+        columns[i] = kind[1].lower() + "s"
+    return columns, [kind[2] or kind[0] for kind in kinds if kind[1].lower() == kinds[0][1].lower()]
 
 
 def _check_lines(path: Path, table: _Table, converted: dict[int | str, Callable[[str], float]]) -> None:
@@ -281,7 +281,7 @@ def _check_lines(path: Path, table: _Table, converted: dict[int | str, Callable[
     for number, line in enumerate(table.lines(path), 2 if table.named else 1):
         text = line.partition("#")[0].strip()
         cells = table.cells(text)
-        if text and (len(cells) != len(table.roles) or not all(fits(i, cell) for i, cell in enumerate(cells))):
+        if text and (len(cells) != len(table.columns) or not all(fits(i, cell) for i, cell in enumerate(cells))):
             raise ValueError(f"line {number} must be {table.contract}, got {text[:80]!r}")
 
 

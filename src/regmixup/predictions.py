@@ -1,4 +1,4 @@
-"""Making, writing and reading Predictions: the seam between training and evaluation.
+"""Make, write and read Predictions, the file between training and evaluation.
 
 Files are safetensors (memory-mapped, nothing is executed on loading). Those of models that are not ours are read by
 `prediction_files`.
@@ -11,25 +11,27 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from regmixup.evaluation.fisher import ClassMoments
+from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import unknown
 from regmixup.precision import Precision, autocast, check_precision, products
 from regmixup.prediction_files import UNREADABLE, Found, LabelColumn, numbered, read, read_labels
 from regmixup.storage import save_tensors
-from regmixup.types import LOG_OF_PROBS, Predictions, as_tensor, look_like_probabilities, not_finite
+from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, look_like_probabilities, not_finite
 from regmixup.types import PREDICTION_TENSORS as TENSORS
+
+__all__ = ["file_name", "from_probs", "join", "load", "predict", "predict_batches", "read_header", "save"]
 
 
 @runtime_checkable
 class HasFeatures(Protocol):
-    """The networks' contract, by which prediction knows that what reaches `head` is features."""
+    """A network whose `head` takes features, by which prediction can keep them."""
 
     head: nn.Module
 
@@ -38,10 +40,10 @@ class HasFeatures(Protocol):
 
 @runtime_checkable
 class HasVariance(Protocol):
-    """A head that knows how uncertain its logits are, as a Gaussian process does."""
+    """A head with a variance of its logits, such as a Gaussian process."""
 
     def variance(self, features: Tensor) -> Tensor:
-        """Features (N, D) -> the variance of the logits: (N, K), or (N,) or (N, 1) if shared by all classes."""
+        """Return the variance of the logits of features (N, D): (N, K), or (N,) or (N, 1) if shared by all classes."""
         ...
 
 
@@ -55,9 +57,10 @@ def predict(
     features: bool = True,
     moments: bool = False,
     precision: Precision = "float32",
+    role: Role = "",
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
-    """What `model` says about images (N, C, H, W) with labels (N,); the rest as in `predict_batches`."""
+    """Predict images (N, C, H, W) with labels (N,); the other arguments are those of `predict_batches`."""
     if len(images) == 0 or labels.shape != images.shape[:1]:
         raise ValueError(
             f"images and labels must be (N, C, H, W) and (N,), N >= 1, got {tuple(images.shape)}, {tuple(labels.shape)}"
@@ -65,7 +68,7 @@ def predict(
     images = images.to(_device_of(model))  # at once: a copy per batch would wait for the device each time
     batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
     return predict_batches(
-        model, batches, dataset=dataset, features=features, moments=moments, precision=precision, info=info
+        model, batches, dataset=dataset, features=features, moments=moments, precision=precision, role=role, info=info
     )
 
 
@@ -79,17 +82,19 @@ def predict_batches(
     moments: bool = False,
     labelled: bool = True,
     precision: Precision = "float32",
+    role: Role = "",
     info: Mapping[str, str] | None = None,
 ) -> Predictions:
-    """What `model` says about batches (x, y), in evaluation mode, without augmentation.
+    """Predict batches (x, y) in evaluation mode, without augmentation.
 
     batches: any iterable of pairs, such as a DataLoader; x: (N, C, H, W) uint8 or floating point, y: (N,).
-    A tensor alone is no pair and is refused.
-    labelled: if False, labels are not looked at and become -1, unknown; x alone will do.
-    features: whether to keep what reaches the head, where the model has `features` and `head`; the head's weight and
-    bias are kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
-    moments: whether to keep the class moments of that, which the Fisher criterion needs and which are much smaller;
+    A tensor alone is not a pair and is rejected.
+    labelled: if False, labels are ignored and become -1, unknown; x alone suffices.
+    features: keep what reaches the head, where the model has `features` and `head`; the head's weight and bias are
+    kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
+    moments: keep the class moments of the features, which the Fisher criterion needs and which are much smaller;
     samples of unknown class, label -1, are left out.
+    role: what the dataset is for; "" reads it from the name.
     precision: of the forward passes; see `regmixup.precision`. float32 is float32 on CUDA, too, and not TF32.
     """
     device = _device_of(model)
@@ -147,6 +152,7 @@ def predict_batches(
         else None,
         **(total.packed() if total is not None else {}),
         dataset=dataset,
+        role=role,
         info=info or {},
     )
 
@@ -156,7 +162,7 @@ def _device_of(model: nn.Module) -> torch.device:
 
 
 def _pair(batch: object, dataset: str, *, labelled: bool) -> tuple[Tensor, Tensor]:
-    """Images and labels of a batch, whatever else stands behind them."""
+    """Return images and labels of a batch, whatever else it holds behind them."""
     match batch:
         case [Tensor() as x, y, *_] if labelled:
             y = as_tensor(f"labels of {dataset or 'a batch'}", y)
@@ -178,7 +184,7 @@ def _pair(batch: object, dataset: str, *, labelled: bool) -> tuple[Tensor, Tenso
 
 
 def join(parts: list[Predictions]) -> Predictions:
-    """Predictions for the parts of one dataset, one after the other; the head is that of the first."""
+    """Concatenate predictions for the parts of one dataset; the head is that of the first."""
     if len(parts) == 1:
         return parts[0]
     joined: dict[str, Any] = {}
@@ -192,26 +198,27 @@ def join(parts: list[Predictions]) -> Predictions:
 
 
 def file_name(dataset: str) -> str:
-    """The file that holds a dataset's predictions: "digits/test" -> "digits__test.safetensors"."""
+    """Return the name of the file of a dataset's predictions: "digits/test" -> "digits__test.safetensors"."""
     return dataset.replace("/", "__").replace(":", "--") + ".safetensors"
 
 
 def save(predictions: Predictions, path: str | Path) -> None:
     """Write a safetensors file, atomically."""
     tensors = {name: value for name in TENSORS if (value := getattr(predictions, name)) is not None}
-    save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **predictions.info})
+    role = {"role": predictions.role} if predictions.role else {}
+    save_tensors(Path(path), tensors, {"dataset": predictions.dataset, **role, **predictions.info})
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a stored safetensors file says about itself before any tensor is read."""
+    """The names of the tensors in a stored safetensors file, and its metadata."""
 
     fields: frozenset[str]
     info: Mapping[str, str]
 
 
 def read_header(path: str | Path) -> Header:
-    """Which fields a file of `save` holds, and its metadata."""
+    """Read which fields a file of `save` holds, and its metadata."""
     try:
         with safe_open(path, framework="pt") as file:
             return Header(frozenset(file.keys()), dict(file.metadata() or {}))
@@ -247,7 +254,7 @@ LEAST_PROBABILITY = 1e-12
 def from_probs(
     probs: Tensor, labels: Tensor, *, dataset: str = "", info: Mapping[str, str] | None = None
 ) -> Predictions:
-    """Predictions of a model of which only probabilities (N, K) are known: their logarithm stands in for the logits.
+    """Return predictions of a model of which only probabilities (N, K) are known: their logarithm replaces the logits.
 
     Probabilities are raised to 1e-12 first, so that no logarithm is infinite, and rows are taken relative to their sum.
     Scores that need the scale of logits (Dempster-Shafer, energy, max_logit, ODIN, DUQ) cannot be had from them.
@@ -293,6 +300,7 @@ def _assemble(path: Path, found: Found) -> Predictions:
             tensors["labels"] = labels.long()  # a table of numbers, such as a csv, has no other way to write integers
         info = dict(found.info)
         dataset = info.pop("dataset", path.stem.replace("__", "/"))
+        role = cast("Role", info.pop("role")) if info.get("role") in get_args(Role) else ""
         if "logits" not in tensors:
             tensors["logits"] = from_probs(tensors["probs"], tensors["labels"]).logits
             info["logits"] = LOG_OF_PROBS
@@ -300,7 +308,7 @@ def _assemble(path: Path, found: Found) -> Predictions:
             found.understood.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
         if found.understood:
             info["read_as"] = "; ".join(found.understood)
-        predictions = Predictions(**tensors, dataset=dataset, info=info)
+        predictions = Predictions(**tensors, dataset=dataset, role=role, info=info)
         if bad := not_finite(predictions.logits):
             raise ValueError(f"logits must be finite, found {bad}")
         low, high = int(predictions.labels.min()), int(predictions.labels.max())

@@ -1,10 +1,10 @@
-"""The nouns that travel between rooms. Importing this file does not import torch."""
+"""The types that pass between modules: Batch, LossOutput, Predictions, Row. Importing them imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
     import torch
@@ -12,6 +12,28 @@ if TYPE_CHECKING:
 
 MEAN = "mean"
 """The corruption of a row that is the mean over all corrupted versions of a set."""
+
+Role = Literal["train", "validation", "test", "shifted", "ood", ""]
+"""What a dataset is for; "" where that is not known."""
+
+
+def role_of(dataset: str) -> Role:
+    """Return the role that a dataset's name tells, for predictions that do not state theirs; "" if it tells none.
+
+    >>> [role_of(name) for name in ("cifar10/train-90", "vitamin-c/val", "svhn/test", "cifar10-c/fog/3", "mine")]
+    ['train', 'validation', 'test', 'shifted', '']
+    """
+    family, _, rest = dataset.partition("/")
+    split = rest.partition("/")[0]
+    if dataset.startswith("path:"):  # interpolations between a set's images
+        return "shifted"
+    if split in ("test", "val-test"):
+        return "test"
+    if split in ("val", "validation") or split.startswith("val-"):
+        return "validation"
+    if split in ("train", "extra") or split.startswith("train-"):
+        return "train"
+    return "shifted" if family.endswith("-c") else ""
 
 
 @dataclass(frozen=True)
@@ -28,7 +50,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class LossOutput:
-    """What an objective returns for one batch.
+    """The result of an objective for one batch.
 
     loss: scalar to call `.backward()` on.
     logits: (N, K) of the clean images, for an honest train accuracy; None unless the objective forwards them all.
@@ -42,7 +64,7 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The seam: what a model said about a dataset. Everything right of it needs no model.
+    """What a model predicted for a dataset. Posthoc maps, scores, metrics and rows need nothing else of it.
 
     logits: (N, K) float; labels: (N,) integers, kept as int64. Arrays are taken for all fields and kept as tensors.
     features: (N, D) penultimate activations, where stored; head_weight (K, D) and head_bias (K,) the linear head.
@@ -50,7 +72,8 @@ class Predictions:
     logit_variance: (N, K); member_logits: (M, N, K) of an ensemble.
     class_count (K,), class_mean (K, D), class_scatter (D (D + 1) / 2,): the class moments of features that are not
     stored, in the form of `ClassMoments.packed`.
-    dataset: the dataset's name; info: free text that travels with the file (fingerprints, layout of derived sets).
+    dataset: the dataset's name; role: what it is for, by default what `role_of` reads from that name; info: free text
+    that travels with the file (fingerprints, layout of derived sets).
     """
 
     logits: Tensor
@@ -66,8 +89,13 @@ class Predictions:
     class_scatter: Tensor | None = None
     dataset: str = ""
     info: Mapping[str, str] = field(default_factory=dict)
+    role: Role = ""
 
     def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise ValueError(f"role must be one of {', '.join(filter(None, get_args(Role)))}, got {self.role!r}")
+        if not self.role:
+            object.__setattr__(self, "role", role_of(self.dataset))
         for name in PREDICTION_TENSORS:
             value = getattr(self, name)
             if value is not None or name in ("logits", "labels"):
@@ -104,18 +132,18 @@ class Predictions:
 
     @property
     def from_probs(self) -> bool:
-        """Whether the logits are the logarithm of probabilities, so that a number is missing from every row of them."""
+        """True if the logits are the logarithm of probabilities, so that each row lacks a constant."""
         return self.info.get("logits") == LOG_OF_PROBS
 
 
 LOG_OF_PROBS = "log of probs"
-"""What `info["logits"]` says where a model's probabilities were all that was known."""
+"""The value of `info["logits"]` where only a model's probabilities were known."""
 
-PREDICTION_TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset", "info"))
+PREDICTION_TENSORS = tuple(f.name for f in fields(Predictions) if f.name not in ("dataset", "info", "role"))
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
-    """A tensor as it is; an array or a list of numbers as a tensor; an error that names the argument for all else."""
+    """Return a tensor as it is, an array or a list of numbers as a tensor; raise an error for anything else."""
     import numpy as np
     import torch
 
@@ -135,14 +163,14 @@ def as_tensor(name: str, value: Any) -> Tensor:
 
 
 def is_whole(tensor: Tensor) -> bool:
-    """Whether a tensor's type is one of integers; truth values are none."""
+    """Return True for integer types; booleans do not count."""
     import torch
 
     return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 def not_finite(table: Tensor) -> str:
-    """Which rows of a table (N, ...) hold something else than finite numbers; empty if none does.
+    """Describe the rows of a table (N, ...) that are not finite; return "" if all are.
 
     >>> import torch
     >>> not_finite(torch.tensor([[1.0, 2.0], [float("nan"), 0.0], [3.0, float("inf")]]))
@@ -150,7 +178,7 @@ def not_finite(table: Tensor) -> str:
     """
     import torch
 
-    # NaN comes through as both; no table of truth values is made of a large file that is as it should be.
+    # NaN comes through as both; a large table without either needs no table of booleans.
     if table.numel() == 0 or bool(torch.stack(table.aminmax()).isfinite().all()):
         return ""
     bad = torch.cat([~part.isfinite().flatten(1).all(dim=1) for part in table.split(2**12)])

@@ -6,9 +6,9 @@ import pytest
 import torch
 from numpy.polynomial.hermite_e import hermegauss
 
-from regmixup.evaluation.calibration import ece
+from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, laplace, predictive, probabilities
-from regmixup.posthoc._curvature import _sampled, kronecker_factors
+from regmixup.posthoc.laplace import _sampled, kronecker_factors
 from regmixup.types import Predictions
 from tests.posthoc.made_up import linear_head
 from tests.references import laplace as reference

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regmixup.posthoc import temperature_grid
-from regmixup.posthoc.temperature_grid import Grid
+from regmixup.posthoc.temperature_grid import TemperatureSearch
 from tests.posthoc.test_temperature import planted
 
 
@@ -29,7 +29,7 @@ def steps(low, high, count):
 @pytest.mark.parametrize(("samples", "classes"), [(300, 2), (200, 10), (20, 1000)])
 def test_every_value_is_as_close_as_claimed(criterion, scale, samples, classes):
     logits, labels = planted(scale, samples, classes)
-    grid = Grid(logits, labels, steps(0.1, 10, 397), criterion, 15)
+    grid = TemperatureSearch(logits, labels, steps(0.1, 10, 397), criterion, 15)
     value, doubt = grid._interpolated()
     expected = by_formula(grid)
     assert (value - expected).abs().max() < 1e-9
@@ -43,7 +43,7 @@ def test_every_value_is_as_close_as_claimed(criterion, scale, samples, classes):
 @pytest.mark.parametrize("num_bins", [1, 2, 40])
 def test_any_number_of_bins(num_bins):
     logits, labels = planted(2.0, 150, classes=4)
-    grid = Grid(logits, labels, steps(0.3, 6, 115), "ece", num_bins)
+    grid = TemperatureSearch(logits, labels, steps(0.3, 6, 115), "ece", num_bins)
     expected = by_formula(grid)
     place, smallest = grid.smallest()
     assert place == int(expected.argmin())
@@ -54,7 +54,7 @@ def test_confidences_that_stay_on_an_edge_are_in_doubt_and_computed_again():
     """Equal logits of three classes: 1/3 = 5/15 at every temperature, rounded to either side of the edge."""
     logits, labels = planted(2.0, 200, classes=3)
     logits[:40] = 0.0
-    grid = Grid(logits, labels, steps(0.5, 5, 91), "ece", 15)
+    grid = TemperatureSearch(logits, labels, steps(0.5, 5, 91), "ece", 15)
     _, doubt = grid._interpolated()
     assert doubt.min() >= 2 * 40 / 200
     expected = by_formula(grid)
@@ -68,18 +68,18 @@ def test_rounding_does_not_grow_over_many_halvings(criterion):
     """From 0.01 to 10,000 there are twenty; squaring from the top would multiply the error by a million."""
     logits, labels = planted(50.0, 200, classes=10)
     temperatures = torch.logspace(-2, 4, 200, dtype=torch.float64)
-    grid = Grid(logits, labels, temperatures, criterion, 15)
+    grid = TemperatureSearch(logits, labels, temperatures, criterion, 15)
     assert (grid._interpolated()[0] - by_formula(grid)).abs().max() < 1e-9
 
 
 def test_pieces_and_threads_join_without_a_seam(monkeypatch):
     logits, labels = planted(2.0, 500, classes=10)
-    grid = Grid(logits.float(), labels, steps(0.1, 10, 991), "ece", 15)
+    grid = TemperatureSearch(logits.float(), labels, steps(0.1, 10, 991), "ece", 15)
     whole = grid.smallest()
     monkeypatch.setattr(temperature_grid, "_PIECE", 170)
     monkeypatch.setattr(temperature_grid, "_CHUNK", 3000)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert Grid(grid.logits, labels, grid.temperatures, "ece", 15).smallest() == whole
+    assert TemperatureSearch(grid.logits, labels, grid.temperatures, "ece", 15).smallest() == whole
 
 
 @pytest.mark.parametrize("classes", [2, 10, 100, 1000])

@@ -10,7 +10,6 @@ import torch
 from scipy.stats import beta, ttest_rel
 
 from regmixup.config import encode
-from regmixup.evaluation.curves import histogram
 from regmixup.report.build import main_tables
 from regmixup.report.html_table import to_html
 from regmixup.report.measured import Measured, Quantity, compact
@@ -19,6 +18,7 @@ from regmixup.report.page_data import page_data, shown_first
 from regmixup.report.pooled import pooled_histograms, pooled_history, pooled_profile, pooled_reliability
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.tables import ONE_TEMPERATURE, Cell, Column, tabulate
+from regmixup.rows.curves import histogram
 from regmixup.training.config import configure
 from regmixup.types import Row
 

@@ -11,7 +11,7 @@ import torch
 
 from regmixup import predictions
 from regmixup.cli import main
-from regmixup.evaluation import scores
+from regmixup.metrics import scores
 from regmixup.report.build import report
 from regmixup.report.results import Results
 from regmixup.storage import read_rows, read_table, write_table

@@ -13,7 +13,7 @@ from PIL import Image
 
 from regmixup import data
 from regmixup.data.path import interpolate
-from regmixup.evaluation.calibration import ece
+from regmixup.metrics.calibration import ece
 from regmixup.posthoc import MonteCarlo
 from regmixup.storage import read_rows, read_table
 from regmixup.study import figure_data as module

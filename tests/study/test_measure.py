@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from regmixup.evaluation import metrics
+from regmixup import metrics
 from regmixup.posthoc import LastLayerLaplace, TemperatureScaling
 from regmixup.report.results import Results
 from regmixup.storage import read_rows

@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 
-from regmixup.evaluation import metrics
-from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
-from regmixup.evaluation.selective import SELECTIVE
+from regmixup import metrics
+from regmixup.metrics.registry import CLASSIFICATION, DETECTION
+from regmixup.metrics.selective import SELECTIVE
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.build import main_tables, shift_tables
 from regmixup.report.page import render

@@ -7,8 +7,8 @@ from functools import reduce
 import pytest
 import torch
 
+from regmixup import metrics
 from regmixup.cli import main
-from regmixup.evaluation import metrics
 from regmixup.predictions import load
 from regmixup.storage import read_rows
 from regmixup.study.plan import load_study

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from regmixup.evaluation.ordering import precise
-from regmixup.evaluation.scores import SCORES
+from regmixup.metrics.ordering import precise
+from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.networks import bake
 from regmixup.networks.contract import Classifier

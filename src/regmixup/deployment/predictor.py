@@ -16,9 +16,9 @@ from regmixup.data.transforms import EvalTransform
 from regmixup.data.validation import check_validation, validation_of
 from regmixup.deployment.deployable import Deployable
 from regmixup.deployment.export import Pixels, export
-from regmixup.evaluation.detection import needed_count
-from regmixup.evaluation.scores import SCORES
 from regmixup.methods import METHODS
+from regmixup.metrics.detection import needed_count
+from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.objectives import Objective, name_of
 from regmixup.objectives.alternate import Alternate

@@ -1,7 +1,7 @@
-"""What is done to predictions after training: fitted on stored predictions, mapping predictions to predictions."""
+"""Posthoc methods: fitted on stored predictions, they map predictions to predictions."""
 
 from regmixup.names import check_name
-from regmixup.posthoc._base import FittedPosthoc, Posthoc, as_given, probabilities
+from regmixup.posthoc.base import FittedPosthoc, Posthoc, as_given, probabilities
 from regmixup.posthoc.ensemble import ensemble
 from regmixup.posthoc.laplace import FittedLaplace, LastLayerLaplace
 from regmixup.posthoc.predictive import MeanField, MonteCarlo
@@ -16,5 +16,5 @@ __all__ = [
 
 
 def build(name: str, **fields: object) -> Posthoc:
-    """A posthoc method by its name: build("mean_field", factor=20)."""
+    """Return a posthoc method by its name: build("mean_field", factor=20)."""
     return POSTHOCS[check_name("posthoc", name, POSTHOCS)](**fields)

@@ -1,4 +1,4 @@
-"""Deep ensembles: what several models say about one dataset, as one."""
+"""Deep ensembles: the predictions of several models for one dataset, as one."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal, get_args
 import torch
 
 from regmixup.names import check_name
-from regmixup.posthoc._base import probabilities
+from regmixup.posthoc.base import probabilities
 from regmixup.types import LOG_OF_PROBS, Predictions
 
 Average = Literal["logits", "probs"]
 
 
 def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> Predictions:
-    """The mean over members (M of them, for the same samples), as the paper's DE takes it: of the logits.
+    """Return the mean over M members, for the same samples: of the logits, as in the paper's DE.
 
     logits: the mean of the members' logits, whatever `average` is. member_logits: (M, N, K).
     probs: the mean of the members' probabilities, for average="probs" and where a member has `probs` that are not the
@@ -47,6 +47,7 @@ def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> 
         probs=reduce(torch.add, map(probabilities, members)) / len(members) if mixes_probs else None,
         member_logits=stacked,
         dataset=first.dataset,
+        role=first.role,
         info={key: text for key, text in first.info.items() if all(m.info.get(key) == text for m in members)}
         | ({"logits": LOG_OF_PROBS} if any(member.from_probs for member in members) else {}),
     )

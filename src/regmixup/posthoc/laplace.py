@@ -22,10 +22,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc._base import Posthoc, probabilities, required
-from regmixup.posthoc._curvature import kronecker_factors
-from regmixup.posthoc._ece import ece_of_probs
-from regmixup.posthoc.held_out import FitOn, check_held_out
+from regmixup.posthoc.base import FitOn, Posthoc, check_held_out, probabilities, required, validation_ece
 from regmixup.posthoc.predictive import MonteCarlo, shrunk
 from regmixup.types import Predictions
 
@@ -102,7 +99,7 @@ class LastLayerLaplace(Posthoc):
         validation: Predictions | None = None,
         fit_on: FitOn = "validation",
     ) -> FittedLaplace:
-        """Two eigendecompositions of the train set's curvature, and the search for sigma_0 if none is given."""
+        """Decompose the curvature of the train set, and search for sigma_0 if none is given."""
         if train is None:
             raise ValueError("LastLayerLaplace needs train predictions, got None")
         if self.needs_validation:
@@ -134,11 +131,11 @@ class LastLayerLaplace(Posthoc):
         return self._tuned(posterior, validation)
 
     def _tuned(self, posterior: _Posterior, validation: Predictions) -> FittedLaplace:
-        """The member of the grid with the smallest validation ECE, the first of equals."""
+        """Return the member of the grid with the smallest validation ECE, the first of equals."""
         errors = []
         for prior_variance in self.grid:
             probs = probabilities(FittedLaplace(self, posterior, prior_variance)(validation))
-            errors.append(ece_of_probs(probs, validation.labels))
+            errors.append(validation_ece(probs, validation.labels))
         best = min(range(len(errors)), key=errors.__getitem__)
         if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
             warnings.warn(
@@ -170,7 +167,7 @@ class FittedLaplace:
     objective: float | None = None
 
     def spectrum(self, features: Tensor) -> Tensor:
-        """d(x), the eigenvalues of the logits' covariance: features (N, D) -> float64 (N, K)."""
+        """Return d(x), the eigenvalues of the logits' covariance: features (N, D) -> float64 (N, K)."""
         p, tau = self.posterior, 1 / self.prior_variance
         if features.ndim != 2 or features.shape[1] != len(p.feature_values):
             raise ValueError(f"features must be (N, {len(p.feature_values)}), got {tuple(features.shape)}")
@@ -186,11 +183,11 @@ class FittedLaplace:
         return torch.cat([(part.double() @ p.feature_basis).square() @ weight + bias for part in parts])
 
     def variance(self, features: Tensor) -> Tensor:
-        """The variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
+        """Return the variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
         return self.spectrum(features) @ self.posterior.class_basis.square().T
 
     def covariance(self, features: Tensor) -> Tensor:
-        """Sigma(x), float64 (N, K, K). Nothing here needs it; for looking at a few inputs."""
+        """Return Sigma(x), float64 (N, K, K), for looking at a few inputs; nothing here needs it."""
         basis = self.posterior.class_basis
         return (basis * self.spectrum(features)[:, None]) @ basis.T
 
@@ -200,3 +197,50 @@ class FittedLaplace:
             return shrunk(predictions, self.variance(features), self.laplace.factor, temperature)
         sampling = MonteCarlo(samples=self.laplace.samples, seed=self.laplace.seed)
         return sampling.draw(predictions, self.spectrum(features), temperature, self.posterior.class_basis)
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerFactors:
+    """Means over the train set, float64: A (D, D) of phi phi^T, and G (K, K) of the cross-entropy's curvature."""
+
+    features: Tensor
+    logits: Tensor
+
+
+def kronecker_factors(
+    features: Tensor,
+    logits: Tensor,
+    *,
+    fisher: Literal["exact", "sampled"] = "exact",
+    average: Literal["exact", "running"] = "exact",
+    batch_size: int = 128,
+    generator: torch.Generator | None = None,
+) -> KroneckerFactors:
+    """Return A and G of features phi (N, D) and logits (N, K), with p = softmax(logits), batch by batch.
+
+    fisher: "exact" averages diag(p) - p p^T; "sampled" averages (p - e_y)(p - e_y)^T with one y ~ p for each sample.
+    average: "exact" is the mean over all samples; "running" is F <- rho_k F + (1 - rho_k) F_k over the batches' means
+    F_k, k = 0, 1, ..., with rho_k = min(1 - 1 / (k + 1), 0.95), as the published code has it.
+    """
+    uniform = torch.rand(len(logits), dtype=torch.float64, generator=generator) if fisher == "sampled" else None
+    mean_features = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64)
+    mean_logits = torch.zeros(logits.shape[1], logits.shape[1], dtype=torch.float64)
+    for k, start in enumerate(range(0, len(logits), batch_size)):
+        part = slice(start, start + batch_size)
+        phi, probs = features[part].double(), logits[part].double().softmax(dim=1)
+        if uniform is None:
+            curvature = probs.mean(dim=0).diag() - probs.T @ probs / len(probs)
+        else:
+            residual = probs - _sampled(probs, uniform[part])
+            curvature = residual.T @ residual / len(probs)
+        share = len(phi) / (start + len(phi)) if average == "exact" else max(1 / (k + 1), 0.05)
+        mean_features.lerp_(phi.T @ phi / len(phi), share)
+        mean_logits.lerp_(curvature, share)
+    return KroneckerFactors(mean_features, mean_logits)
+
+
+def _sampled(probs: Tensor, uniform: Tensor) -> Tensor:
+    """Return one-hot classes drawn from each row, one uniform number each: (N, K)."""
+    cumulated = probs.cumsum(dim=1)
+    drawn = (cumulated < uniform[:, None] * cumulated[:, -1:]).sum(dim=1)
+    return torch.zeros_like(probs).scatter_(1, drawn[:, None], 1.0)

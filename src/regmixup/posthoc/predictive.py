@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc._base import Posthoc, as_given, required
-from regmixup.posthoc.held_out import FitOn
+from regmixup.posthoc.base import FitOn, Posthoc, as_given, required
 from regmixup.types import Predictions
 
 _CHUNK = 2**20
@@ -25,7 +24,7 @@ _GROUP = 16
 
 
 def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) -> Tensor:
-    """logits_k / sqrt(1 + factor * variance_k): the softmax of these approximates the mean softmax.
+    """Return logits_k / sqrt(1 + factor * variance_k): the softmax of these approximates the mean softmax.
 
     factor pi / 8 is MacKay's constant; SNGP tunes it (20 on CIFAR-10, 7.5 on CIFAR-100). variance: (N, K) or (N, 1).
 
@@ -37,7 +36,7 @@ def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) ->
 
 
 def shrink(logits: Tensor, variance: Tensor, factor: float) -> Tensor:
-    """The formula of `mean_field` alone: no value is looked at, so a graph can hold it."""
+    """Return the formula of `mean_field` alone: it reads no value, so a graph can hold it."""
     return logits / (1 + factor * variance).sqrt()
 
 
@@ -50,7 +49,7 @@ def monte_carlo(
     generator: torch.Generator | None = None,
     basis: Tensor | None = None,
 ) -> Tensor:
-    """1/S sum_s softmax((logits + noise_s) / T), float64 (N, K), with noise_s ~ N(0, diag(variance)) for each row.
+    """Return 1/S sum_s softmax((logits + noise_s) / T), float64 (N, K), with noise_s ~ N(0, diag(variance)) per row.
 
     variance: (N, K), or (N, 1) if shared by the classes, which are independent all the same.
     basis: (K, K) orthogonal Q; the noise then has covariance Q diag(variance) Q^T.
@@ -143,7 +142,7 @@ class MonteCarlo(_OfVariance):
     def draw(
         self, predictions: Predictions, variance: Tensor, temperature: float, basis: Tensor | None = None
     ) -> Predictions:
-        """The predictions with the probabilities of `monte_carlo`."""
+        """Return the predictions with the probabilities of `monte_carlo`."""
         probs = monte_carlo(
             predictions.logits,
             variance,
@@ -156,7 +155,7 @@ class MonteCarlo(_OfVariance):
 
 
 def shrunk(predictions: Predictions, variance: Tensor, factor: float, temperature: float) -> Predictions:
-    """The predictions with the logits of `mean_field`."""
+    """Return the predictions with the logits of `mean_field`."""
     logits = mean_field(predictions.logits, variance, factor)
     return as_given(
         replace(predictions, logits=logits, probs=None, logit_variance=None, member_logits=None), temperature

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_count, check_number
-from regmixup.posthoc._ece import ece_of_probs
-from regmixup.posthoc.temperature_grid import Grid
+from regmixup.posthoc.base import validation_ece
+from regmixup.posthoc.temperature_grid import TemperatureSearch
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,11 @@ class TemperatureScaling:
         """Fit on validation logits (N, K) and labels (N,)."""
         logits, labels = _checked(logits, labels)
         grid = self._grid().to(logits.device)
-        best, value = Grid(logits, labels, grid, self.criterion, self.num_bins).smallest()
+        best, value = TemperatureSearch(logits, labels, grid, self.criterion, self.num_bins).smallest()
         return self._fitted(grid, best, value)
 
     def fit_predictive(self, probs_at: Callable[[float], Tensor], labels: Tensor) -> FittedTemperature:
-        """Fit where probabilities are no softmax of logits / T, but have to be computed anew for each temperature.
+        """Fit where probabilities are not the softmax of logits / T and must be computed anew for each temperature.
 
         probs_at: temperature -> (N, K). The grid is searched from coarse to fine: in steps of about 0.1 everywhere,
         then of 0.01 and 0.001 around the best so far. That is some 140 temperatures and not the 9,901 of the whole
@@ -86,7 +86,7 @@ class TemperatureScaling:
         return torch.linspace(self.low, self.high, count, dtype=torch.float64)
 
     def _fitted(self, grid: Tensor, best: int, value: float) -> FittedTemperature:
-        """The result, with a warning if it lies on the edge."""
+        """Return the result, with a warning if it lies on the edge of the grid."""
         if best in (0, len(grid) - 1) and len(grid) > 1:
             warnings.warn(
                 f"the best temperature, {grid[best]:g}, lies on the edge of [{self.low:g}, {self.high:g}]: "
@@ -96,11 +96,11 @@ class TemperatureScaling:
         return FittedTemperature(round(float(grid[best]), 9), value)
 
     def _value(self, probs: Tensor, labels: Tensor) -> float:
-        """The criterion of probabilities."""
+        """Return the criterion of probabilities."""
         probs, labels = _checked(probs, labels, name="probs")
         if self.criterion == "nll":
             return float(-probs.double().gather(1, labels[:, None]).log().mean())
-        return ece_of_probs(probs, labels, self.num_bins)
+        return validation_ece(probs, labels, self.num_bins)
 
 
 def _checked(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The best of thousands of temperatures, exactly, at the cost of a few hundred sums.
+"""Find the best of thousands of temperatures, exactly, at the cost of a few hundred sums.
 
 With s_k <= 0 the logits of a sample less their largest, its confidence at temperature T is c(T) = 1 / Z(T), where
 Z(T) = sum_k exp(s_k / T). Three facts make the search quick:
@@ -27,7 +27,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.posthoc._ece import ece_of_confidence
+from regmixup.metrics.calibration import ece_from_gaps, ece_of_confidence
+from regmixup.metrics.outcomes import equal_width_edges
 from regmixup.threads import each_piece
 
 _TOLERANCE = 1e-10
@@ -37,8 +38,8 @@ _SQUARINGS = 8  # each doubles the rounding error of 1e-16
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A criterion at rising temperatures (T,), float64, on logits (N, K) and labels (N,)."""
+class TemperatureSearch:
+    """The smallest value of a criterion at rising temperatures (T,), float64, on logits (N, K) and labels (N,)."""
 
     logits: Tensor
     labels: Tensor
@@ -47,7 +48,7 @@ class Grid:
     num_bins: int
 
     def smallest(self) -> tuple[int, float]:
-        """The first place of the smallest value, and that value."""
+        """Return the first place of the smallest value, and that value."""
         value, doubt = self._interpolated()
         places = (value - doubt <= (value + doubt).min()).nonzero().squeeze(1)
         exact = self._exact(self.temperatures[places])
@@ -55,7 +56,7 @@ class Grid:
         return int(places[best]), float(exact[best])
 
     def _interpolated(self) -> tuple[Tensor, Tensor]:
-        """Every value, (T,), and by how much each may be off."""
+        """Return every value, (T,), and by how much each may be off."""
         low, high = float(self.temperatures[0]), float(self.temperatures[-1])
         value = torch.empty_like(self.temperatures)
         doubt = torch.full_like(value, 10 * _TOLERANCE)
@@ -76,10 +77,10 @@ class Grid:
         return value, doubt
 
     def _ece(self, weights: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-        """ECE at the temperatures where the confidences are weights (T, m) @ confidence (m, N), and the number of
-        samples too close to an edge to be sure of their bin, (T,)."""
+        """Return the ECE at the temperatures where the confidences are weights (T, m) @ confidence (m, N), and the
+        number of samples too close to an edge to be sure of their bin, (T,)."""
         count, samples = len(weights), len(self.labels)
-        edges = torch.arange(1, self.num_bins, dtype=torch.float64, device=weights.device) / self.num_bins
+        edges = equal_width_edges(self.num_bins, weights)[1:-1]
         edges = torch.cat([edges + 2 * _TOLERANCE, edges - 2 * _TOLERANCE])
         columns = torch.cat([confidence, self._correct[None]]).T.contiguous()
         # leaving[b, t]: the sums of `columns` over the samples above edge b at the first t temperatures and no more.
@@ -96,15 +97,15 @@ class Grid:
             close.index_add_(0, surely.flatten(), one).index_add_(0, possibly.flatten(), one, alpha=-1)
         staying = leaving.flip(1).cumsum_(1).flip(1)[:, 1:]
         gap = (staying[..., :-1] * weights).sum(dim=2) - staying[..., -1]
-        return gap.diff(dim=0).abs().sum(dim=0) / samples, close.cumsum(0)[:-1]
+        return ece_from_gaps(gap.diff(dim=0).T, samples), close.cumsum(0)[:-1]
 
     def _exact(self, temperatures: Tensor) -> Tensor:
-        """The criterion as written, (T,)."""
+        """Return the criterion as written, (T,)."""
         parts = temperatures.split(max(1, _CHUNK // len(self.labels)))
         return torch.cat([self._criterion(_log_norm(self.logits, part), part) for part in parts])
 
     def _criterion(self, log_norm: Tensor, temperatures: Tensor) -> Tensor:
-        """The criterion from log Z (T, N), which is minus the logarithm of the confidence."""
+        """Return the criterion from log Z (T, N), which is minus the logarithm of the confidence."""
         if self.criterion == "nll":
             return (log_norm - self._own / temperatures[:, None]).mean(dim=1)
         return ece_of_confidence((-log_norm).exp(), self._correct, self.num_bins)
@@ -127,7 +128,7 @@ def _shifted(logits: Tensor) -> Tensor:
 
 
 def _log_norm(logits: Tensor, temperatures: Tensor) -> Tensor:
-    """log Z of every sample, (T, N), as written; in chunks, so that memory stays small."""
+    """Return log Z of every sample, (T, N), as written; in chunks, so that memory stays small."""
 
     def of(part: Tensor) -> Tensor:
         shifted = _shifted(part)
@@ -138,7 +139,7 @@ def _log_norm(logits: Tensor, temperatures: Tensor) -> Tensor:
 
 
 def _nodes(high: float, logits: Tensor) -> Tensor:
-    """(m,): Chebyshev points in log T on [high / 2, high], as many as K and the tolerance ask for."""
+    """Return (m,) Chebyshev points in log T on [high / 2, high], as many as K and the tolerance ask for."""
     classes = max(2, logits.shape[1])
     ratio = math.atan(math.pi / (2 * math.log(2 * (classes - 1)))) / (math.log(2) / 2)
     rho = ratio + math.sqrt(1 + ratio**2)
@@ -148,7 +149,7 @@ def _nodes(high: float, logits: Tensor) -> Tensor:
 
 
 def _norms(logits: Tensor, nodes: Tensor, panels: int) -> Tensor:
-    """(P, m, N): Z at the nodes, at half their temperatures, and so on."""
+    """Return Z, (P, m, N), at the nodes, at half their temperatures, and so on."""
     found = nodes.new_empty(panels, len(nodes), len(logits))
     ones = nodes.new_ones(logits.shape[1])
 
@@ -169,7 +170,7 @@ def _norms(logits: Tensor, nodes: Tensor, panels: int) -> Tensor:
 
 
 def _weights(temperatures: Tensor, nodes: Tensor) -> Tensor:
-    """Barycentric weights (T, m): values at these temperatures are weights @ (values at the nodes)."""
+    """Return barycentric weights (T, m): values at these temperatures are weights @ (values at the nodes)."""
     signs = torch.ones_like(nodes)
     signs[1::2] = -1
     signs[0] /= 2

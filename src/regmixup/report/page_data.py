@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from regmixup.evaluation.curves import COVERAGE, FPR
 from regmixup.methods import REFERENCE
 from regmixup.report.measured import Compact, Measured, Quantity, compact
 from regmixup.report.mixing import QUANTILES, mixing_figure
@@ -14,6 +13,7 @@ from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.pooled import mean_curve, pooled_histograms, pooled_history, pooled_profile, pooled_reliability
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import CALIBRATION, ONE_TEMPERATURE, SCALED, Cell, aggregate, judge, paper_score
+from regmixup.rows.curves import COVERAGE, FPR
 from regmixup.types import MEAN, Row
 
 MOST_SHOWN = 6

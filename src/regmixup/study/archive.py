@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from regmixup import predictions
-from regmixup.evaluation.scores import dempster_shafer
+from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
 from regmixup.study.plan import PlannedRun

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
-from regmixup import evaluation, posthoc
+from regmixup import metrics, posthoc, rows
 from regmixup.storage import digest, read_rows, read_table, write_json, write_rows
 from regmixup.types import Row
 
@@ -45,6 +45,6 @@ def cache_key(files: Iterable[Path], settings: object) -> str:
 @cache
 def _code() -> str:
     """Names the code that turns predictions into rows, so that a corrected metric is computed anew."""
-    folders = [Path(str(module.__file__)).parent for module in (evaluation, posthoc)]
+    folders = [Path(str(module.__file__)).parent for module in (metrics, posthoc, rows)]
     sources = sorted(source for folder in folders for source in folder.rglob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

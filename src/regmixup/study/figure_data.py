@@ -13,9 +13,9 @@ from torch import Tensor
 
 from regmixup import data
 from regmixup.data.path import pair_ends
-from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves
-from regmixup.evaluation.scores import fit_scores
+from regmixup.metrics.scores import fit_scores
 from regmixup.posthoc import Posthoc, as_given
+from regmixup.rows.curves import path_curves, reliability_bins, score_curves
 from regmixup.storage import read_table, write_table
 from regmixup.study.archive import outcomes_path, write_outcomes
 from regmixup.study.cached_rows import cache_key
@@ -41,7 +41,7 @@ def figure_data(
 
     stem: what its files in the run folder are called. rows: those rows, for the temperature.
     posthoc: what the method does to predictions. A run that is evaluated on no test set has no figures.
-    The result has "test", the test set's name; "reliability" and "scores", as `regmixup.evaluation.curves` makes them;
+    The result has "test", the test set's name; "reliability" and "scores", as `regmixup.rows.curves` makes them;
     and where the study has a profile, "path" likewise and "images", the two ends of its first paths with their classes.
     """
     if not evaluation.test:

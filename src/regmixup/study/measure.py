@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from regmixup.evaluation.bootstrap import Bootstrap
-from regmixup.evaluation.evaluate import evaluate, fit_temperature
+from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given
+from regmixup.rows import evaluate, fit_temperature
 from regmixup.study.cached_rows import cached_rows
 from regmixup.study.figure_data import figure_data
 from regmixup.study.plan import PlannedRun

@@ -16,9 +16,9 @@ from types import FrameType
 import torch
 
 from regmixup import run_folder
-from regmixup.evaluation.shift import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
+from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, digest, owning, read_rows, write_json, write_rows
 from regmixup.study.archive import archived_rows, check_trainable, find_archive
 from regmixup.study.budget import Budget

@@ -16,13 +16,13 @@ from rich.text import Text
 from regmixup import methods, posthoc, predictions, recipes
 from regmixup.cli.parsing import parse
 from regmixup.config import check_count
-from regmixup.evaluation.bootstrap import Bootstrap
-from regmixup.evaluation.evaluate import evaluate
-from regmixup.evaluation.named_metrics import BINNED, BINNED_INTERVALS
+from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
-from regmixup.posthoc.held_out import FitOn
+from regmixup.posthoc.base import FitOn
 from regmixup.prediction_files import LabelColumn
+from regmixup.rows import evaluate
 from regmixup.storage import check_writable, write_rows
 from regmixup.types import Predictions, Row
 

@@ -1,1 +1,0 @@
-"""Predictions -> scores and metrics -> rows. Needs no model, and never imports one."""

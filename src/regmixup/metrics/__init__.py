@@ -1,0 +1,76 @@
+"""Metrics, `rm.metrics`: tensors in, numbers out. Values are Python floats, fractions rather than percent.
+
+This package imports nothing but the ground (types, config, names, threads); posthoc and rows build on it.
+"""
+
+from regmixup.metrics.bootstrap import Bootstrap, Counts, Interval
+from regmixup.metrics.calibration import (
+    Reliability,
+    accuracy,
+    adaptive_ece,
+    brier,
+    classwise_ece,
+    debiased_ece,
+    ece,
+    mce,
+    nll,
+    reliability,
+)
+from regmixup.metrics.delong import AurocDifference, AurocEstimate, auroc_interval, compare_auroc
+from regmixup.metrics.detection import RocCurve, aupr, auroc, fpr_at_tpr, roc_curve
+from regmixup.metrics.fisher import ClassMoments, fisher_criterion
+from regmixup.metrics.registry import CLASSIFICATION, DETECTION, resample_classification, resample_detection
+from regmixup.metrics.selective import (
+    RiskCoverage,
+    augrc,
+    aurc,
+    coverage_at_risk,
+    eaurc,
+    failure_auroc,
+    risk_coverage,
+    scod_augrc,
+    scod_aurc,
+)
+from regmixup.metrics.shift import corruption_errors, mean_corruption_error
+
+__all__ = [
+    "CLASSIFICATION",
+    "DETECTION",
+    "AurocDifference",
+    "AurocEstimate",
+    "Bootstrap",
+    "ClassMoments",
+    "Counts",
+    "Interval",
+    "Reliability",
+    "RiskCoverage",
+    "RocCurve",
+    "accuracy",
+    "adaptive_ece",
+    "augrc",
+    "aupr",
+    "aurc",
+    "auroc",
+    "auroc_interval",
+    "brier",
+    "classwise_ece",
+    "compare_auroc",
+    "corruption_errors",
+    "coverage_at_risk",
+    "debiased_ece",
+    "eaurc",
+    "ece",
+    "failure_auroc",
+    "fisher_criterion",
+    "fpr_at_tpr",
+    "mce",
+    "mean_corruption_error",
+    "nll",
+    "reliability",
+    "resample_classification",
+    "resample_detection",
+    "risk_coverage",
+    "roc_curve",
+    "scod_augrc",
+    "scod_aurc",
+]

@@ -1,0 +1,104 @@
+"""Bootstrap confidence intervals: how much a value would move had the test images been drawn again (Efron, 1979).
+
+A resample of N samples is how often each of them is drawn, N draws in all. These counts are drawn once per set of
+images and shared by everything measured on it: by all metrics, by models that are compared, and by the shifted versions
+of the same images, so that what moves together is resampled together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regmixup.config import check_count, check_number
+
+_CHUNK = 2**21
+
+
+@dataclass(frozen=True)
+class Counts:
+    """values: (R, N) uint8, how often resample r holds sample i; every row sums to N.
+
+    A count of 256 would need the same sample drawn 256 times at probability 1 / N each: less than 1 in 256!.
+    """
+
+    values: Tensor
+
+    def __len__(self) -> int:
+        """Return N, the number of samples."""
+        return self.values.shape[1]
+
+    def chunks(self, device: torch.device, width: int = 0) -> Iterator[Tensor]:
+        """Yield a few resamples at a time, few enough that `width` (by default N) numbers for each are small."""
+        for part in self.values.split(max(1, _CHUNK // (width or len(self)))):
+            yield part.to(device)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """From where to where a value would move."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bootstrap:
+    """resamples: R; seed: of the draws; level: the share of resampled values inside an interval."""
+
+    resamples: int = 1000
+    seed: int = 0
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_count("resamples", self.resamples)
+        check_count("seed", self.seed, least=0)
+        check_number("level", self.level, above=0, below=1)
+
+    def counts(self, total: int, *, stream: str = "") -> Counts:
+        """Draw resamples of `total` samples. Equal arguments give equal counts; take another stream for other images.
+
+        >>> Bootstrap(resamples=3).counts(4).values.sum(dim=1)
+        tensor([4, 4, 4])
+        """
+        check_count("total", total)
+        digest = hashlib.sha256(f"{self.seed}/bootstrap/{stream}".encode()).digest()
+        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        found = torch.empty(self.resamples, total, dtype=torch.uint8)
+        for part in found.split(max(1, _CHUNK // total)):
+            drawn = torch.randint(total, part.shape, generator=generator)
+            drawn += total * torch.arange(len(part))[:, None]
+            part.copy_(torch.bincount(drawn.flatten(), minlength=part.numel()).view_as(part))
+        return Counts(found)
+
+    def interval(self, values: Tensor, *, about: float | None = None) -> Interval:
+        """Return the (1 - level) / 2 and (1 + level) / 2 quantiles of resampled values (R,), each one of the values.
+
+        about: the value itself, for one >= 0 that resampling makes larger on average, as it does a calibration error,
+        which grows with the noise within bins. The resampled values are then moved until that is their mean. Such an
+        interval covers what the estimate is on average for as many images, not the population's calibration error,
+        which is smaller: the estimate is biased, by more than its spread where the model is nearly calibrated.
+
+        >>> Bootstrap(level=0.5).interval(torch.arange(101.0))
+        Interval(low=25.0, high=75.0)
+        >>> Bootstrap(level=0.5).interval(torch.arange(101.0), about=20)
+        Interval(low=0.0, high=45.0)
+        """
+        if values.ndim != 1 or len(values) == 0:
+            raise ValueError(f"values must be a non-empty (R,) tensor, got shape {tuple(values.shape)}")
+        if about is not None:
+            values = (values + (about - values.mean())).clamp(min=0)
+        ordered, last = values.sort().values, len(values) - 1
+        # Outwards, and never between two values, which would make NaN of infinite ones.
+        low = int((1 - self.level) / 2 * last + 1e-9)
+        return Interval(float(ordered[low]), float(ordered[last - low]))
+
+    def difference(self, first: Tensor, second: Tensor) -> Interval:
+        """Return the interval of first - second, (R,) each, resampled with the same counts: what both share cancels."""
+        if first.shape != second.shape:
+            raise ValueError(f"both must have the same resamples, got {tuple(first.shape)} and {tuple(second.shape)}")
+        return self.interval(first - second)

@@ -1,0 +1,154 @@
+"""Outcomes of probabilities (N, K) and labels (N,): the confidence of every prediction, and whether it is right.
+
+Reading the table is the whole cost of a metric on many samples, so it is read once, in pieces, and only what has one
+number per sample is kept. Each metric takes the table, or its `Outcomes`, which lets several metrics share a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from regmixup.metrics.ordering import pieces_of, precise, span
+from regmixup.threads import in_order
+
+_PIECE = 2**21
+NUM_BINS = 15
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """confidence: (N,) the largest probability, in the type of `probs` (float32 at least); correct: (N,) bool, True
+    where the most probable class (the first one, if tied) is the label.
+
+    Optional: nll: (N,) minus the logarithm of the label's probability, infinite where that is 0; brier: (N,) the
+    squared distance to the one-hot label; class_gaps: (K, B) the sums of p_ik - 1[y_i = k] over the samples whose
+    probability of class k lies in bin b of B equal ones, (lo, hi], 0 in the first.
+    """
+
+    confidence: Tensor
+    correct: Tensor
+    nll: Tensor | None = None
+    brier: Tensor | None = None
+    class_gaps: Tensor | None = None
+
+    @classmethod
+    def of(cls, probs: Tensor, labels: Tensor, *, terms: bool = False, class_bins: int = 0) -> Outcomes:
+        """Read probabilities (N, K) and labels (N,), with nll and brier for `terms`, and B = class_bins if > 0.
+
+        >>> Outcomes.of(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))  # doctest: +ELLIPSIS
+        Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]), ...)
+        """
+        probs, labels = check_table(probs, labels)
+
+        def read(rows: Tensor) -> Outcomes:
+            part, own = probs[span(rows)], labels[span(rows)]
+            confidence, predicted, least = _largest(part)
+            _check_range(least, float(confidence.max()))
+            return cls(
+                confidence,
+                predicted == own,
+                nll=-precise(part.gather(1, own[:, None]).squeeze(1)).log() if terms else None,
+                brier=_brier(part, own) if terms else None,
+                class_gaps=_class_gaps(precise(part), own, class_bins) if class_bins else None,
+            )
+
+        return cls.joined(in_order(read, pieces_of(probs, _PIECE)))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
+        """Join the outcomes of consecutive samples; `parts` are taken one by one."""
+        columns: list[tuple[Tensor | None, ...]] = []
+        gaps: Tensor | None = None
+        for part in parts:
+            columns.append((part.confidence, part.correct, part.nll, part.brier))
+            if part.class_gaps is not None:
+                gaps = part.class_gaps if gaps is None else gaps.add_(part.class_gaps)
+        confidence, correct, *terms = zip(*columns, strict=True)
+        nll, brier = (torch.cat(column) if None not in column else None for column in terms)
+        return cls(torch.cat(confidence), torch.cat(correct), nll, brier, gaps)
+
+
+def outcomes_of(
+    probs: Tensor | Outcomes, labels: Tensor | None, *, terms: bool = False, class_bins: int = 0
+) -> Outcomes:
+    """Return outcomes as they are, or those of probabilities and labels."""
+    if isinstance(probs, Outcomes):
+        return probs
+    if labels is None:
+        raise ValueError("labels must be given where probs are a table, got None")
+    return Outcomes.of(probs, labels, terms=terms, class_bins=class_bins)
+
+
+def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return probabilities and labels as tensors of valid shape, type and range; the values of `probs` are not read."""
+    probs, labels = torch.as_tensor(probs).detach(), torch.as_tensor(labels)
+    if probs.ndim != 2 or not probs.is_floating_point():
+        raise ValueError(f"probs must be floating point of shape (N, K), got {probs.dtype} {tuple(probs.shape)}")
+    if labels.shape != probs.shape[:1] or labels.is_floating_point():
+        raise ValueError(f"labels must be integers of shape ({len(probs)},), got {labels.dtype} {tuple(labels.shape)}")
+    if len(probs) == 0:
+        raise ValueError("probs must hold at least one sample, got 0")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= probs.shape[1]:
+        unknown = " (-1: the class is unknown, or not one of the model's by name)" if low == -1 else ""
+        raise ValueError(f"labels must lie in [0, {probs.shape[1]}), got values from {low} to {high}{unknown}")
+    return probs, labels.long()
+
+
+def _check_range(least: float, most: float) -> None:
+    """Raise unless the smallest and the largest value lie in [0, 1], up to rounding; NaN does not."""
+    if not (least >= 0 and most <= 1 + 1e-3):
+        raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), got values from {least:g} to {most:g}")
+
+
+def _largest(probs: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Return the largest value of every row (R,), its first place (R,), and the smallest value of all."""
+    if probs.dtype in (torch.float16, torch.bfloat16):
+        probs = probs.float()
+    if probs.device.type != "cpu":
+        return *probs.max(dim=1), float(probs.amin())
+    # NumPy, because torch.max looks for value and place together, which takes three times as long.
+    values = probs.numpy()
+    place = torch.from_numpy(values.argmax(axis=1))
+    return probs.gather(1, place[:, None]).squeeze(1), place, float(values.min())
+
+
+def _brier(probs: Tensor, labels: Tensor) -> Tensor:
+    return minus_one_hot(precise(probs), labels).square_().sum(dim=1)
+
+
+def minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
+    """Return p_ik - 1[y_i = k], (N, K)."""
+    return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0))
+
+
+def _class_gaps(probs: Tensor, labels: Tensor, num_bins: int) -> Tensor:
+    """Return `Outcomes.class_gaps`. Few probabilities lie beyond the first bin; only those are searched for."""
+    classes = probs.shape[1]
+    beyond = probs > equal_width_edges(num_bins, probs)[1]
+    indices = beyond.flatten().nonzero().squeeze(1)
+    values = probs.flatten()[indices]
+    bins = equal_width_bins(values, num_bins)
+    sums = probs.new_zeros(classes * num_bins).index_add_(0, (indices % classes) * num_bins + bins, values)
+    sums = sums.view(classes, num_bins)
+    sums[:, 0] += probs.masked_fill(beyond, 0.0).sum(dim=0)
+    own = equal_width_bins(probs.gather(1, labels[:, None]).squeeze(1), num_bins)
+    return sums - torch.bincount(labels * num_bins + own, minlength=classes * num_bins).view_as(sums)
+
+
+def equal_width_edges(num_bins: int, like: Tensor) -> Tensor:
+    """Return j / B for j = 0..B, each the nearest number to it, with the type and device of `like`."""
+    return torch.arange(num_bins + 1, dtype=like.dtype, device=like.device) / num_bins
+
+
+def equal_width_bins(values: Tensor, num_bins: int) -> Tensor:
+    """Return the bin of each value, 0 to B - 1, among B bins (lo, hi] of [0, 1]; 0 lies in the first.
+
+    >>> equal_width_bins(torch.tensor([0.0, 0.5, 0.6, 1.0]), 2)
+    tensor([0, 0, 1, 1])
+    """
+    return torch.bucketize(values, equal_width_edges(num_bins, values)).sub_(1).clamp_(0, num_bins - 1)

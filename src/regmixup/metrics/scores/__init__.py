@@ -1,0 +1,35 @@
+"""Out-of-distribution scores: `rm.scores`. Larger means more out-of-distribution, always.
+
+Scores of logits are functions; scores of features are dataclasses of hyper-parameters, fitted on train features.
+"""
+
+from regmixup.metrics.scores.features import FeatureScore, FittedScore
+from regmixup.metrics.scores.head_scores import ASH, FittedASH, FittedReAct, FittedViM, ReAct, ViM
+from regmixup.metrics.scores.logit_scores import (
+    SCORES,
+    SCORES_OF_PROBS,
+    dempster_shafer,
+    duq,
+    energy,
+    entropy,
+    gen,
+    max_logit,
+    max_probability,
+    mutual_information,
+    odin,
+)
+from regmixup.metrics.scores.mahalanobis import (
+    FittedMahalanobis,
+    FittedRelativeMahalanobis,
+    Mahalanobis,
+    RelativeMahalanobis,
+)
+from regmixup.metrics.scores.nearest import KNN, FittedKNN
+from regmixup.metrics.scores.registry import REGISTRY, Score, available, fit_scores, score_all
+
+__all__ = [
+    "ASH", "KNN", "REGISTRY", "SCORES", "SCORES_OF_PROBS", "FeatureScore", "FittedASH", "FittedKNN",
+    "FittedMahalanobis", "FittedReAct", "FittedRelativeMahalanobis", "FittedScore", "FittedViM", "Mahalanobis",
+    "ReAct", "RelativeMahalanobis", "Score", "ViM", "available", "dempster_shafer", "duq", "energy", "entropy",
+    "fit_scores", "gen", "max_logit", "max_probability", "mutual_information", "odin", "score_all",
+]  # fmt: skip

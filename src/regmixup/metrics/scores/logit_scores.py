@@ -1,0 +1,168 @@
+"""Out-of-distribution scores from logits, (N, K) -> (N,), and from those of ensemble members, (M, N, K) -> (N,).
+
+Larger means more out-of-distribution, always. Computed in float64 (float32 on devices without it), so that ties come
+from the logits and not from the arithmetic. Each takes logits, or a `Softmax` of them, which lets scores share a pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from regmixup.config import check_count, check_number
+from regmixup.metrics.ordering import precise
+from regmixup.threads import each_piece
+
+_PIECE = 2**20
+
+
+class Softmax:
+    """What scores of the same logits (N, K) have in common, each computed when it is first asked for."""
+
+    def __init__(self, logits: Tensor) -> None:
+        logits = torch.as_tensor(logits)
+        if logits.ndim != 2 or logits.shape[1] == 0:
+            raise ValueError(f"logits must have shape (N, K), got {tuple(logits.shape)}")
+        self.logits = precise(logits)
+
+    @cached_property
+    def top(self) -> Tensor:
+        """(N, 1) the class of the largest logit."""
+        return self.logits.argmax(dim=1, keepdim=True)
+
+    @cached_property
+    def largest(self) -> Tensor:
+        """(N,) the largest logit."""
+        return self.logits.gather(1, self.top).squeeze(1)
+
+    @cached_property
+    def probs(self) -> Tensor:
+        return self.logits.softmax(dim=1)
+
+    @cached_property
+    def log_sum(self) -> Tensor:
+        """(N,) logsumexp s: what the softmax took from the largest logit."""
+        return self.largest - self.probs.gather(1, self.top).squeeze(1).log()
+
+    @cached_property
+    def rest(self) -> Tensor:
+        """(N,) 1 - max_k p_k. The sum of the other probabilities keeps its digits where 1 - p would round to zero."""
+        return self.probs.scatter(1, self.top, 0.0).sum(dim=1)
+
+
+def softmax_of(logits: Tensor | Softmax) -> Softmax:
+    return logits if isinstance(logits, Softmax) else Softmax(logits)
+
+
+def entropy(logits: Tensor | Softmax) -> Tensor:
+    """Return -sum_k p_k log p_k of the softmax, in nats, at most log K (the paper's H).
+
+    >>> entropy(torch.zeros(1, 4)).exp()
+    tensor([4.], dtype=torch.float64)
+    """
+    return torch.special.entr(softmax_of(logits).probs).sum(dim=1)
+
+
+def dempster_shafer(logits: Tensor | Softmax) -> Tensor:
+    """Return K / (K + sum_k exp s_k), as sigmoid(log K - logsumexp s), which cannot overflow (the paper's DS).
+
+    >>> dempster_shafer(torch.zeros(1, 4))
+    tensor([0.5000], dtype=torch.float64)
+    """
+    softmax = softmax_of(logits)
+    return torch.sigmoid(math.log(softmax.logits.shape[1]) - softmax.log_sum)
+
+
+def energy(logits: Tensor | Softmax) -> Tensor:
+    """Return -logsumexp s: a monotone function of DS, hence the same AUROC."""
+    return -softmax_of(logits).log_sum
+
+
+def max_probability(logits: Tensor | Softmax) -> Tensor:
+    """Return 1 - max_k p_k."""
+    return softmax_of(logits).rest
+
+
+def max_logit(logits: Tensor | Softmax) -> Tensor:
+    """Return -max_k s_k."""
+    return -softmax_of(logits).largest
+
+
+def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> Tensor:
+    """Return the generalised entropy sum_j (p_j (1 - p_j))^gamma of the `num_top` likeliest classes (Liu et al., 2023).
+
+    A small gamma makes much of probabilities near 0 and 1. With fewer classes than `num_top` all count.
+
+    >>> gen(torch.zeros(1, 2), gamma=0.5)  # 2 sqrt(1/4)
+    tensor([1.], dtype=torch.float64)
+    """
+    check_number("gamma", gamma, above=0)
+    check_count("num_top", num_top)
+    softmax = softmax_of(logits)
+    # p (1 - p) orders the classes of a row like p: p_2 <= min(p_1, 1 - p_1) keeps it on the rising side.
+    likeliest = softmax.probs.topk(min(num_top, softmax.probs.shape[1]), dim=1).values
+    others = torch.cat([softmax.rest[:, None], 1 - likeliest[:, 1:]], dim=1)
+    return (likeliest * others).pow(gamma).sum(dim=1)
+
+
+def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
+    """Return 1 - max_k softmax(s / T)_k, the temperature half of ODIN (Liang et al., 2018).
+
+    Its other half, a step of the image along the gradient, needs the model and is left out. For large T the score
+    approaches 1 - 1 / K - (max_k s_k - mean_k s_k) / (K T).
+
+    >>> round(1 - odin(torch.tensor([[1000.0, 0.0]])).item(), 4)  # 1 / (1 + 1 / e)
+    0.7311
+    """
+    check_number("temperature", temperature, above=0)
+    return max_probability(softmax_of(logits).logits / temperature)
+
+
+def duq(logits: Tensor | Softmax) -> Tensor:
+    """Return 1 - max_c K_c for the logits log K_c <= 0 of an RBF head (DUQ; van Amersfoort et al., 2020).
+
+    It orders samples as `max_logit` does, so both have one AUROC; but where every log-kernel lies below about -37, this
+    one rounds to 1 and ties, and `max_logit` does not. For other heads it has no meaning: logits > 0 are refused.
+
+    >>> duq(torch.tensor([[0.5, 0.25]]).log())
+    tensor([0.5000], dtype=torch.float64)
+    """
+    largest = softmax_of(logits).largest
+    if bool((largest > 0).any()):
+        raise ValueError(f"duq needs the log-kernels of an RBF head, logits <= 0, got {float(largest.max()):g}")
+    return -torch.expm1(largest)
+
+
+def mutual_information(member_logits: Tensor) -> Tensor:
+    """Return H(mean_m p_m) - mean_m H(p_m), in nats: what the class tells about the member (Houlsby et al., 2011).
+
+    member_logits: (M, N, K), p_m = softmax of member m -> (N,) float64, from 0, where all agree, to log min(M, K).
+    Written as mean_m KL(p_m || mean p), whose terms do not cancel where the entropies are large and alike.
+
+    >>> mutual_information(torch.tensor([[[100.0, 0.0]], [[0.0, 100.0]]])).exp()
+    tensor([2.], dtype=torch.float64)
+    """
+    member_logits = torch.as_tensor(member_logits)
+    if member_logits.ndim != 3 or 0 in (member_logits.shape[0], member_logits.shape[2]):
+        raise ValueError(f"member_logits must have shape (M, N, K), got {tuple(member_logits.shape)}")
+    rows = max(1, _PIECE // (member_logits.shape[0] * member_logits.shape[2]))
+    return torch.cat(each_piece(_mean_divergence, member_logits.split(rows, dim=1)))
+
+
+def _mean_divergence(member_logits: Tensor) -> Tensor:
+    log_probs = precise(member_logits).log_softmax(dim=2)
+    log_mean = log_probs.logsumexp(dim=0) - math.log(len(log_probs))
+    divergence = (log_probs.exp() * (log_probs - log_mean)).sum(dim=2)
+    return divergence.mean(dim=0).clamp(min=0)
+
+
+SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {
+    f.__name__: f for f in (dempster_shafer, entropy, energy, max_probability, max_logit, gen, odin)
+}
+# These see nothing of the logits but their softmax, so log-probabilities can stand in for logits. ODIN sees no more
+# either, but its temperature divides logits, which a mean over samples has not.
+SCORES_OF_PROBS = frozenset({"entropy", "max_probability", "gen"})

@@ -1,0 +1,164 @@
+"""What every posthoc method is: a frozen dataclass of hyper-parameters whose `fit` returns a map of predictions.
+
+The contract of the map: `logits` of the result are the posterior mean (Dempster-Shafer, energy and the largest logit
+are computed from them, so they are never divided by a temperature); `probs` are the predictive probabilities at that
+temperature, or None where these are the softmax of the result's logits.
+
+Nothing is fitted on what is later reported: `check_held_out` rejects test and shifted sets.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import ClassVar, Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from regmixup.config import check_choices, check_number
+from regmixup.metrics.calibration import ece_of_confidence
+from regmixup.names import check_name
+from regmixup.types import Predictions
+
+FitOn = Literal["validation", "a test set, knowingly"]
+_REPORTED = ("test", "shifted", "ood")
+
+
+class FittedPosthoc(Protocol):
+    """A map from predictions to predictions. The temperature divides logits: each sample's, where there are samples."""
+
+    def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posthoc(ABC):
+    """Base of all posthoc methods. A subclass declares its fields, what it needs, and implements `fit`."""
+
+    head: ClassVar[str]
+    """The head, by name, whose predictions hold what the map reads; those of an ensemble do not."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    @property
+    def needs_train(self) -> bool:
+        """True if `fit` needs the predictions for the train set."""
+        return False
+
+    @property
+    def needs_validation(self) -> bool:
+        """True if `fit` needs the predictions for the validation set."""
+        return False
+
+    @property
+    def needs_features(self) -> bool:
+        """True if the fitted map needs the features of what it is given."""
+        return False
+
+    @abstractmethod
+    def fit(
+        self,
+        *,
+        train: Predictions | None = None,
+        validation: Predictions | None = None,
+        fit_on: FitOn = "validation",
+    ) -> FittedPosthoc:
+        """Return the map, fitted on the predictions it needs; others are ignored. `fit_on` as in `check_held_out`."""
+
+
+def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
+    """Return predictions as they are, with `probs` at the temperature: the fitted posthoc that only scales.
+
+    An ensemble that averaged probabilities averages softmax(member logits / T); all else is softmax(logits / T).
+    Sampled probabilities are neither: what made them must be asked for them at the temperature.
+    """
+    check_number("temperature", temperature, above=0)
+    if temperature == 1:
+        return predictions
+    probs, members = predictions.probs, predictions.member_logits
+    if probs is None or members is None:
+        members = predictions.logits[None]
+    if probs is not None and not torch.allclose(_mean_softmax(members, 1.0), probs.double(), rtol=0, atol=1e-3):
+        raise ValueError(
+            f"temperature must be 1 for the predictions for {predictions.dataset!r}, whose probs are not the softmax "
+            f"of their logits, as those of Monte-Carlo samples are not; got {temperature}. Evaluate with the posthoc "
+            "map that made them, or leave probs out"
+        )
+    return replace(predictions, probs=_mean_softmax(members, temperature))
+
+
+def probabilities(predictions: Predictions) -> Tensor:
+    """Return the predicted probabilities, float64 (N, K): their `probs`, or else the softmax of their logits."""
+    return predictions.probs.double() if predictions.probs is not None else _softmax(predictions.logits, 1.0)
+
+
+def _mean_softmax(members: Tensor, temperature: float) -> Tensor:
+    """Return the mean of softmax(logits / T) over members, (M, N, K) -> float64 (N, K)."""
+    return reduce(torch.add, (_softmax(member, temperature) for member in members)) / len(members)
+
+
+def _softmax(logits: Tensor, temperature: float) -> Tensor:
+    scaled = logits.double() / temperature if temperature != 1 else logits.double()
+    return scaled.softmax(dim=1)
+
+
+def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
+    """Return a field of the predictions that may be absent; raise an error that names it if it is."""
+    value: Tensor | None = getattr(predictions, field)
+    if value is None:
+        raise ValueError(f"{purpose} needs {field}, which the predictions for {predictions.dataset!r} do not hold")
+    return value
+
+
+def validation_ece(probs: Tensor, labels: Tensor, num_bins: int = 15) -> float:
+    """Return the ECE of probabilities (N, K) and labels (N,) by which temperatures and priors are chosen.
+
+    >>> round(validation_ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
+    0.3
+    """
+    confidence, predicted = probs.double().max(dim=1)
+    return float(ece_of_confidence(confidence[None], (predicted == labels).double(), num_bins))
+
+
+def check_held_out(
+    held_out: Predictions,
+    reported: Iterable[Predictions] = (),
+    *,
+    fit_on: FitOn = "validation",
+    role: Literal["validation", "train"] = "validation",
+) -> None:
+    """Raise if `held_out` is a test, shifted or OOD set by its role, or one of those that are `reported`.
+
+    fit_on: "a test set, knowingly" lets it pass, for those who want to see how much that would flatter.
+    role: what the set was given as.
+
+    >>> check_held_out(Predictions(torch.zeros(1, 2), torch.tensor([0]), dataset="svhn/test"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ValueError: svhn/test is no validation set: nothing may be fitted on it (...overrides)
+    """
+    check_name("fit_on", fit_on, get_args(FitOn))
+    if fit_on == "validation" and (held_out.role in _REPORTED or any(_same(held_out, p) for p in reported)):
+        raise ValueError(
+            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it "
+            '(fit_on or --fit-on "a test set, knowingly" overrides)'
+        )
+
+
+def _same(a: Predictions, b: Predictions) -> bool:
+    """Return True for what is probably one set of samples, by content, or by name and size.
+
+    A name alone may be that of two files in two folders.
+    """
+    return same_samples(a, b) or (a.dataset == b.dataset != "" and len(a) == len(b))
+
+
+def same_samples(a: Predictions, b: Predictions) -> bool:
+    """Return True for the same samples, by the data's fingerprint, or, where one has none, by the logits.
+
+    Labels do not tell, as an OOD set may come without.
+    """
+    fingerprints = {p.info.get("data") for p in (a, b)}
+    return len(fingerprints) == 1 if None not in fingerprints else torch.equal(a.logits, b.logits)

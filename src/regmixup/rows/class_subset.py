@@ -1,0 +1,113 @@
+"""Restrict predictions to some of the classes, for sets that cover 200 of 1000: ImageNet-A, -R and -O.
+
+Two protocols are in use: compare all 1000 logits, or only those of the set's own classes. The second is the one of the
+sets' authors and of `evaluate`, which says so in the dataset's name and takes `class_subset=False` for the other.
+Labels of these sets are numbered among the 1000 classes; `info["class_subset"]` lists the set's own classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from regmixup.types import Predictions
+
+
+def subset_of(info: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the class indices that a dataset's or a prediction's `info` states.
+
+    >>> subset_of({"class_subset": "6,11,13"})
+    (6, 11, 13)
+    """
+    if "class_subset" not in info:
+        raise ValueError("this set covers all classes: its info has no class_subset")
+    return tuple(map(int, info["class_subset"].split(",")))
+
+
+def restrict(logits: Tensor, class_indices: Sequence[int]) -> Tensor:
+    """Return the columns of some classes: (N, K) -> (N, len(class_indices)).
+
+    >>> restrict(torch.tensor([[0.0, 1.0, 2.0, 3.0]]), (1, 3)).tolist()
+    [[1.0, 3.0]]
+    """
+    index = _check(class_indices)
+    if logits.ndim != 2 or int(index.max()) >= logits.shape[1]:
+        raise ValueError(f"logits must be (N, K) with K > {int(index.max())}, got {tuple(logits.shape)}")
+    return logits[:, index.to(logits.device)]
+
+
+def restrict_labels(labels: Tensor, class_indices: Sequence[int]) -> Tensor:
+    """Map labels among all classes to positions among `class_indices`.
+
+    >>> restrict_labels(torch.tensor([3, 1, 3]), (1, 3)).tolist()
+    [1, 0, 1]
+    """
+    index = _check(class_indices).to(labels.device)
+    order = index.argsort()
+    position = torch.searchsorted(index[order], labels).clamp(max=len(index) - 1)
+    if not torch.equal(index[order][position], labels):
+        outside = labels[index[order][position] != labels][0]
+        raise ValueError(f"labels must be among the {len(index)} classes of the subset, got {int(outside)}")
+    return order[position]
+
+
+def restrict_predictions(predictions: Predictions) -> Predictions:
+    """Return logits and labels of a set's own classes, with a name that says so; unchanged for a set of all classes."""
+    if "class_subset" not in predictions.info:
+        return predictions
+    subset = subset_of(predictions.info)
+    return Predictions(
+        restrict(predictions.logits, subset),
+        restrict_labels(predictions.labels, subset),
+        probs=_restricted_probs(predictions.probs, subset),
+        dataset=f"{predictions.dataset} ({len(subset)} classes)",
+        role=predictions.role,
+        info=_without_subset(predictions),
+    )
+
+
+def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Predictions]:
+    """Return the test images of an OOD set's classes and the OOD set, both with the logits of these classes alone."""
+    subset = subset_of(ood.info)
+    inside = torch.isin(test.labels, torch.tensor(subset))
+    if not bool(inside.any()):
+        raise ValueError(f"{test.dataset} has no image of the {len(subset)} classes of {ood.dataset}")
+    test_probs = test.probs[inside] if test.probs is not None else None
+    return (
+        Predictions(
+            restrict(test.logits[inside], subset),
+            restrict_labels(test.labels[inside], subset),
+            probs=_restricted_probs(test_probs, subset),
+            role=test.role,
+            info=_without_subset(test),
+        ),
+        Predictions(
+            restrict(ood.logits, subset),
+            torch.full_like(ood.labels, -1),
+            probs=_restricted_probs(ood.probs, subset),
+            dataset=f"{ood.dataset} ({len(subset)} classes)",
+            role=ood.role,
+            info=_without_subset(ood),
+        ),
+    )
+
+
+def _without_subset(predictions: Predictions) -> dict[str, str]:
+    return {key: value for key, value in predictions.info.items() if key != "class_subset"}
+
+
+def _restricted_probs(probs: Tensor | None, class_indices: Sequence[int]) -> Tensor | None:
+    """Return the probabilities given that the class is one of these; as for logits, where they are their softmax."""
+    if probs is None:
+        return None
+    kept = restrict(probs, class_indices)
+    return kept / kept.sum(dim=1, keepdim=True)
+
+
+def _check(class_indices: Sequence[int]) -> Tensor:
+    index = torch.tensor(class_indices, dtype=torch.int64)
+    if index.ndim != 1 or len(index) == 0 or int(index.min()) < 0 or len(index.unique()) != len(index):
+        raise ValueError(f"class_indices must be different integers >= 0, got {list(class_indices)[:10]}")
+    return index

@@ -1,0 +1,173 @@
+"""The data that figures draw, from predictions: binned or sampled at fixed places, so small and easy to pool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regmixup.metrics.calibration import reliability
+from regmixup.metrics.detection import roc_curve
+from regmixup.metrics.ordering import precise
+from regmixup.metrics.scores import FittedScore, score_all
+from regmixup.metrics.selective import risk_coverage
+from regmixup.posthoc import probabilities
+from regmixup.rows.class_subset import restrict_pair, restrict_predictions
+from regmixup.types import Predictions
+
+FPR = tuple((step / 50) ** 2 for step in range(51))
+"""Where ROC curves are sampled: densest where false alarms are few."""
+COVERAGE = tuple(step / 50 for step in range(1, 51))
+"""Where risk-coverage curves are sampled."""
+NUM_BINS = 256
+"""Bins of a score's histogram: finer than any drawing, so that those of several runs can be added in coarser ones."""
+
+
+def reliability_bins(versions: Mapping[str, Predictions]) -> dict[str, dict[str, list[Any]]]:
+    """Return count, mean confidence and accuracy of 15 bins for every version; None in empty bins."""
+    found = {}
+    for name, predictions in versions.items():
+        own = restrict_predictions(predictions)
+        bins = reliability(probabilities(own), own.labels)
+        found[name] = {
+            "count": bins.count.tolist(),
+            "confidence": _rounded(bins.confidence),
+            "accuracy": _rounded(bins.accuracy),
+        }
+    return found
+
+
+def score_curves(
+    test: Predictions, ood: Sequence[Predictions], fitted: Mapping[str, FittedScore] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return, for every score, histograms of the test and every OOD set, ROC of every OOD set, risk against coverage.
+
+    Each score has "range" (low, high), the histograms' first and last edge, beyond which samples count in the end
+    bins; "counts" by dataset, NUM_BINS each; "roc" by OOD set, the true-positive rates at FPR; "risk" at COVERAGE.
+    """
+    known = score_all(test, fitted)
+    own = restrict_predictions(test)
+    correct = probabilities(own).argmax(dim=1) == own.labels
+    pairs = {}
+    for other in ood:
+        inside, outside = restrict_pair(test, other) if "class_subset" in other.info else (None, other)
+        pairs[other.dataset] = (
+            score_all(inside, fitted) if inside is not None else known,
+            score_all(outside, fitted),
+        )
+    found = {}
+    for name, values in known.items():
+        sets = {test.dataset: values}
+        sets |= {dataset: theirs[name] for dataset, (_, theirs) in pairs.items() if name in theirs}
+        low, high = _spread(sets.values())
+        found[name] = {
+            "range": [low, high],
+            "counts": {dataset: histogram(own, low, high) for dataset, own in sets.items()},
+            "roc": {
+                dataset: roc_at(inside[name], theirs[name])
+                for dataset, (inside, theirs) in pairs.items()
+                if name in theirs and name in inside
+            },
+            "risk": risk_at(values, correct),
+        }
+    return found
+
+
+def histogram(values: Tensor, low: float, high: float, *, num_bins: int = NUM_BINS) -> list[int]:
+    """Return counts in equal bins [lo, hi) between low and high; what lies beyond counts in the first or last bin.
+
+    >>> histogram(torch.tensor([-1.0, 0.0, 0.4, 0.5, 1.0, 7.0]), 0.0, 1.0, num_bins=2)
+    [3, 3]
+    """
+    index = ((precise(values) - low) / (high - low) * num_bins).floor().clamp(0, num_bins - 1).long()
+    return torch.bincount(index, minlength=num_bins).tolist()
+
+
+def roc_at(id_scores: Tensor, ood_scores: Tensor, grid: Sequence[float] = FPR) -> list[float]:
+    """Return the exact ROC curve's true-positive rate at given false-positive rates, its highest where it is vertical.
+
+    >>> roc_at(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]), grid=(0.0, 0.25, 1.0))
+    [0.5, 0.75, 1.0]
+    """
+    curve = roc_curve(id_scores, ood_scores)
+    wanted = torch.tensor(grid, dtype=curve.fpr.dtype)
+    left = torch.searchsorted(curve.fpr, wanted, right=True) - 1
+    right = (left + 1).clamp(max=len(curve.fpr) - 1)
+    width = (curve.fpr[right] - curve.fpr[left]).clamp(min=1e-300)
+    share = ((wanted - curve.fpr[left]) / width).clamp(0, 1)
+    return _rounded(torch.lerp(curve.tpr[left], curve.tpr[right], share))
+
+
+def risk_at(scores: Tensor, correct: Tensor, grid: Sequence[float] = COVERAGE) -> list[float]:
+    """Return the share of errors among the surest samples that make up at least each coverage, tied samples together.
+
+    >>> risk_at(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True]), grid=(0.5, 0.75))
+    [0.0, 0.33333]
+    """
+    curve = risk_coverage(scores, correct)
+    wanted = torch.tensor(grid, dtype=curve.coverage.dtype)
+    # A coverage of 0.7 may be stored as 0.7000000000000001: 1e-9 keeps it from asking for one sample more.
+    return _rounded(curve.risk[torch.searchsorted(curve.coverage, wanted - 1e-9).clamp(max=len(curve.risk) - 1)])
+
+
+def _spread(sets: Iterable[Tensor]) -> tuple[float, float]:
+    """Return the interval of all but 1/1000 of the values at either end: no outlier flattens a histogram."""
+    ordered = precise(torch.cat(list(sets))).sort().values
+    cut = len(ordered) // 1000
+    low, high = float(ordered[cut]), float(ordered[-1 - cut])
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _rounded(values: Tensor) -> list[Any]:
+    """Return numbers with five decimals, None for NaN."""
+    return [None if math.isnan(value) else round(value, 5) for value in values.tolist()]
+
+
+@dataclass(frozen=True)
+class EntropyProfile:
+    """Entropy along interpolations between test images, as in the paper's Figure 3.
+
+    lam: (L,); counts: (L, B) pairs per entropy bin; edges: (B + 1,) from 0 to log K; mean: (L,) mean entropy.
+    """
+
+    lam: Tensor
+    counts: Tensor
+    edges: Tensor
+    mean: Tensor
+
+
+def path_entropy(predictions: Predictions) -> Tensor:
+    """Return the entropies of a `path:` set's predictions, (pairs, lambdas): of their `probs` where they have some."""
+    try:
+        pairs, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
+    except KeyError:
+        raise ValueError(
+            f"entropy_profile needs predictions of a `path:` set, got those of {predictions.dataset!r}"
+        ) from None
+    if pairs * lambdas != len(predictions):
+        raise ValueError(f"{predictions.dataset} says {pairs} x {lambdas} samples, got {len(predictions)}")
+    return score_all(predictions, names=["entropy"])["entropy"].reshape(pairs, lambdas)
+
+
+def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyProfile:
+    """Histogram the entropy of a `path:` set's predictions for every lambda."""
+    values = path_entropy(predictions)
+    edges = torch.linspace(0, math.log(predictions.logits.shape[1]), num_bins + 1, dtype=values.dtype)
+    index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
+    counts = torch.nn.functional.one_hot(index, num_bins).sum(dim=0)
+    return EntropyProfile(torch.linspace(0, 1, values.shape[1], dtype=values.dtype), counts, edges, values.mean(dim=0))
+
+
+def path_curves(predictions: Predictions, *, pairs: int) -> dict[str, Any]:
+    """Return the entropy profile of a `path:` set, and the entropies along its first `pairs` paths."""
+    profile = entropy_profile(predictions)
+    return {
+        "top": math.log(predictions.logits.shape[1]),
+        "counts": profile.counts.tolist(),
+        "mean": _rounded(profile.mean),
+        "pairs": [_rounded(entropies) for entropies in path_entropy(predictions)[:pairs]],
+    }

@@ -1,0 +1,128 @@
+"""What every fitted score of the registry promises: one float64 per row, whatever the type and the pieces."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from regmixup.metrics.detection import auroc
+from regmixup.metrics.scores import (
+    KNN,
+    REGISTRY,
+    Mahalanobis,
+    RelativeMahalanobis,
+    ViM,
+    energy,
+    fit_scores,
+)
+from tests.metrics.scores.made_up import WIDTH, mixture, predictions
+
+FITTED = [name for name, score in REGISTRY.items() if "train" in score.needs]
+TRAIN, TEST = predictions(90, 0, dataset="toy/train"), predictions(40, 1)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit_scores(TRAIN)
+
+
+@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("rows", [0, 1, 40])
+def test_one_finite_float64_per_row(fitted, name, rows):
+    score = fitted[name](TEST.features[:rows])
+    assert score.shape == (rows,)
+    assert score.dtype == torch.float64
+    assert torch.isfinite(score).all()
+
+
+@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_features_of_any_type_score_like_the_same_numbers_in_float64(name, dtype):
+    """kNN keeps its bank and ReAct takes its percentile in float32; all else is float64 throughout."""
+
+    def scored(kind):
+        train, test = (replace(p, features=p.features.to(dtype).to(kind)) for p in (TRAIN, TEST))
+        return fit_scores(train, [name])[name](test.features)
+
+    tolerance = 1e-5 if name in ("knn", "react") else 1e-12
+    torch.testing.assert_close(scored(dtype), scored(torch.float64), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_pieces_do_not_show(fitted, name, monkeypatch):
+    whole = fitted[name](TEST.features)
+    monkeypatch.setattr("regmixup.metrics.scores.features._CHUNK", 7 * WIDTH)
+    torch.testing.assert_close(fitted[name](TEST.features), whole, rtol=1e-10, atol=1e-10)
+    refitted = fit_scores(TRAIN, [name])[name](TEST.features)
+    torch.testing.assert_close(refitted, whole, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_neither_fit_nor_call_changes_its_input(name):
+    before = TRAIN.features.clone(), TEST.features.clone()
+    fit_scores(TRAIN, [name])[name](TEST.features)
+    assert torch.equal(before[0], TRAIN.features)
+    assert torch.equal(before[1], TEST.features)
+
+
+@pytest.mark.parametrize(
+    "score",
+    [Mahalanobis(), Mahalanobis(covariance="tied"), Mahalanobis(variance_ratio=0.9), RelativeMahalanobis(), KNN(k=5)],
+)
+def test_samples_far_from_every_class_score_higher(score):
+    train, test, far = mixture(90, 0), mixture(40, 1), mixture(40, 2, far=12.0)
+    fitted = score.fit(*train)
+    assert auroc(fitted(test.features), fitted(far.features)) > 0.99
+
+
+def test_samples_off_the_principal_space_score_higher():
+    """The logits, and so the energies, are the same: only the residual of ViM sees the difference."""
+    generator = torch.Generator().manual_seed(3)
+    weight = torch.eye(2, 4, dtype=torch.float64)
+    train = torch.randn(200, 4, generator=generator).double() * torch.tensor([5.0, 5.0, 0.1, 0.1])
+    off = train + torch.tensor([0.0, 0.0, 1.0, -1.0])
+    fitted = ViM(dim=2).fit(train, weight)
+    assert auroc(energy(train @ weight.T), energy(off @ weight.T)) == 0.5
+    assert bool((fitted(off) > fitted(train)).all())
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_numpy_is_accepted(fitted, name):
+    assert torch.equal(fitted[name](TEST.features.numpy()), fitted[name](TEST.features))
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_another_width_is_refused(fitted, name):
+    with pytest.raises(ValueError, match=r"features must be \(N, 6\) like those of the fit, got \(4, 5\)"):
+        fitted[name](torch.zeros(4, 5))
+
+
+@pytest.mark.parametrize("name", FITTED)
+@pytest.mark.parametrize("features", [torch.zeros(4), torch.zeros(4, 6, dtype=torch.int64)])
+def test_other_than_floating_point_rows_are_refused(fitted, name, features):
+    with pytest.raises(ValueError, match="features must be floating point of shape"):
+        fitted[name](features)
+
+
+@pytest.mark.parametrize("name", [name for name in FITTED if name != "ash"])
+@pytest.mark.parametrize(("value", "count"), [(torch.nan, 90), (torch.inf, 90), (1.0, 0)])
+def test_a_fit_needs_finite_features(name, value, count):
+    features = TRAIN.features.clone()
+    features[3, 3] = value
+    message = "features must be finite" if count else "features must hold at least one train sample"
+    with pytest.raises(ValueError, match=message):
+        fit_scores(replace(predictions(count, 0), features=features[:count]), [name])
+
+
+@pytest.mark.parametrize("name", ["vim", "react"])
+def test_the_head_must_go_with_the_features(name):
+    with pytest.raises(ValueError, match=r"head_weight must be \(K, 6\), got \(3, 5\)"):
+        fit_scores(replace(TRAIN, head_weight=torch.zeros(3, 5)), [name])
+    with pytest.raises(ValueError, match=r"head_bias must be \(3,\), got \(2,\)"):
+        fit_scores(replace(TRAIN, head_bias=torch.zeros(2)), [name])
+
+
+@pytest.mark.parametrize("name", ["vim", "react", "ash"])
+def test_a_head_without_bias_has_a_bias_of_zeros(name):
+    without, zeros = (fit_scores(replace(TRAIN, head_bias=bias), [name])[name] for bias in (None, torch.zeros(3)))
+    assert torch.equal(without(TEST.features), zeros(TEST.features))

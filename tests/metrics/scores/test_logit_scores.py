@@ -1,0 +1,269 @@
+"""Scores of logits and of ensemble members: what all share, their twins, their closed forms, their limits."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regmixup.metrics.detection import auroc
+from regmixup.metrics.scores import (
+    SCORES,
+    dempster_shafer,
+    duq,
+    energy,
+    entropy,
+    gen,
+    max_logit,
+    max_probability,
+    mutual_information,
+    odin,
+)
+from tests.references import metrics as reference
+from tests.references import scores as score_reference
+
+CONFIDENT = torch.tensor([[12.0, 0.0, -1.0], [0.0, 9.0, 1.0]])
+UNSURE = torch.tensor([[0.2, 0.1, 0.0], [-1.0, -1.0, -1.1]])
+
+
+@st.composite
+def logit_tables(draw):
+    rows, classes = draw(st.integers(1, 4)), draw(st.integers(1, 6))
+    values = st.one_of(st.floats(-30, 30), st.sampled_from([0.0, 1.0, -1.0]))
+    table = draw(st.lists(values, min_size=rows * classes, max_size=rows * classes))
+    return torch.tensor(table, dtype=torch.float64).reshape(rows, classes)
+
+
+def test_the_table_holds_the_seven_scores_under_their_function_names():
+    expected = {
+        "dempster_shafer": dempster_shafer,
+        "energy": energy,
+        "entropy": entropy,
+        "gen": gen,
+        "max_logit": max_logit,
+        "max_probability": max_probability,
+        "odin": odin,
+    }
+    assert expected == SCORES
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_is_larger_for_unsure_samples(name):
+    assert SCORES[name](UNSURE).min() > SCORES[name](CONFIDENT).max()
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize(("rows", "classes"), [(0, 3), (1, 1), (1, 7), (5, 2)])
+def test_every_score_gives_one_float64_per_row(name, rows, classes):
+    score = SCORES[name](torch.zeros(rows, classes))
+    assert score.shape == (rows,)
+    assert score.dtype == torch.float64
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_score_computes_in_float64_whatever_the_input_type(name, dtype):
+    logits = (3 * torch.randn(20, 5, generator=torch.Generator().manual_seed(0))).to(dtype)
+    assert torch.equal(SCORES[name](logits), SCORES[name](logits.double()))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_is_finite_for_huge_logits(name):
+    huge = torch.tensor([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4], [1e4, 1e4, 1e4]], dtype=torch.float16)
+    assert torch.isfinite(SCORES[name](huge)).all()
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_accepts_numpy(name):
+    assert torch.equal(SCORES[name](UNSURE.numpy()), SCORES[name](UNSURE))
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 4), ()])
+def test_every_score_refuses_other_than_two_dimensions(name, shape):
+    with pytest.raises(ValueError, match="logits must have shape") as error:
+        SCORES[name](torch.zeros(shape))
+    assert str(shape) in str(error.value)
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_leaves_its_input_alone(name):
+    logits = UNSURE.double()
+    SCORES[name](logits)
+    assert torch.equal(logits, UNSURE.double())
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_treats_rows_apart_and_classes_alike(name):
+    logits = torch.randn(9, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    whole = SCORES[name](logits)
+    alone = torch.cat([SCORES[name](row[None]) for row in logits])
+    shuffled = SCORES[name](logits[:, torch.tensor([2, 0, 3, 1])])
+    torch.testing.assert_close(alone, whole, rtol=0, atol=1e-15)
+    torch.testing.assert_close(shuffled, whole, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", SCORES)
+@settings(max_examples=20, deadline=None)
+@given(logits=logit_tables())
+def test_every_score_agrees_with_its_twin(name, logits):
+    expected = [getattr(reference, name)(row.tolist()) for row in logits]
+    np.testing.assert_allclose(SCORES[name](logits), expected, rtol=1e-12, atol=1e-13)
+
+
+def test_dempster_shafer_keeps_its_digits_where_the_formula_overflows_or_cancels():
+    logits = torch.tensor([[700.0, 0.0], [40.0, 40.0], [-40.0, -40.0]])
+    expected = [reference.dempster_shafer(row.tolist()) for row in logits]
+    np.testing.assert_allclose(dempster_shafer(logits), expected, rtol=1e-12)
+    assert dempster_shafer(torch.tensor([[1000.0, 0.0]])).item() == 0.0  # exp(1000) alone would be infinite
+
+
+@settings(max_examples=30, deadline=None)
+@given(classes=st.integers(2, 8), seed=st.integers(0, 10**6), scale=st.floats(0.1, 6))
+def test_dempster_shafer_and_energy_give_the_same_auroc(classes, seed, scale):
+    logits = scale * torch.randn(60, classes, generator=torch.Generator().manual_seed(seed))
+    inside, outside = logits[:30] + 0.5, logits[30:]
+    by_energy = auroc(energy(inside), energy(outside))
+    assert auroc(dempster_shafer(inside), dempster_shafer(outside)) == by_energy
+
+
+@pytest.mark.parametrize("classes", [1, 2, 10, 1000])
+def test_entropy_is_log_k_for_equal_logits_and_never_more(classes):
+    equal = entropy(torch.full((1, classes), 3.0))
+    assert equal.item() == pytest.approx(math.log(classes), abs=1e-12)
+    unequal = torch.randn(50, classes, generator=torch.Generator().manual_seed(0))
+    assert bool((entropy(unequal) <= math.log(classes) + 1e-12).all())
+
+
+def test_entropy_of_a_certain_sample_is_zero_and_not_nan():
+    assert entropy(torch.tensor([[1e4, 0.0, -1e4]])).item() == 0.0
+
+
+def test_max_probability_keeps_its_digits_where_one_minus_p_rounds_to_zero():
+    logits = torch.tensor([[50.0, 0.0]], dtype=torch.float64)
+    expected = math.exp(-50) / (1 + math.exp(-50))
+    assert max_probability(logits).item() == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_adding_a_constant_to_all_logits_moves_only_the_scores_that_see_it():
+    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    torch.testing.assert_close(entropy(logits + 3), entropy(logits), rtol=0, atol=1e-12)
+    torch.testing.assert_close(max_probability(logits + 3), max_probability(logits), rtol=0, atol=1e-12)
+    torch.testing.assert_close(energy(logits + 3), energy(logits) - 3, rtol=0, atol=1e-12)
+    torch.testing.assert_close(max_logit(logits + 3), max_logit(logits) - 3, rtol=0, atol=1e-12)
+    torch.testing.assert_close(gen(logits + 3), gen(logits), rtol=0, atol=1e-12)
+    torch.testing.assert_close(odin(logits + 3), odin(logits), rtol=0, atol=1e-12)
+    assert bool((dempster_shafer(logits + 3) < dempster_shafer(logits)).all())
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 99, 100, 101, 200])
+def test_gen_counts_the_most_probable_hundred_classes(classes):
+    logits = 3 * torch.randn(4, classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64)
+    expected = [reference.gen(row.tolist()) for row in logits]
+    np.testing.assert_allclose(gen(logits), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("gamma", "num_top"), [(0.1, 1), (0.5, 3), (1.0, 7)])
+def test_gen_with_other_fields(gamma, num_top):
+    logits = 2 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    expected = [reference.gen(row.tolist(), gamma, num_top) for row in logits]
+    np.testing.assert_allclose(gen(logits, gamma=gamma, num_top=num_top), expected, rtol=1e-12)
+
+
+def test_gen_keeps_its_digits_where_one_minus_p_rounds_to_zero():
+    logits = torch.tensor([[45.0, 0.0]], dtype=torch.float64)
+    assert gen(logits).item() == pytest.approx(2 * math.exp(-4.5), rel=1e-12)
+
+
+def test_odin_at_temperature_one_is_max_probability_and_at_a_high_one_a_gap_of_logits():
+    logits = 4 * torch.randn(30, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    torch.testing.assert_close(odin(logits, temperature=1.0), max_probability(logits), rtol=1e-12, atol=0)
+    gap = logits.amax(dim=1) - logits.mean(dim=1)
+    torch.testing.assert_close(odin(logits, temperature=1e6), 1 - (1 + gap / 1e6) / 5, rtol=0, atol=1e-10)
+
+
+def test_duq_is_one_minus_the_largest_kernel_and_ranks_like_max_logit():
+    kernels = torch.rand(60, 4, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    torch.testing.assert_close(duq(kernels.log()), 1 - kernels.amax(dim=1), rtol=1e-12, atol=0)
+    inside, outside = kernels[:30].sqrt().log(), kernels[30:].log()
+    assert auroc(duq(inside), duq(outside)) == auroc(max_logit(inside), max_logit(outside))
+
+
+def test_duq_refuses_logits_that_are_no_log_kernels():
+    with pytest.raises(ValueError, match=r"duq needs the log-kernels of an RBF head, logits <= 0, got 0.25"):
+        duq(torch.tensor([[-1.0, 0.25]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: gen(UNSURE, gamma=0), "gamma must be a finite number > 0, got 0"),
+        (lambda: gen(UNSURE, num_top=0), "num_top must be an integer >= 1, got 0"),
+        (lambda: odin(UNSURE, temperature=-1), "temperature must be a finite number > 0, got -1"),
+        (lambda: entropy(torch.zeros(3, 0)), r"logits must have shape \(N, K\), got \(3, 0\)"),
+    ],
+)
+def test_bad_arguments_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def member_table(*shape, scale=3.0, seed=0):
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@settings(max_examples=20, deadline=None)
+@given(shape=st.tuples(*[st.integers(1, 5)] * 3), scale=st.floats(0.1, 20), seed=st.integers(0, 10**6))
+def test_mutual_information_agrees_with_its_twin_and_keeps_its_bounds(shape, scale, seed):
+    logits = member_table(*shape, scale=scale, seed=seed)
+    found = mutual_information(logits)
+    np.testing.assert_allclose(found, score_reference.mutual_information(logits.numpy()), rtol=0, atol=1e-13)
+    assert bool((found >= 0).all())
+    assert bool((found <= math.log(min(shape[0], shape[2])) + 1e-12).all())
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_identical_members_have_nothing_to_tell(count):
+    found = mutual_information(member_table(1, 50, 6).expand(count, 50, 6))
+    torch.testing.assert_close(found, torch.zeros(50, dtype=torch.float64), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("count", "classes"), [(2, 4), (4, 2), (5, 5)])
+def test_members_that_are_sure_of_as_many_classes_as_can_be_reach_the_bound(count, classes):
+    logits = torch.zeros(count, 1, classes)
+    for member in range(count):
+        logits[member, 0, member % classes] = 1000
+    expected = {(2, 4): math.log(2), (4, 2): math.log(2), (5, 5): math.log(5)}[count, classes]
+    assert mutual_information(logits).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_small_disagreement_keeps_its_digits():
+    """Two members p +- d of two classes: d^2 / 2 (1/p + 1/(1-p)) to second order, here 2 d^2 for p = 1/2."""
+    d = 1e-5
+    logits = torch.tensor([[[0.5 + d, 0.5 - d]], [[0.5 - d, 0.5 + d]]], dtype=torch.float64).log()
+    assert mutual_information(logits).item() == pytest.approx(2 * d**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_mutual_information_computes_in_float64_whatever_the_input_type(dtype):
+    logits = member_table(3, 20, 5).to(dtype)
+    assert torch.equal(mutual_information(logits), mutual_information(logits.double()))
+
+
+def test_pieces_of_members_do_not_show(monkeypatch):
+    logits = member_table(3, 41, 5)
+    whole = mutual_information(logits)
+    monkeypatch.setattr("regmixup.metrics.scores.logit_scores._PIECE", 60)
+    torch.testing.assert_close(mutual_information(logits), whole, rtol=0, atol=1e-15)
+
+
+def test_no_samples_have_no_mutual_information():
+    assert mutual_information(torch.zeros(2, 0, 3)).shape == (0,)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (0, 4, 3), (2, 4, 0)])
+def test_mutual_information_refuses_other_shapes(shape):
+    with pytest.raises(ValueError, match="member_logits must have shape"):
+        mutual_information(torch.zeros(shape))

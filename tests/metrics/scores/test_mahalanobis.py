@@ -1,0 +1,152 @@
+"""Mahalanobis distances, class-wise, tied and relative: against SciPy, scikit-learn and closed forms."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import mahalanobis
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.decomposition import PCA
+
+from regmixup.metrics.scores import Mahalanobis, RelativeMahalanobis
+from tests.metrics.scores.made_up import CLASSES, WIDTH, mixture
+from tests.references import scores as reference
+
+TRAIN, TEST = mixture(90, 0), mixture(25, 1)
+
+
+def by_scipy(points, means, inverses):
+    pairs = list(zip(means, inverses, strict=True))
+    return np.array([min(mahalanobis(x, mean, inverse) ** 2 for mean, inverse in pairs) for x in points])
+
+
+def test_classwise_is_scipys_distance_to_the_nearest_class():
+    classes = reference.classes(TRAIN.features.numpy(), TRAIN.labels.numpy())
+    expected = by_scipy(TEST.features.numpy(), [c[0] for c in classes], [np.linalg.inv(c[1]) for c in classes])
+    np.testing.assert_allclose(Mahalanobis(jitter=0.0).fit(*TRAIN)(TEST.features), expected, rtol=1e-9)
+
+
+def test_classwise_is_scikit_learns_empirical_covariance():
+    found = Mahalanobis(jitter=0.0).fit(*TRAIN)(TEST.features)
+    own = [EmpiricalCovariance().fit(TRAIN.features[TRAIN.labels == c].numpy()) for c in range(CLASSES)]
+    np.testing.assert_allclose(found, np.min([e.mahalanobis(TEST.features.numpy()) for e in own], axis=0), rtol=1e-9)
+
+
+def test_tied_is_scikit_learns_empirical_covariance_of_what_is_left_of_the_class_means():
+    means = torch.stack([TRAIN.features[TRAIN.labels == c].mean(dim=0) for c in range(CLASSES)])
+    pooled = EmpiricalCovariance(assume_centered=True).fit((TRAIN.features - means[TRAIN.labels]).numpy())
+    expected = np.min([pooled.mahalanobis((TEST.features - mean).numpy()) for mean in means], axis=0)
+    np.testing.assert_allclose(
+        Mahalanobis(covariance="tied", jitter=0.0).fit(*TRAIN)(TEST.features), expected, rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("covariance", ["classwise", "tied"])
+def test_jitter_is_added_in_units_of_the_mean_within_class_variance(covariance):
+    classes = reference.classes(TRAIN.features.numpy(), TRAIN.labels.numpy())
+    pooled = reference.tied(classes)
+    ridge = 0.3 * np.trace(pooled) / WIDTH
+    sigmas = [c[1] if covariance == "classwise" else pooled for c in classes]
+    inverses = [np.linalg.inv(sigma + ridge * np.eye(WIDTH)) for sigma in sigmas]
+    fitted = Mahalanobis(covariance=covariance, jitter=0.3).fit(*TRAIN)
+    assert fitted.ridge == pytest.approx(ridge, rel=1e-12)
+    assert fitted.components == WIDTH
+    expected = by_scipy(TEST.features.numpy(), [c[0] for c in classes], inverses)
+    np.testing.assert_allclose(fitted(TEST.features), expected, rtol=1e-9)
+
+
+def test_classes_of_exactly_one_shape_make_tied_and_classwise_equal():
+    shape, centres = mixture(30, 2).features, torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(3)).double()
+    features, labels = (centres[:, None] + shape).flatten(0, 1), torch.arange(4).repeat_interleave(30)
+    classwise, tied = (Mahalanobis(covariance=c).fit(features, labels)(TEST.features) for c in ("classwise", "tied"))
+    torch.testing.assert_close(classwise, tied, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize(
+    "score", [Mahalanobis(jitter=0.0), Mahalanobis(covariance="tied", jitter=0.0), RelativeMahalanobis(jitter=0.0)]
+)
+def test_without_jitter_affine_maps_of_the_features_change_nothing(score):
+    generator = torch.Generator().manual_seed(4)
+    matrix = torch.randn(WIDTH, WIDTH, generator=generator).double() + 2 * torch.eye(WIDTH)
+    offset = 10 * torch.randn(WIDTH, generator=generator).double()
+    mapped = score.fit(TRAIN.features @ matrix + offset, TRAIN.labels)(TEST.features @ matrix + offset)
+    torch.testing.assert_close(mapped, score.fit(*TRAIN)(TEST.features), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("score", [Mahalanobis(), Mahalanobis(covariance="tied"), RelativeMahalanobis()])
+def test_with_jitter_the_scale_of_the_features_still_changes_nothing(score):
+    scaled = score.fit(1000 * TRAIN.features, TRAIN.labels)(1000 * TEST.features)
+    torch.testing.assert_close(scaled, score.fit(*TRAIN)(TEST.features), rtol=1e-9, atol=1e-10)
+
+
+def test_relative_is_the_tied_distance_less_that_to_all_train_features():
+    tied = Mahalanobis(covariance="tied", jitter=0.0).fit(*TRAIN)(TEST.features)
+    overall = EmpiricalCovariance().fit(TRAIN.features.numpy()).mahalanobis(TEST.features.numpy())
+    found = RelativeMahalanobis(jitter=0.0).fit(*TRAIN)(TEST.features)
+    np.testing.assert_allclose(found, tied.numpy() - overall, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("ratio", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("covariance", ["classwise", "tied"])
+def test_a_variance_ratio_is_scikit_learns_pca_before_the_fit(covariance, ratio):
+    pca = PCA(n_components=ratio, svd_solver="full").fit(TRAIN.features.numpy())
+    train, test = (torch.from_numpy(pca.transform(part.features.numpy())) for part in (TRAIN, TEST))
+    fitted = Mahalanobis(covariance=covariance, variance_ratio=ratio).fit(*TRAIN)
+    plain = Mahalanobis(covariance=covariance).fit(train, TRAIN.labels)
+    assert fitted.components == pca.n_components_ < WIDTH
+    assert fitted.ridge == pytest.approx(plain.ridge, rel=1e-9)
+    torch.testing.assert_close(fitted(TEST.features), plain(test), rtol=1e-8, atol=0)
+
+
+def test_fewer_samples_than_dimensions_need_jitter_or_a_projection():
+    """Five samples of each class in 6 dimensions, one unit being dead."""
+    features, labels = mixture(15, 5)
+    features[:, 2] = 0
+    with pytest.raises(ValueError, match="singular with 0 on its diagonal: raise jitter"):
+        Mahalanobis(jitter=0.0).fit(features, labels)
+    assert torch.isfinite(Mahalanobis().fit(features, labels)(TEST.features)).all()
+    projected = Mahalanobis(jitter=0.0, variance_ratio=0.9).fit(features, labels)
+    assert projected.components <= 4
+    assert torch.isfinite(projected(TEST.features)).all()
+
+
+def test_a_class_of_one_sample_gets_a_round_gaussian():
+    """Its covariance is the ridge alone: jitter x mean within-class variance."""
+    features, labels = (
+        torch.cat([TRAIN.features, torch.full((1, WIDTH), 50.0)]),
+        torch.cat([TRAIN.labels, torch.tensor([9])]),
+    )
+    fitted = Mahalanobis(jitter=0.1).fit(features, labels)
+    near = torch.full((1, WIDTH), 50.0, dtype=torch.float64)
+    near[0, 0] += 2
+    assert fitted(near).item() == pytest.approx(4 / fitted.ridge, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "score", [Mahalanobis(), Mahalanobis(covariance="tied"), Mahalanobis(variance_ratio=0.9), RelativeMahalanobis()]
+)
+def test_labels_are_only_names(score):
+    renamed = torch.tensor([70, 4, 11])[TRAIN.labels]
+    torch.testing.assert_close(
+        score.fit(TRAIN.features, renamed)(TEST.features), score.fit(*TRAIN)(TEST.features), rtol=1e-9, atol=1e-10
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"covariance": "diagonal"}, "unknown covariance 'diagonal'"),
+        ({"jitter": -1e-3}, "jitter must be a finite number >= 0"),
+        ({"variance_ratio": 0.0}, "variance_ratio must be a finite number > 0 and <= 1"),
+        ({"variance_ratio": 1.5}, "variance_ratio must be a finite number > 0 and <= 1"),
+    ],
+)
+def test_bad_fields_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Mahalanobis(**fields)
+
+
+@pytest.mark.parametrize("score", [Mahalanobis(), Mahalanobis(covariance="tied"), RelativeMahalanobis()])
+@pytest.mark.parametrize("labels", [torch.zeros(5, dtype=torch.int64), torch.zeros(90), torch.zeros(90, 1).long()])
+def test_labels_must_go_with_the_features(score, labels):
+    with pytest.raises(ValueError, match=r"labels must be integers of shape \(90,\)"):
+        score.fit(TRAIN.features, labels)

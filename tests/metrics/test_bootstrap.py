@@ -1,0 +1,138 @@
+"""Resampling counts, percentile intervals and what they promise."""
+
+import math
+
+import pytest
+import torch
+
+from regmixup.metrics.bootstrap import Bootstrap, Interval
+from regmixup.metrics.calibration import accuracy, ece
+from regmixup.metrics.registry import CLASSIFICATION, resample_classification
+from tests.metrics.test_calibration import softmax_table
+
+
+def test_counts_are_resamples():
+    """Rows sum to N; a count is Binomial(N, 1 / N): mean 1, variance 1 - 1 / N, zero with (1 - 1 / N)^N."""
+    counts = Bootstrap(resamples=3000).counts(50).values.double()
+    assert (counts.sum(dim=1) == 50).all()
+    assert float(counts.var()) == pytest.approx(0.98, abs=0.02)
+    assert float((counts == 0).double().mean()) == pytest.approx(0.98**50, abs=0.01)
+    assert counts.mean(dim=0).tolist() == pytest.approx([1] * 50, abs=0.1)
+
+
+def test_counts_depend_on_seed_stream_and_size_alone():
+    bootstrap = Bootstrap(resamples=20)
+    counts = bootstrap.counts(30, stream="svhn/test").values
+    assert torch.equal(counts, Bootstrap(resamples=20, level=0.5).counts(30, stream="svhn/test").values)
+    for other in (bootstrap.counts(30), Bootstrap(resamples=20, seed=1).counts(30, stream="svhn/test")):
+        assert not torch.equal(counts, other.values)
+
+
+def test_many_resamples_are_drawn_in_pieces_without_a_seam(monkeypatch):
+    whole = Bootstrap(resamples=50).counts(40)
+    monkeypatch.setattr("regmixup.metrics.bootstrap._CHUNK", 7 * 40)
+    assert torch.equal(Bootstrap(resamples=50).counts(40).values, whole.values)
+    assert [len(chunk) for chunk in whole.chunks(torch.device("cpu"))] == [7] * 7 + [1]
+
+
+def test_the_interval_is_of_percentiles_that_occur():
+    values = torch.arange(1000.0)[torch.randperm(1000, generator=torch.Generator().manual_seed(0))]
+    assert Bootstrap().interval(values) == Interval(24.0, 975.0)
+    assert Bootstrap(level=0.5).interval(torch.tensor([math.inf, 1.0, math.inf])) == Interval(1.0, math.inf)
+    with pytest.raises(ValueError, match=r"non-empty \(R,\) tensor, got shape \(0,\)"):
+        Bootstrap().interval(torch.zeros(0))
+
+
+def test_resampled_values_are_moved_about_the_value_but_not_below_zero():
+    values = torch.arange(1000.0)
+    assert Bootstrap().interval(values, about=1499.5) == Interval(1024.0, 1975.0)
+    assert Bootstrap().interval(values, about=99.5) == Interval(0.0, 575.0)
+
+
+def test_intervals_of_calibration_errors_hold_the_value_and_cover_what_it_is_on_average():
+    """200 sets of 300 predictions, calibrated, so that the error is noise alone: 180 +- 3 * 4.2 cover its mean."""
+    generator = torch.Generator().manual_seed(0)
+    bootstrap, held, intervals, found = Bootstrap(resamples=200, level=0.9), [], [], []
+    for _ in range(200):
+        probs = (2 * torch.randn(300, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
+        labels = torch.multinomial(probs, 1, generator=generator)[:, 0]
+        value = ece(probs, labels)
+        resampled = resample_classification(probs, labels, bootstrap.counts(300), ["ece"])["ece"]
+        interval = bootstrap.interval(resampled, about=value)
+        held.append(interval.low <= value <= interval.high)
+        intervals.append(interval)
+        found.append(value)
+    mean = sum(found) / len(found)
+    assert all(held)
+    assert 167 <= sum(one.low <= mean <= one.high for one in intervals) <= 200
+
+
+def test_for_a_calibrated_model_the_debiased_interval_holds_the_truth_and_that_of_ece_hardly_ever():
+    """100 sets of 2,000 predictions whose labels are drawn from them, so that the population's error is 0."""
+    generator = torch.Generator().manual_seed(0)
+    covered, total = {"ece": 0, "debiased_ece": 0}, {"ece": 0.0, "debiased_ece": 0.0}
+    for seed in range(100):
+        probs = (2 * torch.randn(2000, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
+        labels = torch.multinomial(probs, 1, generator=generator)[:, 0]
+        bootstrap = Bootstrap(resamples=100, seed=seed)
+        resampled = resample_classification(probs, labels, bootstrap.counts(2000), covered)
+        for name, values in resampled.items():
+            value = CLASSIFICATION[name].value(probs, labels)
+            total[name] += value / 100
+            covered[name] += bootstrap.interval(values, about=value).low == 0
+    assert covered["ece"] <= 5
+    assert covered["debiased_ece"] >= 85
+    assert total["debiased_ece"] < 0.015 < 0.025 < total["ece"]
+
+
+def test_a_paired_difference_is_narrower_than_two_separate_intervals():
+    """Model B makes the errors of A and 2 % more: the difference hardly varies, each accuracy does."""
+    correct = torch.arange(1000) % 4 > 0
+    worse = correct & (torch.arange(1000) % 50 != 1)
+    bootstrap = Bootstrap(resamples=500)
+    counts = bootstrap.counts(1000).values.double()
+    first, second = (counts @ part.double() / 1000 for part in (correct, worse))
+    paired = bootstrap.difference(first, second)
+    assert 0 < paired.low < float((correct.double() - worse.double()).mean()) < paired.high
+    own = bootstrap.interval(first)
+    assert paired.high - paired.low < 0.5 * (own.high - own.low)
+    with pytest.raises(ValueError, match=r"same resamples, got \(500,\) and \(3,\)"):
+        bootstrap.difference(first, second[:3])
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say():
+    """150 sets of 400 predictions that are right with 0.8: intervals of level 0.9 cover that about 135 times."""
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for seed in range(150):
+        bootstrap = Bootstrap(resamples=200, seed=seed, level=0.9)
+        labels = (torch.rand(400, generator=generator) >= 0.8).long()
+        probs = torch.tensor([[1.0, 0.0]]).expand(400, 2)
+        found = bootstrap.interval(
+            resample_classification(probs, labels, bootstrap.counts(400), ["accuracy"])["accuracy"]
+        )
+        covered += found.low <= 0.8 <= found.high
+    assert covered == pytest.approx(135, abs=12)
+
+
+def test_the_spread_of_accuracy_is_the_binomial_one():
+    probs, labels = softmax_table(500, 4, seed=0)
+    share = accuracy(probs, labels)
+    values = resample_classification(probs, labels, Bootstrap(resamples=4000).counts(500), ["accuracy"])["accuracy"]
+    assert float(values.mean()) == pytest.approx(share, abs=2e-3)
+    assert float(values.std()) == pytest.approx(math.sqrt(share * (1 - share) / 500), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"resamples": 0}, "resamples must be an integer >= 1, got 0"),
+        ({"seed": -1}, "seed must be an integer >= 0, got -1"),
+        ({"level": 95}, "level must be a finite number > 0 and < 1, got 95"),
+    ],
+)
+def test_settings_are_checked(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Bootstrap(**fields)
+    with pytest.raises(ValueError, match="total must be an integer >= 1, got 0"):
+        Bootstrap().counts(0)

@@ -1,0 +1,379 @@
+"""Accuracy and calibration against loops and three libraries, with the known disagreements written down."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from netcal.metrics import ECE
+from sklearn.metrics import brier_score_loss, log_loss
+from torchmetrics.functional.classification import multiclass_calibration_error
+
+from regmixup.metrics.calibration import (
+    accuracy,
+    adaptive_ece,
+    brier,
+    classwise_ece,
+    debiased_ece,
+    ece,
+    mce,
+    nll,
+    reliability,
+)
+from tests.references import metrics as reference
+
+METRICS = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece, "adaptive_ece": adaptive_ece}
+
+
+@st.composite
+def classified(draw, max_samples=40):
+    """Probabilities as ratios of small integers (exact 0, exact 1, many ties, edges hit exactly), and labels."""
+    samples, classes = draw(st.integers(1, max_samples)), draw(st.sampled_from([1, 2, 3, 10, 100]))
+    rng = np.random.default_rng(draw(st.integers(0, 10**9)))
+    counts = rng.integers(0, draw(st.sampled_from([1, 2, 5, 15, 1000])) + 1, (samples, classes))
+    counts[counts.sum(axis=1) == 0, 0] = 1
+    labels = rng.integers(0, classes, samples)
+    return torch.from_numpy(counts / counts.sum(axis=1, keepdims=True)), torch.from_numpy(labels)
+
+
+def softmax_table(samples, classes, seed, scale=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    probs = (scale * torch.randn(samples, classes, generator=generator, dtype=torch.float64)).softmax(dim=1)
+    return probs, torch.randint(classes, (samples,), generator=generator)
+
+
+@pytest.mark.parametrize("name", METRICS)
+@settings(max_examples=40, deadline=None)
+@given(data=classified())
+def test_metrics_agree_with_loops(name, data):
+    twins = {**vars(reference), "adaptive_ece": reference.adaptive_ece_interp}
+    assert METRICS[name](*data) == pytest.approx(twins[name](*map(np.asarray, data)), abs=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=classified(), num_bins=st.sampled_from([1, 2, 3, 5, 10, 15, 30]))
+def test_calibration_errors_agree_with_loops_for_any_number_of_bins(data, num_bins):
+    arrays = [np.asarray(part) for part in data]
+    assert ece(*data, num_bins=num_bins) == pytest.approx(reference.ece(*arrays, num_bins), abs=1e-12)
+    interp = adaptive_ece(*data, num_bins=num_bins)
+    assert interp == pytest.approx(reference.adaptive_ece_interp(*arrays, num_bins), abs=1e-12)
+    split = adaptive_ece(*data, num_bins=num_bins, binning="split")
+    assert split == pytest.approx(reference.adaptive_ece_split(*arrays, num_bins), abs=1e-12)
+
+
+@pytest.mark.parametrize("samples", [15, 16, 300, 301, 1999])
+def test_equal_mass_bins_agree_with_loops_without_ties(samples):
+    probs, labels = softmax_table(samples, 4, seed=samples)
+    arrays = probs.numpy(), labels.numpy()
+    assert adaptive_ece(probs, labels) == pytest.approx(reference.adaptive_ece_interp(*arrays), abs=1e-12)
+    assert adaptive_ece(probs, labels, binning="split") == pytest.approx(
+        reference.adaptive_ece_split(*arrays), abs=1e-12
+    )
+
+
+def test_ece_of_a_hand_made_case():
+    """Bin of 0.8: two samples, one right, |0.8 - 0.5| = 0.3; bin of 0.6: one right sample, |0.6 - 1| = 0.4.
+
+    0.3 * 2/3 + 0.4 * 1/3 = 1/3.
+    """
+    probs = torch.tensor([[0.8, 0.2], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
+    assert ece(probs, torch.tensor([0, 0, 0])) == pytest.approx(1 / 3, abs=1e-15)
+
+
+@pytest.mark.parametrize("num_bins", [5, 10, 15, 20, 25, 50])
+def test_a_confidence_on_an_edge_belongs_to_the_bin_below_it(num_bins):
+    classes = num_bins  # so that a confidence of 1 / num_bins is possible
+    for j in range(1, num_bins + 1):
+        rest = (num_bins - j) / num_bins / (classes - 1)
+        probs = torch.full((1, classes), rest, dtype=torch.float64)
+        probs[0, 0] = j / num_bins
+        found = reliability(probs, torch.tensor([0]), num_bins=num_bins).count.nonzero().item()
+        assert found == j - 1, f"confidence {j}/{num_bins}"
+
+
+@pytest.mark.parametrize("num_bins", [3, 10, 15, 20, 100])
+def test_edges_of_equal_width_bins_are_the_nearest_floats_to_j_over_b(num_bins):
+    probs, labels = softmax_table(3, 2, seed=0)
+    edges = reliability(probs, labels, num_bins=num_bins).edges
+    assert edges.tolist() == [j / num_bins for j in range(num_bins + 1)]
+
+
+def test_a_confidence_of_zero_is_counted_in_the_first_bin():
+    # All-zero rows are not a distribution, but they must not vanish from the count.
+    diagram = reliability(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0]))
+    assert diagram.count.tolist() == [1] + [0] * 13 + [1]
+    assert diagram.error == 0.0
+
+
+def test_reliability_has_nan_in_empty_bins_and_the_means_in_the_others():
+    probs = torch.tensor([[0.65, 0.35], [0.64, 0.36], [1.0, 0.0]], dtype=torch.float64)
+    diagram = reliability(probs, torch.tensor([0, 1, 0]), num_bins=5)
+    assert diagram.count.tolist() == [0, 0, 0, 2, 1]
+    assert diagram.total == 3
+    assert torch.isnan(diagram.confidence[:3]).all()
+    assert torch.isnan(diagram.accuracy[:3]).all()
+    assert diagram.confidence[3:].tolist() == pytest.approx([0.645, 1.0])
+    assert diagram.accuracy[3:].tolist() == [0.5, 1.0]
+
+
+def test_interpolated_bins_leave_out_the_smallest_confidence_as_the_reference_does():
+    probs, labels = softmax_table(2000, 5, seed=3)
+    diagram = reliability(probs, labels, binning="interp")
+    assert int(diagram.count.sum()) == 1999
+    assert diagram.total == 2000
+    assert diagram.edges[0] == probs.amax(dim=1).min()
+    assert diagram.edges[-1] == probs.amax(dim=1).max()
+
+
+def test_interpolated_bins_put_tied_samples_in_the_first_bin_that_reaches_them():
+    probs = torch.tensor([[0.6, 0.4]] + [[1.0, 0.0]] * 29, dtype=torch.float64)
+    diagram = reliability(probs, torch.zeros(30, dtype=torch.int64), binning="interp")
+    # Edges at positions 0, 2, 4, ...: 0.6, then 1.0 fourteen times and more: all 29 fall in the first bin.
+    assert diagram.count.tolist() == [29] + [0] * 14
+    assert diagram.edges.tolist() == [0.6] + [1.0] * 15
+
+
+def test_all_samples_tied_fall_in_no_interpolated_bin():
+    probs = torch.full((20, 4), 0.25)
+    labels = torch.zeros(20, dtype=torch.int64)
+    assert adaptive_ece(probs, labels) == 0.0
+    assert adaptive_ece(probs, labels, binning="split") == pytest.approx(0.75)
+
+
+def test_split_bins_differ_by_at_most_one_sample_and_keep_all():
+    probs, labels = softmax_table(47, 3, seed=4)
+    count = reliability(probs, labels, binning="split").count
+    assert count.tolist() == [4, 4] + [3] * 13
+
+
+def test_both_equal_mass_binnings_are_close_on_many_samples():
+    probs, labels = softmax_table(5000, 5, seed=5)
+    interp, split = adaptive_ece(probs, labels), adaptive_ece(probs, labels, binning="split")
+    assert interp != split
+    assert interp == pytest.approx(split, abs=2e-3)
+
+
+def test_log_loss_of_scikit_learn():
+    probs, labels = softmax_table(200, 6, seed=6)
+    assert nll(probs, labels) == pytest.approx(log_loss(labels, probs, labels=range(6)), rel=1e-12)
+
+
+def test_scikit_learn_clips_a_zero_probability_and_we_do_not():
+    probs, labels = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 0])
+    clipped = log_loss(labels, probs, labels=[0, 1])
+    assert clipped == pytest.approx((-math.log(np.finfo(np.float64).eps) + math.log(2)) / 2)
+    assert nll(torch.from_numpy(probs), torch.from_numpy(labels)) == math.inf
+
+
+def test_scikit_learn_halves_the_brier_score_of_two_classes():
+    probs, labels = softmax_table(200, 2, seed=7)
+    assert brier(probs, labels) == pytest.approx(2 * brier_score_loss(labels, probs[:, 1]), rel=1e-12)
+
+
+def test_brier_reaches_zero_and_two():
+    certain = torch.eye(3)
+    assert brier(certain, torch.tensor([0, 1, 2])) == 0.0
+    assert brier(certain, torch.tensor([1, 2, 0])) == 2.0
+
+
+@pytest.mark.parametrize("classes", [2, 5, 50])
+def test_ece_of_torchmetrics_where_no_confidence_sits_on_an_edge(classes):
+    """torchmetrics uses [lo, hi) and a bin of its own for confidence 1; away from the edges that is no difference."""
+    probs, labels = softmax_table(500, classes, seed=classes)
+    distance = (probs.amax(dim=1)[:, None] - torch.linspace(0, 1, 16, dtype=torch.float64)).abs().min()
+    assert distance > 1e-6
+    theirs = multiclass_calibration_error(probs, labels, num_classes=classes, n_bins=15, norm="l1")
+    assert ece(probs, labels) == pytest.approx(float(theirs), abs=1e-6)
+
+
+@pytest.mark.parametrize("classes", [3, 50, 1000])
+def test_ece_of_netcal_where_no_confidence_sits_on_an_edge(classes):
+    probs, labels = softmax_table(500, classes, seed=classes)
+    theirs = ECE(15).measure(probs.numpy(), labels.numpy())
+    assert ece(probs, labels) == pytest.approx(float(theirs), abs=1e-12)
+
+
+def test_netcal_bins_the_second_class_where_there_are_two():
+    """Its error is then that of one class, which for two classes is our classwise error."""
+    probs, labels = softmax_table(500, 2, seed=2)
+    theirs = float(ECE(15).measure(probs.numpy(), labels.numpy()))
+    assert classwise_ece(probs, labels) == pytest.approx(theirs, abs=1e-12)
+    assert ece(probs, labels) != pytest.approx(theirs, abs=1e-4)
+
+
+def test_netcal_counts_a_confidence_on_an_edge_in_the_bin_above():
+    """netcal's bins are [lo, hi), ours (lo, hi]. With 4 bins, 0.75 right joins 0.7 wrong with us, 0.8 and
+    0.9 right with it: |0.7 + 0.75 - 1| + |0.8 + 0.9 - 2| = 0.75 and |0.7| + |0.75 + 0.8 + 0.9 - 3| = 1.25, over 4.
+    """
+    probs = torch.tensor([[0.7, 0.2, 0.1], [0.75, 0.15, 0.1], [0.8, 0.1, 0.1], [0.1, 0.0, 0.9]], dtype=torch.float64)
+    labels = torch.tensor([1, 0, 0, 2])
+    assert ece(probs, labels, num_bins=4) == pytest.approx(0.75 / 4, abs=1e-12)
+    assert float(ECE(4).measure(probs.numpy(), labels.numpy())) == pytest.approx(1.25 / 4, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 100])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_tables_read_in_several_pieces_by_several_threads_give_the_same(classes, dtype, monkeypatch):
+    probs, labels = softmax_table(1000, classes, seed=classes)
+    probs = probs.to(dtype)
+    probs[::7] = probs[0]  # ties between samples
+    whole = [metric(probs, labels) for metric in METRICS.values()]
+    split = adaptive_ece(probs, labels, binning="split")
+    monkeypatch.setattr("regmixup.metrics.outcomes._PIECE", 37 * classes)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert [metric(probs, labels) for metric in METRICS.values()] == whole
+    assert adaptive_ece(probs, labels, binning="split") == split
+    twin = reference.adaptive_ece_split(probs.double().numpy(), labels.numpy())
+    assert split == pytest.approx(twin, abs=1e-12)
+
+
+def test_a_value_out_of_range_is_found_in_any_piece(monkeypatch):
+    monkeypatch.setattr("regmixup.metrics.outcomes._PIECE", 4)
+    for bad in (-0.5, 1.5, math.nan):
+        probs, labels = softmax_table(9, 2, seed=0)
+        probs[7, 1] = bad
+        for metric in METRICS.values():
+            with pytest.raises(ValueError, match=r"probs must lie in \[0, 1\]"):
+                metric(probs, labels)
+
+
+def test_ece_of_a_calibrated_stream_tends_to_zero():
+    """Labels drawn from the stated probabilities themselves: the error is sampling noise, falling as 1 / sqrt(N)."""
+    generator = torch.Generator().manual_seed(8)
+    probs = (2 * torch.randn(200_000, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
+    labels = torch.multinomial(probs, 1, generator=generator).squeeze(1)
+    sharpened = (2 * probs.log()).softmax(dim=1)
+    for error in (ece, adaptive_ece):
+        assert error(probs, labels) < 0.004
+        assert error(probs[:500], labels[:500]) > 3 * error(probs, labels)
+        assert error(sharpened, labels) > 0.1
+
+
+def test_float16_and_float32_probabilities_are_accepted():
+    probs, labels = softmax_table(300, 4, seed=9)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 1e-2)):
+        for metric in (nll, brier):
+            assert metric(probs.to(dtype), labels) == pytest.approx(metric(probs, labels), abs=tolerance)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
+    probs, labels = softmax_table(30, 3, seed=10)
+    value = METRICS[name](probs, labels)
+    assert type(value) is float
+    assert METRICS[name](probs.numpy(), labels.numpy().astype(np.int32)) == value
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize(
+    ("probs", "labels", "message"),
+    [
+        ([0.5, 0.5], [0], r"probs must be floating point of shape \(N, K\), got torch.float32 \(2,\)"),
+        ([[1, 0]], [0], r"probs must be floating point .* got torch.int64 \(1, 2\)"),
+        ([[0.5, 0.5]], [0, 1], r"labels must be integers of shape \(1,\), got torch.int64 \(2,\)"),
+        ([[0.5, 0.5]], [0.0], r"labels must be integers of shape \(1,\), got torch.float32 \(1,\)"),
+        ([[0.5, 0.5]], [2], r"labels must lie in \[0, 2\), got values from 2 to 2"),
+        ([[0.5, 0.5]], [-1], r"labels must lie in \[0, 2\), got values from -1 to -1"),
+        ([[5.0, -2.0]], [0], r"probs must lie in \[0, 1\] \(pass softmax\(logits\)\), got values from -2 to 5"),
+        ([[math.nan, 0.5]], [0], r"probs must lie in \[0, 1\] .* nan"),
+    ],
+)
+def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):
+    with pytest.raises(ValueError, match=message):
+        METRICS[name](torch.tensor(probs), torch.tensor(labels))
+
+
+def test_no_sample_is_an_error():
+    with pytest.raises(ValueError, match="probs must hold at least one sample"):
+        ece(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+
+
+def test_unknown_binning_and_number_of_bins_are_errors():
+    probs, labels = softmax_table(5, 2, seed=11)
+    with pytest.raises(ValueError, match="binning must be 'interp' or 'split', got 'width'"):
+        adaptive_ece(probs, labels, binning="width")
+    with pytest.raises(ValueError, match=r"binning must be .* got 'mass'"):
+        reliability(probs, labels, binning="mass")
+    with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
+        ece(probs, labels, num_bins=0)
+
+
+VARIANTS = {"classwise_ece": classwise_ece, "debiased_ece": debiased_ece, "mce": mce}
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=classified(max_samples=25), num_bins=st.sampled_from([1, 3, 15]))
+def test_variants_agree_with_loops(data, num_bins):
+    arrays = [np.asarray(part) for part in data]
+    assert mce(*data, num_bins=num_bins) == pytest.approx(reference.mce(*arrays, num_bins), abs=1e-12)
+    if arrays[0].shape[1] <= 10:
+        twin = reference.classwise_ece(*arrays, num_bins)
+        assert classwise_ece(*data, num_bins=num_bins) == pytest.approx(twin, abs=1e-12)
+    squared = max(0.0, reference.debiased_squared_ece(*arrays, num_bins))
+    assert debiased_ece(*data, num_bins=num_bins) ** 2 == pytest.approx(squared, abs=1e-12)
+
+
+def test_two_classes_are_calibrated_alike_so_classwise_error_is_that_of_either():
+    """p_1 = 1 - p_0 mirrors the bins and turns the sign of every gap."""
+    probs, labels = softmax_table(300, 2, seed=1)
+    total = sum(
+        abs(float((probs[inside, 0] - (labels[inside] == 0).double()).sum()))
+        for low in range(15)
+        if (inside := (probs[:, 0] > low / 15) & (probs[:, 0] <= (low + 1) / 15)).any()
+    )
+    assert classwise_ece(probs, labels) == pytest.approx(total / 300, abs=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100, 1000])
+def test_classwise_error_reads_the_table_in_pieces(classes, monkeypatch):
+    monkeypatch.setattr("regmixup.metrics.outcomes._PIECE", 2**14)
+    samples = 3 * 2**14 // classes
+    probs, labels = softmax_table(samples, classes, seed=classes)
+    gap = probs - torch.nn.functional.one_hot(labels, classes)
+    bins = (probs * 15).ceil().clamp(1, 15).long() - 1
+    sums = torch.zeros(classes, 15, dtype=torch.float64).scatter_add(1, bins.T, gap.T)
+    assert classwise_ece(probs, labels) == pytest.approx(float(sums.abs().sum()) / samples / classes, rel=1e-10)
+
+
+def test_variants_order_as_they_must():
+    """The worst bin is at least the mean; the root mean square (all bins large, so hardly corrected) is too."""
+    probs, labels = softmax_table(20_000, 5, seed=2)
+    assert ece(probs, labels) <= mce(probs, labels)
+    assert ece(probs, labels) <= debiased_ece(probs, labels) + 1e-3
+
+
+def test_debiased_error_is_right_on_average_where_the_plug_in_is_not():
+    """20,000 sets of 10 coins that say 0.8 and are right with 0.7: the squared error is 0.01, and the plug-in adds
+    0.7 * 0.3 / 10 = 0.021. Values below 0 are cut by the root, so the loop's squared estimate is averaged."""
+    rng = np.random.default_rng(0)
+    right = rng.random((20_000, 10)) < 0.7
+    accuracy = right.mean(axis=1)
+    plug_in = (0.8 - accuracy) ** 2
+    debiased = plug_in - accuracy * (1 - accuracy) / 9
+    assert plug_in.mean() == pytest.approx(0.031, abs=1e-3)
+    assert debiased.mean() == pytest.approx(0.010, abs=1e-3)
+    probs = torch.tensor([[0.8, 0.2]] * 10, dtype=torch.float64)
+    for row, expected in zip(right[:50], debiased[:50], strict=True):
+        found = debiased_ece(probs, torch.from_numpy(1 - row.astype(np.int64)))
+        assert found == pytest.approx(math.sqrt(max(0.0, expected)), abs=1e-7)
+
+
+def test_calibrated_predictions_have_a_smaller_debiased_than_plain_error():
+    generator = torch.Generator().manual_seed(3)
+    probs = (2 * torch.randn(2000, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
+    draws = [torch.multinomial(probs, 1, generator=generator).squeeze(1) for _ in range(20)]
+    assert np.mean([debiased_ece(probs, labels) for labels in draws]) < np.mean(
+        [ece(probs, labels) for labels in draws]
+    )
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_variants_check_their_arguments_and_return_floats(name):
+    probs, labels = softmax_table(5, 3, seed=4)
+    assert type(VARIANTS[name](probs, labels)) is float
+    with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
+        VARIANTS[name](probs, labels, num_bins=0)
+    with pytest.raises(ValueError, match=r"probs must lie in \[0, 1\]"):
+        VARIANTS[name](-probs, labels)
