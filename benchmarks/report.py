@@ -32,7 +32,7 @@ from regmixup.posthoc import as_given
 from regmixup.report.build import report
 from regmixup.report.results import Results
 from regmixup.storage import write_json, write_rows, write_text
-from regmixup.study.figure_data import PAIRS, figure_path, png
+from regmixup.study.measure import PAIRS, figure_path, png
 from regmixup.training.config import configure
 from regmixup.types import MEAN, Predictions, Row
 

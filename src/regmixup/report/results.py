@@ -49,7 +49,7 @@ class RunRecord:
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        """What `regmixup.study.figure_data` kept of it; empty if it kept nothing."""
+        """What `regmixup.study.measure.figure_data` kept of it; empty if it kept nothing."""
         path = self.folder / f"figures-{self.stem}.json"
         return read_table(path) if is_stored(path) else {}
 

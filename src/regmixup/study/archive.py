@@ -1,4 +1,4 @@
-"""Archived runs: what is kept of a finished run without its weights and predictions, a few hundred kilobytes.
+"""Archived runs: a finished run without its weights and predictions, a few hundred kilobytes.
 
 An archive is a folder with the run's own name, so archives are merged by copying folders:
 
@@ -53,7 +53,7 @@ def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
 
 
 def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = False) -> Path:
-    """Archive a measured run in the folder `into`, beside what it may hold of the run already; return its folder."""
+    """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = into / run.folder.name, planned.stem
     sets, written = planned.evaluate, list(_AS_THEY_ARE)
     if (outcomes := outcomes_path(run.folder, stem)).is_file():

@@ -20,12 +20,11 @@ from regmixup.report.build import report, terminal_tables
 from regmixup.report.results import Results
 from regmixup.report.selected import CAPTION, Selected
 from regmixup.study.check import explain_missing, missing_data
-from regmixup.study.cost import estimate
+from regmixup.study.cost import TIMING_HEADS, estimate, timing_lines
 from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import run_status, show_status
-from regmixup.study.timing import HEADS, timing_lines
 from regmixup.training.config import resolve
 from regmixup.training.engine import Engine
 
@@ -112,7 +111,7 @@ def main(args: Sequence[str]) -> None:
             console.print(plain_table(CAPTION, choices.heads(), choices.lines()))
         if study.timing:
             lines = timing_lines(plan, runs, launcher.device)
-            console.print(plain_table("Training cost, median over epochs", HEADS, lines))
+            console.print(plain_table("Training cost, median over epochs", TIMING_HEADS, lines))
         print(f"rows    {folder / 'rows.csv'}\nreport  {report(results)[0]}")
 
 

@@ -1,5 +1,6 @@
-"""A study with runs long enough to be killed, and what it gives when nobody disturbs it."""
+"""A study with runs long enough to be killed, and its table when nothing disturbs it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ def study(tmp_path_factory) -> Study:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(study, tmp_path_factory) -> Path:
-    """The runs folder of the study, carried out in turn by this process."""
+def undisturbed(study, finished_study, tmp_path_factory) -> Path:
+    """The runs folder of the study. Its models are those of the finished study, evaluated on fewer sets."""
     runs = tmp_path_factory.mktemp("undisturbed")
+    shutil.copytree(finished_study.runs, runs, dirs_exist_ok=True)
+    shutil.rmtree(runs / finished_study.folder.name)
     run_study(study, runs, device="cpu")
     return runs
 
