@@ -23,8 +23,8 @@ class Choice:
     """The choice for one method and recipe.
 
     values: the chosen values, by short names; fields: the same, by the names that `take_selected` needs. by: the
-    metric, mean over seeds; score: its value. on: the dataset. candidates: how many points were compared. temperature: mean
-    over seeds, by ECE. calibration: whose validation predictions those were, see `Evaluation`.
+    metric, mean over seeds; score: its value. on: the dataset. candidates: how many points were compared.
+    temperature: mean over seeds, by ECE. calibration: whose validation predictions those were, see `Evaluation`.
     """
 
     recipe: str
