@@ -155,18 +155,9 @@ def test_what_to_know_before_comparing_is_noted():
 
 
 def test_a_number_of_the_paper_in_doubt_says_why():
-    data = [
-        Row(
-            **CIFAR | {"dataset": "cifar100/test", "metric": "auroc", "score": "dempster_shafer"},
-            method="dnn",
-            seed=i,
-            value=0.9,
-        )
-        for i in (0, 1)
-    ]
-    (cell,) = tabulate(data, [Column("AUROC", Quantity("cifar100/test", "auroc", score="dempster_shafer"))]).lines[
-        "dnn"
-    ]
+    quantity = Quantity("cifar100/test", "auroc", score="dempster_shafer")
+    data = [Row(**CIFAR | quantity._asdict(), method="dnn", seed=i, value=0.9) for i in (0, 1)]
+    (cell,) = tabulate(data, [Column("AUROC", quantity)]).lines["dnn"]
     assert cell.notes == (f"The paper's number is in doubt. {cell.paper.slip}",)
     assert cell.paper.slip.startswith("DNN's 88.61 stands for both networks")
 

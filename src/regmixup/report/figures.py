@@ -109,7 +109,7 @@ def _significant(value: float, digits: int = 4) -> float:
 def densest(alpha: float, mass: float = MASS) -> list[list[float]]:
     """Return the smallest intervals that hold `mass` of Beta(alpha, alpha).
 
-    With q the (1 - mass) / 2 quantile it is [q, 1 - q]; for alpha < 1 they are at both ends, up to the mass / 2 quantile.
+    With q the (1 - mass) / 2 quantile it is [q, 1 - q]; for alpha < 1 both ends, up to the mass / 2 quantile.
 
     >>> [[round(float(end), 2) for end in interval] for interval in densest(20.0)]
     [[0.4, 0.6]]
