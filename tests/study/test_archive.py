@@ -12,7 +12,7 @@ import torch
 from regmixup import predictions
 from regmixup.cli import main
 from regmixup.evaluation import scores
-from regmixup.report.build import report
+from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.storage import read_rows, read_table, write_table
 from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive, write_archive
@@ -86,7 +86,7 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was trained
     assert check_archive(here / gone.name) is None
-    for one in report(Results.open(folder)):
+    for one in write_report(Results.open(folder)):
         assert one.stat().st_size > 0
 
 

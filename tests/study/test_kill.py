@@ -59,7 +59,11 @@ def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes, 
 def test_a_crash_at_any_file_operation_changes_nothing(tmp_path):
     tiny = MINI.replace('methods = ["dnn", "regmixup"]', 'methods = ["dnn"]').replace("seeds = [0, 1]", "seeds = [0]")
     tiny = tiny.replace("epochs = 5", "epochs = 3").replace("batch_size = 64", "batch_size = 225")
-    tiny = tiny.replace('profile = "path:digits/test"', "resamples = 20").replace('"digits-c/contrast/1", ', "")
+    tiny = (
+        tiny.replace('profile = "path:digits/test"', "")
+        .replace("resamples = 100", "resamples = 20")
+        .replace('"digits-c/contrast/1", ', "")
+    )
     study = load_study(str(write_mini(tmp_path, tiny)))
     disk = Disk(tmp_path / "runs")
     with no_warnings(), disk.recording():

@@ -18,7 +18,7 @@ import regmixup
 from regmixup.study import launchers, tasks
 from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.runner import FailedRunsError, run_study
-from regmixup.study.tasks import RETRIES
+from regmixup.study.tasks import RETRIES, Job
 from regmixup.training.run import Run
 from tests.holding import held_by_another_process
 from tests.study.killing import KillOne
@@ -97,11 +97,11 @@ def test_a_launcher_brings_its_own_device(study, tmp_path):
     assert InTurn("cpu").device.type == "cpu"
 
 
-def test_a_killed_worker_is_replaced_and_its_run_goes_on(tmp_path, study, expected):
+def test_a_killed_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short):
     killer = KillOne(tmp_path)
     with pytest.warns(UserWarning, match=r"the process of .* seed . ended with exit code -9: tried again"):
-        folder = run_study(study, tmp_path, launcher=Processes(("cpu", "cpu")))
-    assert (folder / "rows.csv").read_bytes() == expected
+        folder = run_study(short, tmp_path, launcher=Processes(("cpu", "cpu")))
+    assert (folder / "rows.csv").read_bytes() == expected_short
     killer.check_that_the_run_went_on()
 
 
@@ -196,24 +196,49 @@ def ray():
     return pytest.importorskip("ray", reason="Ray is not installed: pip install 'regmixup[ray]'")
 
 
-@pytest.mark.soak
-def test_a_killed_ray_worker_is_replaced_and_its_run_resumes(tmp_path, study, expected, ray):
+def run_on_ray_and_kill(ray, runs, study) -> Path:
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        killer = KillOne(tmp_path)
-        folder = run_study(study, tmp_path, launcher=RayTasks(gpus_per_run=0))
+        killer = KillOne(runs)
+        folder = run_study(study, runs, launcher=RayTasks(gpus_per_run=0))
         assert ray.is_initialized()  # whoever connected disconnects
     finally:
         ray.shutdown()
-    assert (folder / "rows.csv").read_bytes() == expected
     killer.check_that_the_run_went_on()
+    return folder
 
 
-def test_a_share_that_this_machine_does_not_have_is_refused_instead_of_waited_for(tmp_path, study, ray, monkeypatch):
+def test_a_killed_ray_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short, ray):
+    assert (run_on_ray_and_kill(ray, tmp_path, short) / "rows.csv").read_bytes() == expected_short
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("attempt", range(3))
+def test_more_runs_than_ray_has_workers(tmp_path, study, expected, ray, attempt):
+    assert (run_on_ray_and_kill(ray, tmp_path, study) / "rows.csv").read_bytes() == expected
+
+
+@pytest.mark.parametrize("address", ["", "auto"])
+def test_a_share_that_this_machine_does_not_have_is_refused_instead_of_waited_for(
+    tmp_path, study, monkeypatch, address
+):
+    """With a cluster's address a share that is missing may still come; here, with a stand-in for Ray, an error does."""
+    done = []
+    ray = SimpleNamespace(
+        is_initialized=lambda: False, init=lambda **_: done.append("init"), shutdown=lambda: done.append("shutdown"),
+        cluster_resources=lambda: {"CPU": 2.0}, put=lambda job: job, remote=lambda **_: lambda function: function,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with pytest.raises(ValueError, match=r"cpus_per_run must be at most \d+, which is all that Ray has, got 100000"):
-        run_study(study, tmp_path, launcher=RayTasks(gpus_per_run=0, cpus_per_run=100_000))
-    assert not ray.is_initialized()
+    message = "cpus_per_run must be at most 2, which is all that Ray has, got 100000"
+    launcher = RayTasks(gpus_per_run=0, cpus_per_run=100_000, address=address or None)
+    job = Job(study=study, runs=tmp_path, root=None, workers=None)
+    expected = (
+        pytest.warns(UserWarning, match=f"{message}; waiting") if address else pytest.raises(ValueError, match=message)
+    )
+    with expected, launcher.open(job, None):
+        assert address, "refused before anything is submitted"
+    assert done == ["init", "shutdown"]
 
 
 def test_no_file_imports_ray_before_it_is_asked_for():

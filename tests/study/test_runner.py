@@ -10,7 +10,7 @@ from regmixup.evaluation import metrics
 from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION
 from regmixup.evaluation.selective import SELECTIVE
 from regmixup.posthoc import MonteCarlo
-from regmixup.report.build import main_tables, shift_tables
+from regmixup.report.output import main_tables, shift_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
