@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from regmixup import report
 from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 
@@ -40,6 +41,15 @@ def test_the_csv_says_what_the_tables_mark(written):
     assert all("epochs 5 instead of 40" in line["notes"] for line in lines)
     assert {line["test"] for line in lines if line["method"] == "regmixup"} == {"paired"}
     assert {line["setting"] for line in lines} == {"digits"}
+
+
+def test_the_public_functions_read_and_write_the_same(written, tmp_path):
+    results, texts = written
+    folders = [run.folder for run in results.runs]
+    found = report.collect(folders, tmp_path)
+    assert [path.name for path in report.build(found)] == ["report.html", "report.md", "report.tex", "report.csv"]
+    assert (tmp_path / "report.csv").read_text() == texts["report.csv"]
+    assert report.load(results.runs[0].folder.parent / "study-mini", tmp_path).rows == results.rows
 
 
 def test_bare_run_folders_give_the_same_table_as_their_study(finished_study, written, tmp_path):

@@ -41,7 +41,7 @@ class Budget:
 
     def seconds(self, task: Task) -> float:
         """Return the time left for a task: start-up, training and evaluation."""
-        training = sum(self._training(task, one) for one in _models(task) if not one.finished)
+        training = sum(self._training(task, one) for one in task.models() if not one.finished)
         if self.evaluating:
             return training + max(self.evaluating)
         minutes = evaluation_minutes(task.planned)
@@ -53,7 +53,7 @@ class Budget:
             return
         kind = _kind(outcome.task.run)
         if kind in self.begun:
-            self.evaluating.append(max(0.0, seconds - sum(sum(_epochs(one)) for one in _models(outcome.task))))
+            self.evaluating.append(max(0.0, seconds - sum(sum(_epochs(one)) for one in outcome.task.models())))
         self.begun.add(kind)
 
     def _history(self, task: Task) -> list[float]:
@@ -80,17 +80,11 @@ class Budget:
         return left * pace + (first if _kind(run) not in self.begun else 0.0)
 
 
-def _models(task: Task) -> list[Run]:
-    """Return all models that a task trains: its run or its members, and those of its companion."""
-    runs = [run for run in (task.run, task.companion) if run is not None]
-    return [model for run in runs for model in (run.members() if run.config.members > 1 else [run])]
-
-
 def _is_done(task: Task) -> bool:
     if task.archive is not None:
         return True
-    rows = task.run.folder / f"rows-{task.planned.stem}.csv"
-    return is_stored(rows) and all(model.finished for model in _models(task))
+    rows = task.run.folder / task.planned.rows_file
+    return is_stored(rows) and all(model.finished for model in task.models())
 
 
 def _epochs(run: Run) -> list[float]:

@@ -164,7 +164,7 @@ def estimate(plan: Iterable[PlannedRun], runs: Path | None = None, device: torch
     devices: dict[str, None] = {}
     for planned in plan:
         devices[device_of(planned.config.network)] = None
-        if runs is None or not (_run(planned.config, runs, device).folder / f"rows-{planned.stem}.csv").is_file():
+        if runs is None or not (_run(planned.config, runs, device).folder / planned.rows_file).is_file():
             evaluations.append(evaluation_minutes(planned))
         for config in models(planned):
             left = 1.0 if runs is None else _share_left(_run(config, runs, device))

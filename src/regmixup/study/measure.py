@@ -132,7 +132,7 @@ def measure(
         seed=run.config.seed,
     )
     files = [who.predictions_path(name) for who, names in wanted for name in names]
-    rows = cached_rows(run.folder / f"rows-{planned.stem}.csv", files, (sets, chosen, row), compute)
+    rows = cached_rows(run.folder / planned.rows_file, files, (sets, chosen, row), compute)
     # The companion has made all choices: figures need no validation set of their own.
     if companion is not None:
         prior_variance = next((row.value for row in rows if row.metric == "prior_variance"), None)

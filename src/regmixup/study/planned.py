@@ -125,6 +125,11 @@ class PlannedRun:
         label = re.sub(r"[^\w.+=(), -]", "-", self.label)
         return f"{label}-{fingerprint(self.evaluate)[:8]}"
 
+    @property
+    def rows_file(self) -> str:
+        """Return the name of the file with its rows, in the run folder."""
+        return f"rows-{self.stem}.csv"
+
     def refreshed(self, batch_norm: BatchNorm = "refreshed") -> PlannedRun:
         """Return the same run with refreshed batch-norm statistics, under a label of its own."""
         label = f"{self.label.removesuffix(')')}, " if self.label.endswith(")") else f"{self.label}("

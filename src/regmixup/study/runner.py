@@ -191,7 +191,7 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
 
 def _stored(study: Study, task: Task) -> TaskOutcome | None:
     """Return the outcome of a task whose rows are archived or lie in its run folder."""
-    table = task.run.folder / f"rows-{task.planned.stem}.csv"
+    table = task.run.folder / task.planned.rows_file
     if task.archive is not None:
         rows = archived_rows(task.archive, task.planned.stem)
     elif table.is_file() and task.run.finished:

@@ -57,7 +57,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
     note = ""
-    if all(run.finished for run in folders) and (own / f"rows-{planned.stem}.csv").is_file():
+    if all(run.finished for run in folders) and (own / planned.rows_file).is_file():
         state = "done"
     elif is_held(own):
         state = "running"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import Protocol, Unpack
 
 import torch
 
@@ -25,11 +25,14 @@ from regmixup.training.members import EpochRecord, StepRecord
 from regmixup.training.run import Run
 from regmixup.types import Row
 
-if TYPE_CHECKING:
-    from regmixup.study.budget import Budget
-
 FAILURE = "failure.txt"
 """The traceback of a run that failed, in its folder."""
+POLL_SECONDS = 0.5
+"""Time between two looks at the run folders."""
+RETRY_SECONDS = 2.0
+"""Time until a folder that another process holds is tried again."""
+GIVE_UP_SECONDS = 24 * 3600.0
+"""Time after which a folder that the same process still holds is given up."""
 RETRIES = 3
 """Retries of a run in one study after its process was lost."""
 
@@ -71,9 +74,13 @@ class Task:
     @property
     def folders(self) -> frozenset[str]:
         """Return the run folders it writes to: its own, its companion's, and those of an ensemble's members."""
-        runs = [self.run, *([self.companion] if self.companion is not None else [])]
-        members = [member for run in runs if run.config.members > 1 for member in run.members()]
-        return frozenset(run.folder.name for run in (*runs, *members))
+        runs = [run for run in (self.run, self.companion, *self.models()) if run is not None]
+        return frozenset(run.folder.name for run in runs)
+
+    def models(self) -> list[Run]:
+        """Return all models that it trains: its run or the members of that, and its companion or its members."""
+        runs = [run for run in (self.run, self.companion) if run is not None]
+        return [model for run in runs for model in (run.members() if run.config.members > 1 else [run])]
 
     def epochs(self) -> int:
         """Return the epochs to train, of all members together."""
@@ -135,14 +142,6 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
 
 
-POLL_SECONDS = 0.5
-"""Time between two looks at the run folders."""
-RETRY_SECONDS = 2.0
-"""Time until a folder that another process holds is tried again."""
-GIVE_UP_SECONDS = 24 * 3600.0
-"""Time after which a folder that the same process still holds is given up."""
-
-
 class Progress(Protocol):
     """The callbacks of a display."""
 
@@ -176,6 +175,16 @@ class Launcher(Protocol):
         """Open a pool to submit to; leaving it stops what still runs."""
 
 
+class TimeLimit(Protocol):
+    """Decides which tasks still start, see `budget.py`."""
+
+    def fits(self, task: Task) -> bool:
+        """Return whether a task would end in time if it started now."""
+
+    def learn(self, outcome: TaskOutcome, seconds: float) -> None:
+        """Record the time that a task took."""
+
+
 class HeldFolder:
     """A folder that another process holds: warn once per holder, give up after GIVE_UP_SECONDS."""
 
@@ -193,7 +202,7 @@ class HeldFolder:
 
 
 def dispatch(
-    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: Budget | None = None
+    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: TimeLimit | None = None
 ) -> Iterator[TaskOutcome]:
     """Yield the outcome of every task as it ends; tasks that do not fit the time budget have none.
 
