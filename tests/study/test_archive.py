@@ -81,10 +81,12 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     (gone,) = [p for p in here.iterdir() if find_archive([here], p.name, missing.stem) and p.name.startswith("regmixup")
                and "-s1-" in p.name]  # fmt: skip
     shutil.rmtree(gone)
+    shutil.copytree(finished_study.runs / gone.name, tmp_path / "runs" / gone.name)
+    (tmp_path / "runs" / gone.name / missing.rows_file).unlink()
     assert [run_status(p, tmp_path / "runs", CPU, [here]).state for p in plan] == ["done"] * 3 + ["waiting"]
     folder = run_study(study, tmp_path / "runs", device="cpu", archive=here)
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
-    assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was trained
+    assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was needed
     assert check_archive(here / gone.name) is None
     for one in write_report(Results.open(folder)):
         assert one.stat().st_size > 0

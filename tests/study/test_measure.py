@@ -55,7 +55,7 @@ resamples = 10
 
 
 @pytest.fixture(scope="module")
-def carried_out(tmp_path_factory):
+def companions(tmp_path_factory):
     root = tmp_path_factory.mktemp("companions")
     write_cifar(root, "cifar10", per_file=40)
     study = load_study(str(write_mini(root, STUDY)))
@@ -109,8 +109,8 @@ def run_of(root, config):
     return Run(root / "runs" / config.name, config)
 
 
-def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(carried_out):
-    root, plan, _ = carried_out
+def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(companions):
+    root, plan, _ = companions
     assert len({planned.companion for planned in plan}) == 1
     assert len(list((root / "runs").glob("*/checkpoint.safetensors"))) == 3
     companion = run_of(root, plan[0].companion)
@@ -120,15 +120,15 @@ def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(carri
         assert not run_of(root, planned.config).predictions_path("cifar10/val-10").exists()
 
 
-def test_a_report_knows_that_one_companion_served_several_seeds(carried_out):
-    root, plan, _ = carried_out
+def test_a_report_knows_that_one_companion_served_several_seeds(companions):
+    root, plan, _ = companions
     (setting,) = Results.open(root / "runs" / "study-mini").settings
     assert setting.design.one_temperature == {planned.label for planned in plan}
     assert setting.design.untested.keys() == {planned.label for planned in plan if planned.method == "kfac-llla"}
 
 
-def test_the_temperature_is_that_of_the_companion_and_scales_the_models_own_logits(carried_out):
-    root, plan, rows = carried_out
+def test_the_temperature_is_that_of_the_companion_and_scales_the_models_own_logits(companions):
+    root, plan, rows = companions
     validation = run_of(root, plan[0].companion).predict("cifar10/val-10")
     expected = TemperatureScaling().fit(validation.logits, validation.labels).temperature
     for planned in plan:
@@ -142,8 +142,8 @@ def test_the_temperature_is_that_of_the_companion_and_scales_the_models_own_logi
         assert found == pytest.approx(metrics.ece(probs, test.labels), abs=1e-12)
 
 
-def test_the_prior_variance_is_that_of_the_companion_and_the_curvature_the_models_own(carried_out):
-    root, plan, rows = carried_out
+def test_the_prior_variance_is_that_of_the_companion_and_the_curvature_the_models_own(companions):
+    root, plan, rows = companions
     (label,) = {planned.label for planned in plan if planned.method == "kfac-llla"}
     planned = next(planned for planned in plan if planned.label == label and planned.config.seed == 0)
     companion = run_of(root, planned.companion)

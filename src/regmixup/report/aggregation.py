@@ -87,19 +87,20 @@ class Cell:
 
 
 class Aggregation:
-    """The rows of one setting, by what they measure. design: which comparisons they allow."""
+    """The rows of one setting, by what they measure. design: which comparisons they allow.
+
+    labels: every method that has a row, in order of appearance.
+    """
 
     def __init__(self, rows: Iterable[Row], design: Design | None = None) -> None:
         self.design = design or Design()
         self._rows: dict[Quantity, dict[str, list[Row]]] = {}
-        self.labels: list[str] = []
-        """Every method that has a row, in order of appearance."""
-        found: dict[str, None] = {}
+        labels: dict[str, None] = {}
         for row in rows:
             quantity = Quantity(row.dataset, row.metric, row.posthoc, row.score, row.corruption, row.severity)
             self._rows.setdefault(quantity, {}).setdefault(row.method, []).append(row)
-            found[row.method] = None
-        self.labels = list(found)
+            labels[row.method] = None
+        self.labels = list(labels)
 
     @property
     def quantities(self) -> list[Quantity]:

@@ -335,8 +335,8 @@ def read_header(path: Path) -> StudyHeader:
     values = tomllib.loads(path.read_text(encoding="utf-8"))
     own = {f.name: values[f.name] for f in fields(StudyHeader) if f.name in values}
     header = decode(StudyHeader, own, f"study {path}")
-    words = {name: " ".join(getattr(header, name).split()) for name in ("description", "expected")}
-    return replace(header, **words)
+    description, expected = (" ".join(text.split()) for text in (header.description, header.expected))
+    return replace(header, description=description, expected=expected)
 
 
 def _check_words(values: Any, where: str = "study") -> None:
