@@ -138,7 +138,7 @@ def test_only_the_holder_of_a_study_writes_a_table_that_is_not_complete(finished
     monkeypatch.setattr(runner.time, "sleep", leave)
     holding = held_by_another_process(table.parent)
     holding.__enter__()
-    with pytest.warns(UserWarning, match="another process carries out this study"):
+    with pytest.warns(UserWarning, match="another process runs this study"):
         run_study(study, tmp_path, device="cpu")
     assert seen == [False]
     assert table.read_bytes() == complete
