@@ -27,12 +27,12 @@ from regmixup.config import encode
 from regmixup.data.corruption_names import BENCHMARK
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION
 from regmixup.posthoc import as_given
-from regmixup.report.build import report
+from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.rows import ON_SHIFT
 from regmixup.rows.curves import path_curves, reliability_bins, score_curves
 from regmixup.storage import write_json, write_rows, write_text
-from regmixup.study.figure_data import PAIRS, figure_path, png
+from regmixup.study.measure import PAIRS, figure_path, png
 from regmixup.training.config import configure
 from regmixup.types import MEAN, Predictions, Row
 
@@ -144,7 +144,7 @@ def main() -> None:
         folder = fabricate(keep or Path(temporary))
         count = sum(1 for _ in (folder / "rows.csv").open()) - 1
         started = time.perf_counter()
-        page = report(Results.open(folder))[0]
+        page = write_report(Results.open(folder))[0]
         seconds = time.perf_counter() - started
         size = page.stat().st_size / 1e6
         print(f"{len(METHODS)} methods x {len(SEEDS)} seeds, {count:,} rows, {os.cpu_count()} cores")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regmixup.report.markdown import to_markdown
 from regmixup.report.paper import COSTS, SLIPS, TABLES
+from regmixup.report.writers import to_markdown
 
 PAGE = Path(__file__).parent / "paper-tables.md"
 
@@ -27,7 +27,7 @@ found = paper_value(
     method="regmixup", network="wrn28-10", train_set="cifar10/train", dataset="cifar10/test", metric="accuracy"
 )
 assert (found.value, found.table, found.slip) == (0.9746, "1, 2, 18", None)
-print(TABLES["2"].grid().caption)
+print(TABLES["2"].layout().caption)
 ```
 """
 

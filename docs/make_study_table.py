@@ -1,44 +1,56 @@
-"""Writes what is computed into the study files and docs/studies.md: every study's cost, and the table of studies.
+"""Write what is computed into the study files and docs/studies.md: costs, the table of studies, the step times.
 
     python docs/make_study_table.py
 
-To be run after a change of src/regmixup/study/cost.py or of a study file; a test compares.
+Run it after a change of src/regmixup/study/step_times.toml, cost.py or a study file; a test compares.
 """
 
 import re
-import tomllib
 from pathlib import Path
 
-from regmixup.study.cost import cost_line
-from regmixup.study.plan import header, load_study, studies
+from regmixup.study.cost import cost_line, step_times
+from regmixup.study.plan import load_study, read_header, studies
 
 PAGE = Path(__file__).parent / "studies.md"
-HEAD = "| study | what | runs | cost | remakes |\n|---|---|---|---|---|\n"
+STUDIES_HEAD = "| study | what | runs | cost | remakes |\n|---|---|---|---|---|\n"
+TIMES_HEAD = "| measured | network | ms per step |\n|---|---|---|\n"
 
 
-def table() -> str:
-    """A line per study."""
+def studies_table() -> str:
+    """Return a line per study."""
     lines = []
     for name, path in studies().items():
-        title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
-        own, runs = header(path), sum(1 for _ in load_study(name).runs())
-        lines.append(f"| `{name}` | {title} | {runs} | {own['cost']} | {own.get('paper', '–')} |")
-    return HEAD + "\n".join(lines) + "\n"
+        header, runs = read_header(path), sum(1 for _ in load_study(name).runs())
+        remakes = ", ".join(header.paper) or "–"
+        lines.append(f"| `{name}` | {header.title} | {runs} | {header.cost} | {remakes} |")
+    return STUDIES_HEAD + "\n".join(lines) + "\n"
+
+
+def times_table() -> str:
+    """Return a line per network of each section of the step times."""
+    lines = []
+    for section, networks in step_times().items():
+        for network, times in ((name, own) for name, own in networks.items() if name != "how"):
+            shown = ", ".join(f"{method} {ms:g}" for method, ms in times.items())
+            lines.append(f"| {section} | {network} | {shown} |")
+    return TIMES_HEAD + "\n".join(lines) + "\n"
 
 
 def with_cost(name: str) -> str:
-    """A study file with its cost in its header."""
+    """Return the text of a study file with its cost."""
     text = studies()[name].read_text(encoding="utf-8")
-    return re.sub(r"(?m)^#   cost      .*$", f"#   cost      {cost_line(load_study(name))}", text, count=1)
+    return re.sub(r"(?m)^cost = .*$", f'cost = "{cost_line(load_study(name))}"', text, count=1)
 
 
-def with_table() -> str:
-    """The page with the table in the place of the one it has."""
+def with_tables() -> str:
+    """Return the page with its two tables replaced."""
     text = PAGE.read_text(encoding="utf-8")
-    return re.sub(rf"{re.escape(HEAD)}(\|.*\n)*", lambda _: table(), text)
+    for head, table in ((STUDIES_HEAD, studies_table), (TIMES_HEAD, times_table)):
+        text = re.sub(rf"{re.escape(head)}(\|.*\n)*", lambda _, make=table: make(), text)
+    return text
 
 
 if __name__ == "__main__":
     for name, path in studies().items():
         path.write_text(with_cost(name), encoding="utf-8")
-    PAGE.write_text(with_table(), encoding="utf-8")
+    PAGE.write_text(with_tables(), encoding="utf-8")

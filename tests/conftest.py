@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+import filelock
 import pytest
 import torch
 
@@ -20,7 +21,7 @@ torch.set_num_threads(1)
 
 
 class FinishedStudy(NamedTuple):
-    """A study that has been carried out: what it is, where its runs lie, and its own folder."""
+    """A finished study: the study, its runs folder, and its own folder."""
 
     study: object
     runs: Path
@@ -29,14 +30,22 @@ class FinishedStudy(NamedTuple):
 
 @pytest.fixture(scope="session")
 def finished_study(tmp_path_factory) -> FinishedStudy:
-    """The mini study, carried out once."""
+    """The mini study, trained once for all workers; each worker has a copy of its own."""
     from regmixup.study.plan import load_study
     from regmixup.study.runner import run_study
     from tests.study.mini import write_mini
 
-    base = tmp_path_factory.mktemp("study")
-    study = load_study(str(write_mini(base)))
-    return FinishedStudy(study, base / "runs", run_study(study, base / "runs", device="cpu"))
+    own = tmp_path_factory.mktemp("study")
+    study = load_study(str(write_mini(own)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = tmp_path_factory.getbasetemp().parent / "shared-study"
+        with filelock.FileLock(shared.with_suffix(".lock")):
+            if not (shared / "done").exists():
+                run_study(study, shared / "runs", device="cpu")
+                (shared / "done").touch()
+        shutil.copytree(shared / "runs", own / "runs")
+    # After a copy this measures nothing; it only notes where the study file is.
+    return FinishedStudy(study, own / "runs", run_study(study, own / "runs", device="cpu"))
 
 
 @pytest.fixture(scope="session")

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regmixup.report.build import report
+from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from tests.browser.chromium import Chromium, find_browser
 
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium here, and tests/browser/install.sh could not install one"
+    BROWSER is None, reason="no browser here for the tests of the report page: `make browser` installs one"
 )
 CONTRAST = Path(__file__).parent / "contrast.js"
 PHONE = {"width": 390, "height": 844, "phone": True}
@@ -30,7 +30,7 @@ def results(finished_study, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(results):
-    return report(results)[0]
+    return write_report(results)[0]
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ def test_two_settings_can_be_switched(browser, results, tmp_path):
     """The second seed stands in for another recipe, without a corruption and an OOD set."""
     runs = [replace(run, recipe="other") if run.seed else run for run in results.runs]
     rows = [row for row in results.rows if row.seed == 0 or (not row.corruption and row.metric != "auroc")]
-    path = report(replace(results, folder=tmp_path, runs=runs, rows=rows))[0]
+    path = write_report(replace(results, folder=tmp_path, runs=runs, rows=rows))[0]
     browser.events.clear()
     browser.look()
     browser.open(path.as_uri())

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from regmixup.config import encode
 from regmixup.posthoc import MeanField
-from regmixup.report.build import main_tables, shift_tables, terminal_tables
+from regmixup.report.output import main_tables, shift_tables, terminal_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results, RunRecord
 from regmixup.training.config import configure

@@ -10,14 +10,21 @@ import torch
 from scipy.stats import beta, ttest_rel
 
 from regmixup.config import encode
-from regmixup.report.build import main_tables
-from regmixup.report.html_table import to_html
-from regmixup.report.measured import Measured, Quantity, compact
-from regmixup.report.mixing import MASS, densest, density
-from regmixup.report.page_data import page_data, shown_first
-from regmixup.report.pooled import pooled_histograms, pooled_history, pooled_profile, pooled_reliability
+from regmixup.report.aggregation import Aggregation, Cell, Quantity
+from regmixup.report.figures import (
+    MASS,
+    densest,
+    density,
+    pooled_histograms,
+    pooled_history,
+    pooled_profile,
+    pooled_reliability,
+)
+from regmixup.report.output import main_tables
+from regmixup.report.page import to_html
+from regmixup.report.page_data import compact, page_data, shown_first
 from regmixup.report.results import Results, RunRecord
-from regmixup.report.tables import ONE_TEMPERATURE, Cell, Column, tabulate
+from regmixup.report.tables import ONE_TEMPERATURE, Column, tabulate
 from regmixup.rows.curves import histogram
 from regmixup.training.config import configure
 from regmixup.types import Row
@@ -96,7 +103,7 @@ def test_a_cell_for_the_script_has_what_the_tables_show():
         for m, vs in {"dnn": theirs, "mixup": ours}.items()
         for i, v in enumerate(vs)
     ]
-    table = tabulate(rows, [Column("ECE", lambda row: True, higher_is_better=False)])
+    table = tabulate(Aggregation(rows), [Column("ECE", Quantity("", "ece"), higher_is_better=False)])
     mean, std, n, p, verdict, marks = compact(table.lines["mixup"][0])
     assert (mean, std, n, verdict, marks) == (97.33, 0.15, 3, -1, 0)
     assert p == pytest.approx(ttest_rel(ours, theirs).pvalue, rel=0.05)
@@ -149,7 +156,7 @@ def test_an_average_over_quantities_is_taken_seed_by_seed():
         )
         for seed, severity, value in ((0, 1, 0.9), (0, 2, 0.5), (1, 1, 0.8))
     ]
-    measured = Measured(rows)
+    measured = Aggregation(rows)
     both = [Quantity("toy-c", "accuracy", corruption="fog", severity=severity) for severity in (1, 2)]
     assert measured.average(both, "dnn") == {0: pytest.approx(0.7)}
     assert measured.average(both, "mixup") == {}

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.results import RunRecord, Setting
-from regmixup.report.significance import compare, compare_column, holm
-from regmixup.report.tables import LEVEL, ONE_TEMPERATURE, Column, main_columns, tabulate
+from regmixup.report.significance import LEVEL, compare, compare_column, holm
+from regmixup.report.tables import ONE_TEMPERATURE, Column, main_columns, tabulate
 from regmixup.types import Row
 
 
@@ -73,11 +74,11 @@ def drawn(values, **fields):
 def test_a_column_of_nine_methods_that_do_not_differ_is_seldom_marked():
     """Ten methods with 5 seeds each, all alike. Without a correction about a third of the columns have a mark."""
     generator = np.random.default_rng(0)
-    column = Column("accuracy", lambda row: True)
+    column = Column("accuracy", Quantity("", ""))
     marked = 0
     for _ in range(400):
         values = generator.normal(0.9, 0.01, size=(10, 5))
-        table = tabulate(drawn(dict(zip(["dnn", *"abcdefghi"], values, strict=True))), [column])
+        table = tabulate(Aggregation(drawn(dict(zip(["dnn", *"abcdefghi"], values, strict=True)))), [column])
         marked += any(cell.differs for (cell,) in table.lines.values())
     assert marked / 400 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
 
@@ -109,7 +110,7 @@ def tables_after_temperature(calibration, temperatures):
     generator = np.random.default_rng(0)
     for _ in range(400):
         own = setting(after_temperature(generator, temperatures), calibration)
-        yield tabulate(own.rows, main_columns(own.rows), design=own.design)
+        yield tabulate(own.aggregation, main_columns(own.aggregation))
 
 
 # A bare run folder does not say where T comes from: that all seeds have the same one does.
@@ -123,7 +124,7 @@ def test_one_temperature_for_all_seeds_is_not_tested(calibration):
                 assert cell.against is None
                 assert not cell.best
                 assert cell.notes == (ONE_TEMPERATURE,)
-        assert ONE_TEMPERATURE in table.grid().notes()
+        assert ONE_TEMPERATURE in table.layout().notes()
     generator = np.random.default_rng(0)
     for _ in range(400):
         rows = after_temperature(generator, temperatures=1)
@@ -145,7 +146,7 @@ def test_a_temperature_for_each_seed_is_tested_and_seldom_marked(calibration):
 def test_what_does_not_depend_on_temperature_is_tested_beside_it():
     rows = drawn({"dnn": [0.5, 0.6], "regmixup": [0.7, 0.9]}, metric="ece", posthoc="none")
     own = setting([*rows, *after_temperature(np.random.default_rng(0), 1, seeds=2)], "companion")
-    table = tabulate(own.rows, main_columns(own.rows), design=own.design)
+    table = tabulate(own.aggregation, main_columns(own.aggregation))
     found = dict(zip((c.title for c in table.columns), table.lines["regmixup"], strict=True))
     assert found["ECE"].against is not None
     assert found["ECE + T"].against is None
@@ -156,7 +157,7 @@ def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column():
     own = setting(rows, "companion")
     for run in own.of("kfac-llla"):
         run.__dict__["posthoc"] = {"kind": "LastLayerLaplace", "prior_variance": None}
-    table = tabulate(rows, [Column("accuracy", lambda row: True)], design=own.design)
+    table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
     assert {method: line[0].against is None for method, line in table.lines.items()} == {
         "dnn": True, "kfac-llla": True, "mixup": False,
     }  # fmt: skip
@@ -168,7 +169,7 @@ def test_an_ensemble_is_not_compared_with_its_own_members(shared, test):
     rows = drawn({"dnn": [0.5, 0.6], "deep-ensemble": [0.7, 0.9], "mixup": [0.7, 0.8]}, metric="accuracy")
     first = "dnn-s" if shared else "other-s"
     own = setting(rows, members={"deep-ensemble": [[f"{first}{i}" for i in range(5)], ["dnn-s8", "dnn-s9"]]})
-    table = tabulate(rows, [Column("accuracy", lambda row: True)], design=own.design)
+    table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
     cell = table.lines["deep-ensemble"][0]
     assert (cell.against and cell.against.test) == test
     assert ("Not compared with dnn: runs of dnn are members of this ensemble." in cell.notes) == shared

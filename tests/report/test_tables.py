@@ -4,10 +4,11 @@ import math
 
 import pytest
 
-from regmixup.report.changes import changed_fields
-from regmixup.report.latex import to_latex
-from regmixup.report.markdown import to_markdown
-from regmixup.report.tables import Column, aggregate, is_ensemble, main_columns, tabulate
+from regmixup.report import tables
+from regmixup.report.aggregation import Aggregation, Quantity, is_ensemble, mean_cell
+from regmixup.report.results import changed_fields
+from regmixup.report.tables import Column
+from regmixup.report.writers import to_latex, to_markdown
 from regmixup.types import Row
 
 from .reading import check_latex, read_latex, read_markdown
@@ -17,23 +18,31 @@ def rows(metric="accuracy", **values):
     return [Row(method=m, seed=i, metric=metric, value=v) for m, vs in values.items() for i, v in enumerate(vs)]
 
 
-ACCURACY = Column("accuracy", lambda r: r.metric == "accuracy")
+ACCURACY = Column("accuracy", Quantity("", "accuracy"))
+
+
+def tabulate(rows, columns, **more):
+    return tables.tabulate(Aggregation(rows), columns, **more)
+
+
+def main_columns(rows):
+    return tables.main_columns(Aggregation(rows))
 
 
 def test_mean_and_sample_standard_deviation():
-    cell = aggregate([0.1, 0.2, 0.6], percent=True)
+    cell = mean_cell([0.1, 0.2, 0.6], percent=True)
     assert cell.mean == pytest.approx(0.3)
     assert cell.std == pytest.approx(math.sqrt((0.04 + 0.01 + 0.09) / 2))
     assert (cell.shown, cell.spread, cell.n) == ("30.00", "± 26.46", 3)
 
 
 def test_one_seed_has_no_spread():
-    assert aggregate([0.5], percent=True).spread == ""
+    assert mean_cell([0.5], percent=True).spread == ""
 
 
 def test_the_best_cell_depends_on_the_direction():
     data = rows(a=[0.9, 0.8], b=[0.7, 0.6])
-    lower = Column("accuracy", ACCURACY.select, higher_is_better=False)
+    lower = Column("accuracy", ACCURACY.quantity, higher_is_better=False)
     assert [line[0].best for line in tabulate(data, [ACCURACY]).lines.values()] == [True, False]
     assert [line[0].best for line in tabulate(data, [lower]).lines.values()] == [False, True]
 
@@ -44,7 +53,7 @@ def test_cells_that_print_alike_are_tied():
 
 
 def test_nothing_is_best_without_a_rival_or_a_direction():
-    neutral = Column("T", ACCURACY.select, higher_is_better=None)
+    neutral = Column("T", ACCURACY.quantity, higher_is_better=None)
     assert not tabulate(rows(a=[0.9]), [ACCURACY]).lines["a"][0].best
     assert not any(line[0].best for line in tabulate(rows(a=[0.9], b=[0.8]), [neutral]).lines.values())
 
@@ -82,6 +91,7 @@ def test_an_ood_set_that_was_rebuilt_has_its_column():
 
 
 CIFAR = {"network": "wrn28-10", "train_set": "cifar10/train", "dataset": "cifar10/test", "metric": "accuracy"}
+TEST_ACCURACY = Column("accuracy", Quantity("cifar10/test", "accuracy"))
 MEASURED = {
     "dnn": [0.960, 0.961, 0.962],
     "mixup": [0.9585, 0.9615, 0.963],
@@ -92,7 +102,8 @@ MEASURED = {
 
 def measured(changed=None, **fields):
     data = [Row(**CIFAR | fields, method=m, seed=i, value=v) for m, vs in MEASURED.items() for i, v in enumerate(vs)]
-    return tabulate(data, [ACCURACY], caption="Ours", label="tab:ours", changed=changed)
+    place = {name: value for name, value in (CIFAR | fields).items() if name in Quantity._fields}
+    return tabulate(data, [Column("accuracy", Quantity(**place))], caption="Ours", label="tab:ours", changed=changed)
 
 
 def cells_of(table):
@@ -129,7 +140,7 @@ def test_a_table_without_dnn_compares_with_nobody():
 
 
 def test_what_to_know_before_comparing_is_noted():
-    one = tabulate([Row(**CIFAR, method="dnn", seed=0, value=0.9)], [ACCURACY]).lines["dnn"][0]
+    one = tabulate([Row(**CIFAR, method="dnn", seed=0, value=0.9)], [TEST_ACCURACY]).lines["dnn"][0]
     assert one.notes == ("One seed: no spread is known.",)
     rebuilt = cells_of(measured(dataset="cifar10-c (rebuilt)", corruption="mean"))["dnn"]
     assert rebuilt.notes == ("The set was rebuilt here; it is not the published one.",)
@@ -138,15 +149,15 @@ def test_what_to_know_before_comparing_is_noted():
     assert short["dnn"].notes == ("Changed recipe: epochs 30 instead of 350.",)
     assert short["mixup"].notes == ()
     for method, silent in {"cutmix": True, "mixup+cutmix(alpha=1)": True, "regmixup": False}.items():
-        (cell,) = tabulate([Row(**CIFAR, method=method, seed=i, value=0.9) for i in (0, 1)], [ACCURACY]).lines[method]
+        data = [Row(**CIFAR, method=method, seed=i, value=0.9) for i in (0, 1)]
+        (cell,) = tabulate(data, [TEST_ACCURACY]).lines[method]
         assert any("paper does not say which values and score" in note for note in cell.notes) == silent
 
 
 def test_a_number_of_the_paper_in_doubt_says_why():
-    data = [
-        Row(**CIFAR | {"dataset": "cifar100/test", "metric": "auroc"}, method="dnn", seed=i, value=0.9) for i in (0, 1)
-    ]
-    (cell,) = tabulate(data, [Column("AUROC", lambda row: True)]).lines["dnn"]
+    quantity = Quantity("cifar100/test", "auroc", score="dempster_shafer")
+    data = [Row(**CIFAR | quantity._asdict(), method="dnn", seed=i, value=0.9) for i in (0, 1)]
+    (cell,) = tabulate(data, [Column("AUROC", quantity)]).lines["dnn"]
     assert cell.notes == (f"The paper's number is in doubt. {cell.paper.slip}",)
     assert cell.paper.slip.startswith("DNN's 88.61 stands for both networks")
 
@@ -154,7 +165,7 @@ def test_a_number_of_the_paper_in_doubt_says_why():
 def test_a_column_that_mixes_two_networks_is_refused():
     data = [Row(**CIFAR | {"network": n}, method="dnn", seed=0, value=0.9) for n in ("wrn28-10", "resnet50")]
     with pytest.raises(ValueError, match=r"one row per seed of dnn, got 2 rows of 1 seeds.*resnet50"):
-        tabulate(data, [ACCURACY])
+        tabulate(data, [TEST_ACCURACY])
 
 
 def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():
@@ -184,7 +195,7 @@ def test_a_measured_table_in_latex():
 
 
 def test_columns_share_the_heading_of_their_group():
-    columns = [Column(t, ACCURACY.select, group=g) for t, g in (("a", "one"), ("b", "one"), ("c", "two"))]
+    columns = [Column(t, ACCURACY.quantity, group=g) for t, g in (("a", "one"), ("b", "one"), ("c", "two"))]
     first, second, *_ = read_latex(to_latex(tabulate(rows(dnn=[0.9]), columns)))
     assert [(cell.text, cell.width) for cell in first] == [("", 1), ("one", 2), ("two", 1)]
     assert [cell.text for cell in second] == ["method", "a ↑", "b ↑", "c ↑"]

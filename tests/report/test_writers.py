@@ -1,14 +1,17 @@
-"""Tables as LaTeX and Markdown: what is read back is what went in, in the paper's layout."""
+"""The writers: what they write reads back as what went in."""
 
+import io
 import re
 
 import pytest
+from rich.console import Console
 
-from regmixup.report.best import find_best
-from regmixup.report.grid import Block, Grid, GridCell, Heading, Line
-from regmixup.report.latex import to_latex
-from regmixup.report.markdown import to_markdown
+from regmixup.report.aggregation import Cell, Quantity
+from regmixup.report.layout import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.report.paper import SLIPS, TABLES
+from regmixup.report.significance import find_best
+from regmixup.report.tables import Column, Table
+from regmixup.report.writers import TerminalTable, to_latex, to_markdown
 
 from .reading import Read, check_latex, read_latex, read_markdown
 
@@ -19,9 +22,9 @@ class Drawn:
     """A table that is already a grid."""
 
     def __init__(self, *args, **fields):
-        self._grid = Grid(*args, **fields)
+        self._grid = TableLayout(*args, **fields)
 
-    def grid(self):
+    def layout(self):
         return self._grid
 
 
@@ -105,7 +108,7 @@ def test_every_slip_in_a_cell_is_a_note_of_its_table(write):
 
 def test_notes_are_lettered_in_order_and_shared():
     one, two = "First.", "Second."
-    cells = (GridCell("1", notes=(two,)), GridCell("2", notes=(one, two)), GridCell("3"))
+    cells = (LayoutCell("1", notes=(two,)), LayoutCell("2", notes=(one, two)), LayoutCell("3"))
     table = Drawn(((Heading("m"), Heading("x"), Heading("y"), Heading("z")),), (Block((Line(("a",), cells),)),))
     for read, text in ((read_latex, to_latex(table)), (read_markdown, to_markdown(table))):
         row = read(text)[-1]
@@ -119,7 +122,7 @@ HOSTILE = r"50% of $x_1$ & {a}#b\c ~^ <i> | *s* [t]"
 def test_nothing_in_a_text_is_markup():
     table = Drawn(
         ((Heading("m"), Heading(HOSTILE)),),
-        (Block((Line(("[1]",), (GridCell("1", beside=HOSTILE, below=HOSTILE),)), Line(("*",), (GridCell("2"),)))),),
+        (Block((Line(("[1]",), (LayoutCell("1", beside=HOSTILE, below=HOSTILE),)), Line(("*",), (LayoutCell("2"),)))),),
         caption=HOSTILE,
         remarks=(HOSTILE,),
     )
@@ -132,7 +135,7 @@ def test_nothing_in_a_text_is_markup():
 
 
 def test_a_second_line_is_under_its_cell():
-    cells = (GridCell("1", below="paper 2"), GridCell("3"))
+    cells = (LayoutCell("1", below="paper 2"), LayoutCell("3"))
     table = Drawn(((Heading("m"), Heading("x"), Heading("y")),), (Block((Line(("a",), cells),)),))
     assert read_latex(to_latex(table))[-1][1] == Read(r"{\scriptsize paper 2")
     assert read_markdown(to_markdown(table))[-1][1].text == "1<br>paper 2"
@@ -140,7 +143,7 @@ def test_a_second_line_is_under_its_cell():
 
 def test_lines_of_different_length_are_refused():
     with pytest.raises(ValueError, match=r"as many columns, got \[2, 3\]"):
-        Grid(((Heading("m"), Heading("x", 2)),), (Block((Line(("a",), (GridCell("1"),)),)),))
+        TableLayout(((Heading("m"), Heading("x", 2)),), (Block((Line(("a",), (LayoutCell("1"),)),)),))
 
 
 @pytest.mark.parametrize("higher", [True, False])
@@ -163,3 +166,67 @@ def test_nobody_is_best_alone():
     marks = find_best([1.0, 2.0], [False, True], higher_is_better=True)
     assert [tuple(m) for m in marks] == [(False, False), (False, True)]
     assert not any(map(any, find_best([1.0, 2.0], [False, False], higher_is_better=None)))
+
+
+def table(methods, quantities=("accuracy", "AUROC digits-mirrored"), first=10.0):
+    """A table in which every cell has a number of its own."""
+    values = iter(range(1000))
+    lines = {
+        method: [Cell((first + next(values) / 100) / 100, 0.0123, 5, True) for _ in quantities] for method in methods
+    }
+    return Table([Column(title, Quantity("", "accuracy")) for title in quantities], lines)
+
+
+def printed(shown, width):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(shown)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    return lines
+
+
+@pytest.mark.parametrize("width", [30, 80, 81, 200])
+@pytest.mark.parametrize("count", [1, 3, 9, 20])
+def test_no_number_and_no_method_is_cut_at_any_width(count, width):
+    methods = [f"method-{index}" for index in range(count)]
+    wide = table(methods)
+    text = "\n".join(printed(TerminalTable(wide, "Title", "Caption"), width))
+    for method, cells in wide.lines.items():
+        assert method in text
+        for cell in cells:
+            assert f"{cell.shown} {cell.spread}" in text
+    assert text.count("Title") == text.count("Caption") == 1
+
+
+def test_a_table_that_fits_is_one_block_and_one_that_does_not_has_as_few_as_possible():
+    quantity = ["accuracy"]
+    three = table(["dnn", "mixup", "regmixup"], quantity)
+    needed = max(len(line) for line in printed(TerminalTable(three, ""), 200))
+    blocks = {
+        width: sum("accuracy" in line for line in printed(TerminalTable(three, ""), width))
+        for width in (needed, needed - 1, 30)
+    }
+    assert blocks == {needed: 1, needed - 1: 2, 30: 3}
+
+
+def test_a_number_stands_under_its_method_and_beside_its_quantity():
+    lines = printed(TerminalTable(table([f"m{index}" for index in range(9)]), ""), 80)
+    heads = [(index, line.split()) for index, line in enumerate(lines) if " m" in line]
+    assert [method for _, methods in heads for method in methods] == [f"m{index}" for index in range(9)]
+    for index, methods in heads:
+        accuracy = lines[index + 2]
+        assert accuracy.split()[0] == "accuracy"
+        shown = [word for word in accuracy.split()[2:] if word not in ("±", "1.23")]
+        assert shown == [f"{10 + 0.02 * int(method[1:]):.2f}" for method in methods]
+
+
+def test_names_are_not_markup():
+    shown = table(["[red]dnn"], ["AUROC folder:[bold]x"])
+    text = "\n".join(printed(TerminalTable(shown, "[b]title", "[i]caption"), 80))
+    for name in ("[red]dnn", "AUROC folder:[bold]x", "[b]title", "[i]caption"):
+        assert name in text
+
+
+def test_a_missing_cell_is_a_dash():
+    gap = Table([Column("accuracy", Quantity("", "accuracy"))], {"dnn": [None]})
+    assert printed(TerminalTable(gap, ""), 40)[-2].split() == ["accuracy", "↑", "-"]

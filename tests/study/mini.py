@@ -18,6 +18,7 @@ test = "digits/test"
 shift = ["digits-c/contrast/1", "digits-c/contrast/5"]
 ood = ["photographs/test"]
 profile = "path:digits/test"
+resamples = 100
 """
 
 

@@ -12,8 +12,9 @@ import torch
 from regmixup import predictions
 from regmixup.cli import main
 from regmixup.metrics import scores
-from regmixup.report.build import report
+from regmixup.report.output import write_report
 from regmixup.report.results import Results
+from regmixup.run_folder import rows_path
 from regmixup.storage import read_rows, read_table, write_table
 from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive, write_archive
 from regmixup.study.plan import load_study
@@ -81,12 +82,14 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     (gone,) = [p for p in here.iterdir() if find_archive([here], p.name, missing.stem) and p.name.startswith("regmixup")
                and "-s1-" in p.name]  # fmt: skip
     shutil.rmtree(gone)
+    shutil.copytree(finished_study.runs / gone.name, tmp_path / "runs" / gone.name)
+    rows_path(tmp_path / "runs" / gone.name, missing.stem).unlink()
     assert [run_status(p, tmp_path / "runs", CPU, [here]).state for p in plan] == ["done"] * 3 + ["waiting"]
     folder = run_study(study, tmp_path / "runs", device="cpu", archive=here)
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
-    assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was trained
+    assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was needed
     assert check_archive(here / gone.name) is None
-    for one in report(Results.open(folder)):
+    for one in write_report(Results.open(folder)):
         assert one.stat().st_size > 0
 
 

@@ -8,9 +8,9 @@ import torch
 from regmixup.storage import write_rows
 from regmixup.study import budget as module
 from regmixup.study.budget import Budget
-from regmixup.study.launchers.tasks import Job, Outcome
 from regmixup.study.plan import load_study
 from regmixup.study.runner import _tasks
+from regmixup.study.tasks import Job, TaskOutcome
 from tests.study.mini import write_mini
 
 CPU = torch.device("cpu")
@@ -59,10 +59,10 @@ def test_compilation_is_paid_once_and_evaluation_is_learned(tasks, clock):
     write_history(first.run, [30.0, 10.0, 10.0, 10.0, 10.0])
     budget = Budget(10, tasks, CPU)
     before = budget.seconds(second)
-    budget.learn(Outcome(task=first, rows=[]), 999.0)  # the first of its kind: what it took includes compiling
+    budget.learn(TaskOutcome(task=first, rows=[]), 999.0)  # the first of its kind: what it took includes compiling
     assert budget.seconds(second) == pytest.approx(before - 20)
     write_history(second.run, [10.0] * 5)
-    budget.learn(Outcome(task=second, rows=[]), 57.0)
+    budget.learn(TaskOutcome(task=second, rows=[]), 57.0)
     fresh = replace(second, run=replace(second.run, folder=second.run.folder.with_name("fresh")))
     assert budget.seconds(fresh) == pytest.approx(50 + 7)
 
@@ -70,7 +70,7 @@ def test_compilation_is_paid_once_and_evaluation_is_learned(tasks, clock):
 def test_what_is_done_always_fits_and_what_failed_teaches_nothing(tasks, clock):
     budget = Budget(0, tasks, CPU)
     assert not budget.fits(tasks[0])
-    budget.learn(Outcome(task=tasks[0], error="failed"), 5.0)
+    budget.learn(TaskOutcome(task=tasks[0], error="failed"), 5.0)
     assert not budget.begun
     assert budget.fits(replace(tasks[0], archive=tasks[0].run.folder))
     write_rows(tasks[0].run.folder / f"rows-{tasks[0].planned.stem}.csv", [])

@@ -1,13 +1,29 @@
-"""Cost estimates: arithmetic on the tables, models counted once, what is left of a study."""
+"""Cost estimates: arithmetic on the tables, shared models counted once, what is left of a study; epoch times."""
+
+import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from regmixup.data import load
 from regmixup.methods import METHODS
-from regmixup.study.cost import IMAGES, SPEEDS, Estimate, estimate, images, models, training_minutes
+from regmixup.study.cost import (
+    IMAGES,
+    PASSES,
+    Estimate,
+    epoch_seconds,
+    estimate,
+    images,
+    models,
+    step_milliseconds,
+    step_times,
+    timing_lines,
+    training_minutes,
+)
 from regmixup.study.plan import load_study
-from regmixup.training.config import configure
+from regmixup.training.config import configure, resolve
 from tests.study.mini import MINI, write_mini
 from tests.study.test_plan import CIFAR
 
@@ -16,10 +32,37 @@ CPU = torch.device("cpu")
 
 def test_a_training_costs_its_images_times_the_time_of_a_step():
     found = training_minutes("regmixup", configure("cifar10-wrn28-10", "regmixup"))
-    assert found == pytest.approx(350 * 50_000 / 128 * 10.9 * 1.87 / 60_000)
-    assert 45 < found < 48  # 20.4 ms, 391 steps, 350 epochs
+    assert found == pytest.approx(350 * 50_000 / 128 * 20.31 / 60_000)
+    assert 45 < found < 48  # 391 steps, 350 epochs
     sngp = configure("cifar10-wrn28-10", "sngp")  # its batches are twice as large, its steps half as many
-    assert training_minutes("sngp", sngp) == pytest.approx(250 * 50_000 / 128 * 10.9 * 2.81 / 60_000)
+    assert training_minutes("sngp", sngp) == pytest.approx(250 * 50_000 / 128 * 10.89 * 48.5 / 17.3 / 60_000)
+
+
+def test_a_step_time_is_the_measured_one_or_follows_from_measured_ones():
+    assert step_milliseconds("resnet50", "regmixup") == 11.16
+    assert step_milliseconds("wrn28-10", "mixup") == step_milliseconds("wrn28-10-sngp", "dnn") == 10.89
+    assert step_milliseconds("wrn28-10", "regcutmix") == pytest.approx(20.31)  # two passes, as RegMixup
+    assert step_milliseconds("wrn28-10", "regmixup+cutmix") == pytest.approx((10.89 + 20.31) / 2)
+    assert step_milliseconds("wrn28-10", "dnn-sn") == pytest.approx(10.89 * 46.6 / 17.3)  # eager times give the ratio
+    assert step_milliseconds("resnet18", "regmixup") == pytest.approx(2.5 * 11.16 / 6.66)  # the ratio of ResNet-50
+    assert step_milliseconds("small", "kfac-llla") == 40.0  # trains as dnn does
+    assert step_milliseconds("timm/resnet18", "dnn") is None
+
+
+def test_documents_and_the_cost_table_have_the_same_step_times():
+    """Compiled: rows `| network | method | ours | ms |`. Eager: rows `| method | ms | relative | ms | relative |`."""
+    text = "".join(path.read_text() for path in sorted((Path(__file__).parents[2] / "docs").glob("*.md")))
+    rows = re.findall(r"\| (\S+) \| (\S+) \| ours \| ([\d.]+) ", text)
+    compiled = {(network, method): float(ms) for network, method, ms in rows}
+    times = {(n, m): ms for n, own in step_times()["compiled"].items() if n != "how" for m, ms in own.items()}
+    assert len(compiled.keys() & times.keys()) == 4
+    assert all(compiled[place] == times[place] for place in compiled.keys() & times.keys())
+    (table,) = re.findall(r"\| method \| WRN-28-10, ms \| relative \| ResNet-50, ms .*\n((?:\|.*\n)*)", text)
+    eager = re.findall(r"(?m)^\| (\S+) \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \| ", table)
+    assert len(eager) == len(step_times()["eager"]["resnet50"])
+    for method, wide, deep in eager:
+        assert step_times()["eager"]["wrn28-10"][method] == float(wide)
+        assert step_times()["eager"]["resnet50"][method] == float(deep)
 
 
 def test_what_is_not_known_is_not_invented(tmp_path):
@@ -29,8 +72,10 @@ def test_what_is_not_known_is_not_invented(tmp_path):
 
 
 def test_every_factor_belongs_to_a_method_and_sizes_are_those_of_the_data():
-    for speed in SPEEDS.values():
-        assert set(speed.factors) <= set(METHODS)
+    for table in step_times().values():
+        for times in (own for name, own in table.items() if name != "how"):
+            assert set(times) <= set(METHODS)
+    assert set(PASSES) <= set(METHODS)
     for name in ("digits/train", "digits/val", "digits/test", "digits-c/contrast/1", "photographs/test"):
         assert images(name) == len(load(name))
     assert images("digits-mirrored/test") == len(load("digits-mirrored/test"))
@@ -71,3 +116,36 @@ def test_an_estimate_is_rounded_and_says_on_what():
     assert (
         str(Estimate(3, 20_000.0, "one H200")) == "3 networks to train, about 20,000 GPU minutes (14 days) on one H200"
     )
+
+
+CPU = torch.device("cpu")
+
+
+def test_the_median_epoch_without_the_first_relative_to_plain_training(tmp_path):
+    text = MINI.replace('"regmixup"]', '"mixup", "deep-ensemble"]').replace("[0, 1]", "[0]")
+    plan = list(load_study(str(write_mini(tmp_path, text))).runs())
+    for planned, seconds in zip(plan[:2], ([9.0, 1.0, 2.0, 3.0], [9.0, 5.0]), strict=True):
+        _write_history(tmp_path, planned.config, seconds)
+    for member in range(1, 5):  # the first is the plain run
+        _write_history(tmp_path, plan[2].config.member(member), [9.0, 2.0])
+    assert epoch_seconds(plan, tmp_path, CPU) == {
+        ("digits", "dnn"): 2.0,
+        ("digits", "mixup"): 5.0,
+        ("digits", "deep-ensemble"): 10.0,
+    }
+    assert [line[1:] for line in timing_lines(plan, tmp_path, CPU)] == [
+        ("dnn", "2", "1.00"),
+        ("mixup", "5", "2.50"),
+        ("deep-ensemble", "10", "5.00"),
+    ]
+
+
+def test_without_histories_there_is_nothing_to_say(tmp_path):
+    assert timing_lines(list(load_study(str(write_mini(tmp_path))).runs()), tmp_path, CPU) == []
+
+
+def _write_history(runs, config, seconds):
+    folder = runs / resolve(config, CPU).name
+    folder.mkdir()
+    records = [{"epoch": epoch, "loss": 1.0, "seconds": own} for epoch, own in enumerate(seconds, start=1)]
+    (folder / "history.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -3,12 +3,12 @@
 import pytest
 
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo
-from regmixup.study.grid import Grid, adjust
+from regmixup.study.grid import ValueGrid, adjust
 from regmixup.training.config import configure
 
 
 def test_every_combination_is_a_point_and_the_last_axis_is_fastest():
-    grid = Grid.of({"objective": {"alpha": [10, 20.0], "eta": [0.1, 1]}, "epochs": 3})
+    grid = ValueGrid.of({"objective": {"alpha": [10, 20.0], "eta": [0.1, 1]}, "epochs": 3})
     assert [str(point) for point in grid.points()] == [
         "(alpha=10, eta=0.1)", "(alpha=10, eta=1)", "(alpha=20, eta=0.1)", "(alpha=20, eta=1)",
     ]  # fmt: skip
@@ -20,12 +20,12 @@ def test_every_combination_is_a_point_and_the_last_axis_is_fastest():
 
 
 def test_without_a_grid_there_is_one_point_that_changes_nothing():
-    (point,) = Grid.of({}).points()
-    assert (str(point), Grid.of({}).changes(point)) == ("", {})
+    (point,) = ValueGrid.of({}).points()
+    assert (str(point), ValueGrid.of({}).changes(point)) == ("", {})
 
 
 def test_fields_of_one_name_are_told_apart_and_fields_of_one_axis_change_together():
-    grid = Grid.of(
+    grid = ValueGrid.of(
         {
             "objective": {"first": {"alpha": [1]}, "second": {"alpha": [2]}},
             "objective.first.eta, objective.second.eta": [3],
@@ -39,14 +39,15 @@ def test_fields_of_one_name_are_told_apart_and_fields_of_one_axis_change_togethe
 
 
 def test_a_value_that_is_a_list_stands_in_a_list():
-    (axis,) = Grid.of({"milestones": [[60, 120], [100]]}).axes
+    (axis,) = ValueGrid.of({"milestones": [[60, 120], [100]]}).axes
     assert axis.values == ((60, 120), (100,))
 
 
 def test_corners_are_the_ends_of_two_axes_and_the_first_of_the_others():
-    grid = Grid.of({"lr": [1, 2, 3], "weight_decay": [4, 5, 6], "momentum": [7, 8]}).corners()
-    assert [tuple(point.named().values()) for point in grid.points()] == [(1, 4, 7), (1, 6, 7), (3, 4, 7), (3, 6, 7)]
-    assert len(list(Grid.of({"lr": [1]}).corners().points())) == 1
+    grid = ValueGrid.of({"lr": [1, 2, 3], "weight_decay": [4, 5, 6], "momentum": [7, 8]})
+    corners = [tuple(point.named().values()) for point in grid.points() if point.is_corner()]
+    assert corners == [(1, 4, 7), (1, 6, 7), (3, 4, 7), (3, 6, 7)]
+    assert all(point.is_corner() for table in ({"lr": [1]}, {}) for point in ValueGrid.of(table).points())
 
 
 def test_any_part_of_a_run_can_be_set():
@@ -62,10 +63,10 @@ def test_any_part_of_a_run_can_be_set():
 
 
 def test_an_axis_knows_whether_training_depends_on_it():
-    axes = Grid.of({"posthoc": {"factor": [1]}, "objective": {"alpha": [1]}, "posthoc.factor, lr": [2]}).axes
+    axes = ValueGrid.of({"posthoc": {"factor": [1]}, "objective": {"alpha": [1]}, "posthoc.factor, lr": [2]}).axes
     assert [axis.of_posthoc for axis in axes] == [True, False, False]
 
 
 def test_an_empty_axis_is_refused():
     with pytest.raises(ValueError, match=r"grid over alpha must be one or more, without repetition, got \[\]"):
-        Grid.of({"objective": {"alpha": []}})
+        ValueGrid.of({"objective": {"alpha": []}})

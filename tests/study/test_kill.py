@@ -5,28 +5,29 @@ import random
 import time
 from pathlib import Path
 
+import pytest
+
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from tests.crashes import Disk, no_warnings
 from tests.study.mini import MINI, write_mini
 
-KILLS = 20
 
-
-def carry_out(study_file: str, runs: str) -> None:
+def run_mini(study_file: str, runs: str) -> None:
     import torch
 
     torch.set_num_threads(1)
     run_study(load_study(study_file), runs, device="cpu")
 
 
-def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes):
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes, kills):
     short = MINI.replace('profile = "path:digits/test"', "").replace("seeds = [0, 1]", "seeds = [0]")
     short = short.replace("epochs = 5", "epochs = 3").replace("batch_size = 64", "batch_size = 225")
     study = write_mini(tmp_path, short)
 
     def start(runs: Path) -> multiprocessing.Process:
-        child = processes.Process(target=carry_out, args=(str(study), str(runs)))
+        child = processes.Process(target=run_mini, args=(str(study), str(runs)))
         child.start()
         return child
 
@@ -42,9 +43,9 @@ def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes):
     duration = time.monotonic() - started
     chance = random.Random(0)
     interrupted, attempt = 0, 0
-    while interrupted < KILLS:
+    while interrupted < kills:
         attempt += 1
-        assert attempt <= 3 * KILLS, "the study ends before it can be killed"
+        assert attempt <= 3 * kills, "the study ends before it can be killed"
         runs = tmp_path / f"killed-{attempt}"
         child = start(runs)
         child.join(chance.uniform(0, 0.95) * duration)
@@ -58,7 +59,11 @@ def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes):
 def test_a_crash_at_any_file_operation_changes_nothing(tmp_path):
     tiny = MINI.replace('methods = ["dnn", "regmixup"]', 'methods = ["dnn"]').replace("seeds = [0, 1]", "seeds = [0]")
     tiny = tiny.replace("epochs = 5", "epochs = 3").replace("batch_size = 64", "batch_size = 225")
-    tiny = tiny.replace('profile = "path:digits/test"', "resamples = 20").replace('"digits-c/contrast/1", ', "")
+    tiny = (
+        tiny.replace('profile = "path:digits/test"', "")
+        .replace("resamples = 100", "resamples = 20")
+        .replace('"digits-c/contrast/1", ', "")
+    )
     study = load_study(str(write_mini(tmp_path, tiny)))
     disk = Disk(tmp_path / "runs")
     with no_warnings(), disk.recording():

@@ -1,18 +1,30 @@
-"""Temperatures and prior variances of models that were trained on everything come from their companions."""
+"""From a run to its rows and figure data: measured once, and again where anything changed."""
 
+import base64
+import io
+import json
+import os
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from regmixup import metrics
-from regmixup.posthoc import LastLayerLaplace, TemperatureScaling
+from regmixup import data, metrics
+from regmixup.data.path import interpolate
+from regmixup.metrics.calibration import ece
+from regmixup.posthoc import LastLayerLaplace, MonteCarlo, TemperatureScaling
 from regmixup.report.results import Results
-from regmixup.storage import read_rows
+from regmixup.run_folder import figures_path
+from regmixup.storage import read_rows, read_table
+from regmixup.study import measure as module
+from regmixup.study.measure import PAIRS, cached_rows, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
+from regmixup.types import Row
 from tests.data.official import write_cifar
 from tests.study.mini import write_mini
 
@@ -43,7 +55,7 @@ resamples = 10
 
 
 @pytest.fixture(scope="module")
-def carried_out(tmp_path_factory):
+def companions(tmp_path_factory):
     root = tmp_path_factory.mktemp("companions")
     write_cifar(root, "cifar10", per_file=40)
     study = load_study(str(write_mini(root, STUDY)))
@@ -97,8 +109,8 @@ def run_of(root, config):
     return Run(root / "runs" / config.name, config)
 
 
-def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(carried_out):
-    root, plan, _ = carried_out
+def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(companions):
+    root, plan, _ = companions
     assert len({planned.companion for planned in plan}) == 1
     assert len(list((root / "runs").glob("*/checkpoint.safetensors"))) == 3
     companion = run_of(root, plan[0].companion)
@@ -108,15 +120,15 @@ def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(carri
         assert not run_of(root, planned.config).predictions_path("cifar10/val-10").exists()
 
 
-def test_a_report_knows_that_one_companion_served_several_seeds(carried_out):
-    root, plan, _ = carried_out
+def test_a_report_knows_that_one_companion_served_several_seeds(companions):
+    root, plan, _ = companions
     (setting,) = Results.open(root / "runs" / "study-mini").settings
     assert setting.design.one_temperature == {planned.label for planned in plan}
     assert setting.design.untested.keys() == {planned.label for planned in plan if planned.method == "kfac-llla"}
 
 
-def test_the_temperature_is_that_of_the_companion_and_scales_the_models_own_logits(carried_out):
-    root, plan, rows = carried_out
+def test_the_temperature_is_that_of_the_companion_and_scales_the_models_own_logits(companions):
+    root, plan, rows = companions
     validation = run_of(root, plan[0].companion).predict("cifar10/val-10")
     expected = TemperatureScaling().fit(validation.logits, validation.labels).temperature
     for planned in plan:
@@ -130,8 +142,8 @@ def test_the_temperature_is_that_of_the_companion_and_scales_the_models_own_logi
         assert found == pytest.approx(metrics.ece(probs, test.labels), abs=1e-12)
 
 
-def test_the_prior_variance_is_that_of_the_companion_and_the_curvature_the_models_own(carried_out):
-    root, plan, rows = carried_out
+def test_the_prior_variance_is_that_of_the_companion_and_the_curvature_the_models_own(companions):
+    root, plan, rows = companions
     (label,) = {planned.label for planned in plan if planned.method == "kfac-llla"}
     planned = next(planned for planned in plan if planned.label == label and planned.config.seed == 0)
     companion = run_of(root, planned.companion)
@@ -145,3 +157,181 @@ def test_the_prior_variance_is_that_of_the_companion_and_the_curvature_the_model
     (found,) = [row.value for row in own if (row.metric, row.posthoc) == ("ece", "none")]
     assert found == pytest.approx(metrics.ece(expected.probs, expected.labels), abs=1e-12)
     assert isinstance(planned.posthoc, LastLayerLaplace)
+
+
+ROWS = [Row(metric="accuracy", value=0.5, low=0.4, high=0.6, n=10)]
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """A cache that holds ROWS, and a function that asks it again and says whether it had to compute."""
+    source = tmp_path / "p.safetensors"
+    source.write_bytes(b"abc")
+    path = tmp_path / "rows.csv"
+
+    def ask(settings="s"):
+        calls = []
+        rows = cached_rows(path, [source], settings, lambda: calls.append(1) or ROWS)
+        assert rows == ROWS
+        return bool(calls)
+
+    assert ask()
+    return ask, path, source
+
+
+def test_nothing_is_computed_twice(kept):
+    ask, *_ = kept
+    assert not ask()
+
+
+def test_other_predictions_are_measured_anew(kept):
+    ask, _, source = kept
+    source.write_bytes(b"abcd")
+    assert ask()
+    os.utime(source, ns=(1, 1))
+    assert ask()
+    assert not ask()
+
+
+def test_other_settings_are_measured_anew(kept):
+    ask, *_ = kept
+    assert ask("t")
+
+
+def test_other_code_measures_anew(kept, monkeypatch):
+    ask, *_ = kept
+    monkeypatch.setattr(module, "_code", lambda: "corrected")
+    assert ask()
+
+
+def test_a_dropped_line_is_noticed_and_measured_anew(kept):
+    ask, path, _ = kept
+    path.write_text(path.read_text().splitlines(keepends=True)[0])
+    with pytest.warns(UserWarning, match=r"rows\.csv: its content has changed since it was written; measured again"):
+        assert ask()
+    assert not ask()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+@pytest.mark.parametrize("content", [b"", b"\0" * 50])
+def test_a_damaged_file_is_made_again_with_a_warning(kept, suffix, content):
+    ask, path, _ = kept
+    path.with_suffix(suffix).write_bytes(content)
+    with pytest.warns(UserWarning, match=rf"rows\{suffix}: .*; measured again"):
+        assert ask()
+    assert not ask()
+
+
+def test_a_source_that_is_made_again_while_its_rows_are_computed_is_not_measured_twice(tmp_path):
+    source = tmp_path / "p.safetensors"
+    source.write_bytes(b"damaged")
+    for computes in (lambda: source.write_bytes(b"whole") and ROWS, None):
+        assert cached_rows(tmp_path / "rows.csv", [source], "s", computes) == ROWS
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_a_missing_file_is_made_again(kept, suffix):
+    ask, path, _ = kept
+    path.with_suffix(suffix).unlink()
+    assert ask()
+    assert not ask()
+
+
+@pytest.fixture(scope="module")
+def run(finished_study):
+    return Run.open(next(finished_study.runs.glob("*/rows-dnn-*.csv")).parent)
+
+
+@pytest.fixture(scope="module")
+def stem(run):
+    """What the study called the files of this run."""
+    return next(run.folder.glob("rows-dnn-*.csv")).stem.removeprefix("rows-")
+
+
+@pytest.fixture(scope="module")
+def rows(run, stem):
+    return read_rows(run.folder / f"rows-{stem}.csv")
+
+
+@pytest.fixture(scope="module")
+def evaluation(finished_study):
+    return next(finished_study.study.runs()).evaluate
+
+
+@pytest.fixture
+def made(run, stem, rows, evaluation):
+    return figure_data(run, evaluation, stem, rows=rows)
+
+
+def test_a_study_leaves_it_beside_the_rows(run, stem, evaluation, rows, monkeypatch):
+    monkeypatch.setattr(module, "_measured", None)
+    made = figure_data(run, evaluation, stem, rows=rows)
+    stored = read_table(figures_path(run.folder, stem))
+    assert stored == json.loads(json.dumps(made))
+    assert figures_path(run.folder, stem).stat().st_size < 100_000
+
+
+def test_it_is_not_made_twice_but_again_when_predictions_change(run, stem, evaluation, rows, made, monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "_measured", lambda *args: calls.append(args) or {"test": "again"})
+    figure_data(run, evaluation, stem, rows=rows)
+    assert not calls
+    path = run.predictions_path("photographs/test")
+    before, text = path.stat(), figures_path(run.folder, stem).read_text()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert figure_data(run, evaluation, stem, rows=rows)["test"] == "again"
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    figures_path(run.folder, stem).write_text(text)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 100, b'{"key": 1'], ids=["empty", "zeros", "cut off"])
+def test_damaged_data_is_made_again_with_a_warning(run, stem, evaluation, rows, made, damage):
+    path = figures_path(run.folder, stem)
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+    with pytest.warns(UserWarning, match=rf"{path.name}: .*; made again"):
+        figure_data(run, evaluation, stem, rows=rows)
+    assert path.read_bytes() == whole
+    path.write_bytes(whole.replace(b"0.", b"1.", 1))  # readable, but another number
+    with pytest.warns(UserWarning, match="its content has changed since it was written; made again"):
+        figure_data(run, evaluation, stem, rows=rows)
+    assert path.read_bytes() == whole
+
+
+def test_temperature_comes_from_the_rows(run, rows, made):
+    scale = next(row.value for row in rows if row.metric == "temperature")
+    test = run.predict("digits/test")
+    expected = ece((test.logits.double() / scale).softmax(dim=1), test.labels)
+    bins = made["reliability"]["temperature"]
+    gaps = [n * abs(c - a) for n, c, a in zip(bins["count"], bins["confidence"], bins["accuracy"], strict=True) if n]
+    assert sum(gaps) / len(test) == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_images_are_the_ends_of_the_paths(made):
+    source = data.load("digits/test")
+    paths = interpolate(source).images.reshape(1000, 20, 1, 8, 8)
+    assert len(made["images"]) == PAIRS == len(made["path"]["pairs"])
+    for index, pair in enumerate(made["images"]):
+        first, second = (np.array(Image.open(io.BytesIO(base64.b64decode(text)))) for text in pair["png"])
+        assert torch.equal(torch.from_numpy(first) / 255, paths[index, -1, 0])
+        assert torch.equal(torch.from_numpy(second) / 255, paths[index, 0, 0])
+        assert pair["classes"][0] != pair["classes"][1]
+
+
+def test_a_posthoc_map_is_applied_first(run, stem, evaluation, monkeypatch, tmp_path):
+    """Variances so large that Monte-Carlo probabilities are near uniform, whatever the logits say."""
+    plain = Run.predict
+    monkeypatch.setattr(module.run_folder, "figures_path", lambda *_: tmp_path / "figures.json")
+    monkeypatch.setattr(
+        Run, "predict", lambda run, name: (p := plain(run, name)) and replace(p, logit_variance=1e8 * p.logits.abs())
+    )
+    drawn = figure_data(run, evaluation, stem, posthoc=MonteCarlo(samples=50))
+    assert min(drawn["path"]["mean"]) > 1.5
+    assert "temperature" not in drawn["reliability"]
+
+
+def test_a_run_without_a_test_set_has_no_figures(run):
+    class Selecting:
+        test = ""
+
+    assert figure_data(run, Selecting(), "dnn") == {}

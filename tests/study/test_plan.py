@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from regmixup.study.plan import Evaluation, load_study
+from regmixup import study as public
+from regmixup.study.plan import Evaluation, load_study, read_header
 from tests.study.mini import MINI, write_mini
 
 
@@ -17,6 +18,25 @@ def test_a_study_file_becomes_runs_seed_by_seed(tmp_path):
         ("dnn", 0), ("regmixup", 0), ("dnn", 1), ("regmixup", 1),
     ]  # fmt: skip
     assert all(planned.config.epochs == 5 and planned.config.batch_size == 64 for planned in runs)
+
+
+def test_the_keys_for_readers_are_optional_and_change_nothing_about_the_study(tmp_path):
+    plain = load_study(str(write_mini(tmp_path)))
+    bare = read_header(tmp_path / "mini.toml")
+    assert (bare.title, bare.cost, bare.expected, bare.paper) == ("Mini", "", "", ())
+    keys = 'cost = "little"\nexpected = """\nnothing\nnew"""\npaper = ["Table 1", "Figure 2"]\n'
+    headed = load_study(str(write_mini(tmp_path, keys + MINI)))
+    found = read_header(tmp_path / "mini.toml")
+    assert (found.cost, found.expected, found.paper) == ("little", "nothing new", ("Table 1", "Figure 2"))
+    assert headed == plain
+
+
+def test_the_public_names_of_the_package_are_those_of_its_modules():
+    assert {name for name in public.__all__ if getattr(public, name) is None} == set()
+    assert public.load is load_study
+    assert "digits" in public.available()
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = public.nothing
 
 
 def test_a_method_may_have_seeds_of_its_own_and_the_first_seeds_come_first(tmp_path):

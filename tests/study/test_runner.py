@@ -10,7 +10,7 @@ from regmixup import metrics
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION
 from regmixup.metrics.selective import SELECTIVE
 from regmixup.posthoc import MonteCarlo
-from regmixup.report.build import main_tables, shift_tables
+from regmixup.report.output import main_tables, shift_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results
 from regmixup.storage import read_rows
@@ -138,7 +138,7 @@ def test_only_the_holder_of_a_study_writes_a_table_that_is_not_complete(finished
     monkeypatch.setattr(runner.time, "sleep", leave)
     holding = held_by_another_process(table.parent)
     holding.__enter__()
-    with pytest.warns(UserWarning, match="another process carries out this study"):
+    with pytest.warns(UserWarning, match="another process runs this study"):
         run_study(study, tmp_path, device="cpu")
     assert seen == [False]
     assert table.read_bytes() == complete
@@ -167,7 +167,8 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
 def test_methods_that_change_their_predictions_are_measured_through_what_they_do(tmp_path):
     """A Laplace approximation shares the run of plain training; the rows differ, on the shifted set, too."""
     text = MINI.replace('["dnn", "regmixup"]', '["dnn", "kfac-llla", "sngp"]').replace("[0, 1]", "[0]")
-    text = text.replace("epochs = 5", "epochs = 2").replace("contrast/1", "contrast/3") + "feature_scores = true\n"
+    text = text.replace("epochs = 5", "epochs = 2").replace("contrast/1", "contrast/3")
+    text = text.replace('profile = "path:digits/test"', "feature_scores = true")
     study = load_study(str(write_mini(tmp_path, text)))
     folder = run_study(study, tmp_path, device="cpu")
     entries = Results.open(folder).study["runs"]

@@ -12,7 +12,7 @@ from regmixup.methods import METHODS
 from regmixup.recipes import RECIPES
 from regmixup.report.paper import TABLES
 from regmixup.storage import read_rows
-from regmixup.study.plan import header, load_study, studies
+from regmixup.study.plan import load_study, read_header, studies
 from regmixup.study.smoke import STAND_INS
 from regmixup.training.config import configure
 
@@ -21,25 +21,25 @@ made = runpy.run_path(str(DOCUMENTS / "make_study_table.py"))
 
 
 @pytest.mark.parametrize("name", studies())
-def test_a_study_is_headed_by_its_command_its_computed_cost_and_what_to_expect(name):
+def test_a_study_says_its_computed_cost_and_what_to_expect(name):
     path = studies()[name]
-    own = header(path)
-    assert own["command"] == f"regmixup study {name}"
+    header = read_header(path)
+    assert header.description
     assert path.read_text() == made["with_cost"](name), "run docs/make_study_table.py"
-    assert len(own["expected"]) > 50
+    assert len(header.expected) > 50
     assert max(map(len, path.read_text().splitlines())) <= 120
 
 
 def test_the_page_lists_every_study_with_its_cost():
-    assert made["with_table"]() == (DOCUMENTS / "studies.md").read_text(), "run docs/make_study_table.py"
-    assert made["table"]().count("\n") == len(studies()) + 2
+    assert made["with_tables"]() == (DOCUMENTS / "studies.md").read_text(), "run docs/make_study_table.py"
+    assert made["studies_table"]().count("\n") == len(studies()) + 2
 
 
 def test_list_shows_every_study_with_its_cost(capsys):
     assert main(["list", "studies"]) == 0
     text = capsys.readouterr().out
     for path in studies().values():
-        assert header(path)["cost"] in text
+        assert read_header(path).cost in text
 
 
 @pytest.mark.parametrize("name", studies())
@@ -72,7 +72,7 @@ def test_the_standard_table_has_five_seeds_of_what_is_compared_and_an_ensemble_o
 
 
 def test_every_table_and_figure_of_the_paper_has_a_study():
-    remade = {place for path in studies().values() for place in header(path).get("paper", "").split(", ")}
+    remade = {place for path in studies().values() for place in read_header(path).paper}
     assert {f"Table {number.partition(' ')[0]}" for number in TABLES} <= remade
     assert {f"Figure {number}" for number in range(1, 5)} <= remade
 
@@ -117,7 +117,13 @@ def smoke_runs(tmp_path_factory):
     return tmp_path_factory.mktemp("smoke")
 
 
-@pytest.mark.parametrize("name", studies())
+SHORT = ("cv-laplace", "summary")
+"""One study that selects and one that tests, both quick; all others run at smoke scale before a release."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.soak) for name in studies()]
+)
 @pytest.mark.filterwarnings("ignore:the best")
 def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
     words = ["study", name, "--scale", "smoke", "--runs", str(smoke_runs), "--root", str(smoke_runs)]
@@ -155,7 +161,7 @@ def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsy
     lines = capsys.readouterr().out.splitlines()
     runs = [line for line in lines if line.startswith("to do")]
     assert len(runs) == len(list(load_study(name).runs()))
-    assert lines[len(runs)] == f"left   {header(studies()[name])['cost']}"
+    assert lines[len(runs)] == f"left   {read_header(studies()[name]).cost}"
     assert any("missing" in line for line in lines) == (name != "digits")
     assert not list(tmp_path.iterdir())
 

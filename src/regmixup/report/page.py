@@ -1,23 +1,28 @@
-"""One self-contained HTML page: tables, figures that its own script draws, and where the numbers came from."""
+"""The page: one self-contained HTML file with tables, figures that its script draws, and the sources of the numbers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from importlib import resources
 from string import Template
+from typing import Any
 
-from regmixup.report.page_data import page_data
-from regmixup.report.results import Results
-from regmixup.report.sections import sections, web_file
-from regmixup.report.tables import Table, paper_score
+from regmixup.report.aggregation import Cell, paper_score
+from regmixup.report.layout import letter
+from regmixup.report.page_data import LEAST_P, page_data
+from regmixup.report.results import Results, Setting
+from regmixup.report.tables import SELECTION_CAPTION, SelectionTable, Table
 
-SCRIPTS = ("state", "text", "controls", "panel", "figure", "figures", "tables", "explorer")
-"""In the order in which they build upon each other."""
+SCRIPTS = ("state", "panel", "figures", "tables", "explorer")
+"""In the order of their dependencies."""
 
 
 def render(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
-    """The whole page. tables: the main table of every setting. shifted: that of its calibration under shift."""
+    """Render the page. tables: the main table of every setting. shifted: its table of calibration under shift."""
     data = page_data(results)
     found = list(sections(results, tables, shifted, data))
     return Template(web_file("page.html")).substitute(
@@ -47,3 +52,218 @@ def _lead(results: Results) -> str:
         unscaled = "; OOD scores use unscaled logits" if "auroc" in measured else ""
         parts.append(f"T is fitted on validation data by ECE{unscaled}.")
     return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """name: its anchor. body: HTML."""
+
+    name: str
+    title: str
+    body: str
+
+    def html(self) -> str:
+        heading = f'<h2 id="{self.name}-title">{self.title}</h2>'
+        return f'<section id="{self.name}" aria-labelledby="{self.name}-title">\n{heading}\n{self.body}</section>'
+
+
+def web_file(name: str) -> str:
+    """Read a file of the page, which comes with the package."""
+    return (resources.files("regmixup.report") / "web" / name).read_text(encoding="utf-8")
+
+
+# The title of each, and the part of a setting's data that it needs.
+_DRAWN = {
+    "explorer": ("Between two images", "images"),
+    "profiles": ("Entropy between classes", "path"),
+    "mixing": ("How strongly images are mixed", "mixing"),
+    "shift": ("Under corruption", "shift"),
+    "detection": ("Out-of-distribution detection", "detected"),
+    "calibration": ("Calibration", "reliability"),
+    "selective": ("Answering only when sure", "scores"),
+    "fisher": ("How far classes lie apart", "fisher"),
+    "training": ("Training", "curves"),
+}
+
+
+def sections(
+    results: Results, tables: Sequence[Table], shifted: Sequence[Table], data: Mapping[str, Any]
+) -> Iterator[PageSection]:
+    """Yield every section that the results have data for, in the page's order."""
+    yield PageSection("results", "Results", _results(results, tables, shifted))
+    if results.selected:
+        yield PageSection("selected", "What was selected, and on what", _selected(SelectionTable(results.selected)))
+    if results.about.strip():
+        parts = "".join(f"<p>{escape(part)}</p>" for part in results.about.strip().split("\n\n"))
+        yield PageSection("about", "What this can and cannot show", f'<div class="note">{parts}</div>')
+    settings = [
+        {**one, "detected": one["detection"]["sets"], "curves": one["training"]["curves"]} for one in data["settings"]
+    ]
+    texts = section_texts()
+    for name, (title, needed) in _DRAWN.items():
+        if any(any(setting[needed]) for setting in settings):
+            more = _cost(settings) if name == "training" else ""
+            yield PageSection(name, title, texts[name] + more)
+    yield PageSection("sources", "Where the numbers came from", _sources(results))
+
+
+def _results(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
+    several = len(tables) > 1
+    parts = [
+        '<div class="controls"><label class="check"><input type="checkbox" id="facts" checked> '
+        "n, p and the paper's number in every cell</label></div>"
+    ]
+    for index, (setting, table, second) in enumerate(zip(results.settings, tables, shifted, strict=True)):
+        heading = f"<h3>{escape(setting.title)}</h3>" if several else ""
+        parts.append(f"{heading}{to_html(table, f'main-{index}')}{_remarks(table)}")
+        if second.columns:
+            drawn = to_html(second, f"main-{index}-shift") + _remarks(second)
+            parts.append(f"<details><summary>Calibration under shift</summary>{drawn}</details>")
+    if several:
+        options = "".join(f'<option value="{i}">{escape(s.title)}</option>' for i, s in enumerate(results.settings))
+        picker = f'<select id="setting" data-choose="setting" data-number>{options}</select>'
+        parts.append(f'<div class="controls"><label>Everything below is of {picker}</label></div>')
+    return "".join(parts)
+
+
+def _selected(selected: SelectionTable) -> str:
+    lines = []
+    for recipe, *rest in selected.lines():
+        cells = "".join(f'<td data-value="{escape(text)}">{escape(text)}</td>' for text in rest)
+        lines.append(f"<tr>{row_head(recipe)}{cells}</tr>")
+    return sortable(SELECTION_CAPTION, selected.heads(), lines)
+
+
+def _remarks(table: Table) -> str:
+    """Return what the signs in the cells mean; where print has a star, the page shows a direction."""
+    remarks = " ".join(table.layout().remarks)
+    text = remarks.replace("*: differs", "▲ ▼: differs").replace("Second line: the", "Last line: the")
+    return f'<p class="legend-text">{escape(text)}</p>'
+
+
+def _cost(settings: Sequence[Mapping[str, Any]]) -> str:
+    """Return tables of the seconds of a run, for every method and setting, and relative to the first method."""
+    parts = []
+    for setting in settings:
+        names, seconds = setting["methods"], setting["training"]["seconds"]
+        lines = [
+            f'<tr>{row_head(name)}<td data-value="{own}">{_seconds(own)}</td>'
+            f'<td data-value="{own}">{own / (seconds[0] or 1):.2f}</td></tr>'
+            for name, own in zip(names, seconds, strict=True)
+        ]
+        heads = ("method", "seconds per run", f"relative to {names[0]}")
+        caption = f"Time to train, {setting['title']}: mean over seeds, members of an ensemble together"
+        parts.append(sortable(caption, heads, lines))
+    return "".join(parts)
+
+
+def section_texts() -> dict[str, str]:
+    """Return the parts of sections.html that do not depend on the results, by section."""
+    parts = re.split(r"<!-- (\w+) -->\n", web_file("sections.html"))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _sources(results: Results) -> str:
+    parts = []
+    for setting in results.settings:
+        facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in sources(setting).items())
+        heading = f"<h3>{escape(setting.title)}</h3>" if len(results.settings) > 1 else ""
+        parts.append(f"{heading}<dl>{facts}</dl>")
+    return "".join(parts)
+
+
+def row_head(name: str) -> str:
+    """Return the first cell of a line; long names may break after a plus and before a bracket."""
+    breakable = escape(name).replace("+", "+<wbr>").replace("(", "<wbr>(")
+    return f'<th scope="row" data-value="{escape(name)}">{breakable}</th>'
+
+
+def sortable(caption: str, heads: Iterable[str], lines: Iterable[str]) -> str:
+    """Return a table in a box that scrolls on narrow screens; every heading is a button that sorts."""
+    buttons = "".join(f'<th scope="col"><button type="button" class="sort">{escape(h)}</button></th>' for h in heads)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f'<caption class="legend-text">{escape(caption)}</caption>'
+        f"<thead><tr>{buttons}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def to_html(table: Table, name: str) -> str:
+    """Write a table; cells have mean ± std, n, p against the reference method, the paper's number and the difference.
+
+    name: unique in the page, for the links between cells and notes. Notes follow the table, as letters.
+    """
+    notes = {note: letter(index) for index, note in enumerate(table.layout().notes())}
+    lines = [
+        f"<tr>{row_head(method)}{''.join(_cell(cell, notes, name) for cell in cells)}</tr>"
+        for method, cells in table.lines.items()
+    ]
+    listed = "".join(f'<li id="{name}-{mark}">{escape(note)}</li>' for note, mark in notes.items())
+    drawn = sortable(table.caption, ["method", *(column.heading for column in table.columns)], lines)
+    return drawn + (f'<ol class="notes" type="a">{listed}</ol>' if listed else "")
+
+
+def _cell(cell: Cell | None, notes: Mapping[str, str], name: str) -> str:
+    if cell is None:
+        return "<td>–</td>"
+    marks = " bold" * cell.best + " underline" * cell.best_overall
+    links = ",".join(f'<a href="#{name}-{notes[note]}">{notes[note]}</a>' for note in cell.notes)
+    lines = [
+        f'<span class="mean{marks}">{cell.shown}</span>'
+        + (f"<sup>{links}</sup>" if links else "")
+        + (f' <span class="std">{cell.spread}</span>' if cell.spread else ""),
+        f'<span class="fact">{_seeds(cell)}{_against(cell)}</span>',
+    ]
+    if cell.paper is not None:
+        lines.append(f'<span class="fact">paper {escape(cell.paper.text)}, {cell.difference}</span>')
+    return f'<td data-value="{cell.mean:.6g}">{"".join(lines)}</td>'
+
+
+def _seeds(cell: Cell) -> str:
+    return '<span class="single">n 1</span>' if cell.n == 1 else f"n {cell.n}"
+
+
+def _against(cell: Cell) -> str:
+    """Return whether, and in which direction, the cell differs from the reference method's."""
+    if cell.against is None:
+        return ""
+    chance = f"p &lt; {LEAST_P}" if cell.against.p < LEAST_P else f"p {cell.against.p:.2g}"
+    if cell.better is None:
+        return f" · {chance}"
+    verdict = ("good", "▲ better") if cell.better else ("bad", "▼ worse")
+    return f' · <span class="{verdict[0]}">{verdict[1]}, {chance}</span>'
+
+
+def sources(setting: Setting) -> dict[str, str]:
+    """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
+    configs = {label: setting.of(label)[0].config for label in setting.labels}
+    records = [run.provenance for run in setting.runs]
+    first = configs[setting.labels[0]]
+    names = [name for name in first if name not in ("kind", "seed", "train_set")]
+    shared = [name for name in names if all(config.get(name) == first[name] for config in configs.values())]
+    own = [name for name in names if name not in shared]
+    posthoc = {label: {"posthoc": setting.of(label)[0].posthoc} for label in setting.labels}
+    return {
+        "recipe": _listed(first, shared),
+        **{label: _listed(config | posthoc[label], [*own, "posthoc"]) for label, config in configs.items()},
+        "train set": ", ".join(f"{name} (sha256 {value[:16]}…)" for name, value in records[0]["data"].items()),
+        "device": ", ".join(sorted({str(record["device"]) for record in records})),
+        "training time": f"{sum(record['seconds'] for record in records):.0f} s over {len(records)} runs",
+        "versions": ", ".join(f"{name} {value}" for name, value in records[0]["versions"].items()),
+    }
+
+
+def _listed(fields: Mapping[str, Any], names: Iterable[str]) -> str:
+    """List fields with their values; a value with fields of its own as "RegMixup (alpha 20.0, eta 1.0)"."""
+
+    def worded(value: Any) -> str:
+        if not isinstance(value, dict):
+            return "none" if value is None else str(value)
+        inner = _listed(value, [name for name in value if name != "kind"])
+        return f"{value['kind']} ({inner})" if inner else str(value["kind"])
+
+    return ", ".join(f"{name} {worded(fields.get(name))}" for name in names)

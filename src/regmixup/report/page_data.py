@@ -1,47 +1,68 @@
-"""What the page's script draws and looks up, as JSON: small, since it is drawn in the browser."""
+"""The data of the page's script, as JSON: small, since the browser draws the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from regmixup.methods import REFERENCE
-from regmixup.report.measured import Compact, Measured, Quantity, compact
-from regmixup.report.mixing import QUANTILES, mixing_figure
-from regmixup.report.paper import PaperValue, paper_value_of
-from regmixup.report.pooled import mean_curve, pooled_histograms, pooled_history, pooled_profile, pooled_reliability
+from regmixup.report.aggregation import (
+    CALIBRATION,
+    DETECTION,
+    SCALED,
+    Aggregation,
+    Cell,
+    Quantity,
+    mean_cell,
+    paper_score,
+)
+from regmixup.report.figures import (
+    QUANTILES,
+    mean_curve,
+    mixing_figure,
+    pooled_histograms,
+    pooled_history,
+    pooled_profile,
+    pooled_reliability,
+)  # fmt: skip
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import CALIBRATION, ONE_TEMPERATURE, SCALED, Cell, aggregate, judge, paper_score
+from regmixup.report.tables import ONE_TEMPERATURE
 from regmixup.rows.curves import COVERAGE, FPR
-from regmixup.types import MEAN, Row
+from regmixup.types import MEAN
 
 MOST_SHOWN = 6
 """Methods that figures show before the reader chooses."""
 MOST_OF_A_GRID = 16
-"""Points of a grid that they show, whose point it is to be seen together."""
+"""The same for the points of a grid, which are meant to be seen together."""
+LEAST_P = 0.001
+"""Smaller p are shown as "p < 0.001"."""
 _FIRST = (REFERENCE, "mixup", "regmixup", "deep-ensemble", "sngp", "augmix")
 ON_SHIFT = {
     "accuracy": ("accuracy", "none", True),
     **{title: (metric, posthoc, False) for title, (metric, posthoc) in CALIBRATION.items()},
 }
-"""What the table of corruptions can show: metric, posthoc, whether larger is better."""
-DETECTED = {"auroc": ("AUROC", True), "aupr": ("AUPR", True), "fpr_at_tpr": ("FPR at 95 % TPR", False)}
+"""Metrics of the table of corruptions by title: metric, posthoc, whether larger is better."""
+
+Compact = list[float | int | None]
+"""A cell for the script: mean, standard deviation, n, p against the reference, verdict (1 better, -1 worse, 0 neither),
+marks (1 best single model, 2 best of all, 3 both) and, if there is one, the paper's number."""
 
 
 def page_data(results: Results) -> dict[str, Any]:
-    """Everything, setting by setting."""
+    """Return everything, setting by setting."""
     return {
         "fpr": [round(value, 5) for value in FPR],
         "coverage": list(COVERAGE),
         "quantiles": list(QUANTILES),
+        "leastP": LEAST_P,
         "settings": [setting_data(setting) for setting in results.settings],
     }
 
 
 def setting_data(setting: Setting) -> dict[str, Any]:
-    """The data of one setting's figures and of the tables that the reader can switch."""
-    cells = _Cells(setting, Measured(setting.rows))
+    """Return the data of a setting's figures and of the tables that the reader can switch."""
+    cells = _Cells(setting, setting.aggregation)
     shown = shown_first(setting.labels)
     return {
         "name": setting.name,
@@ -61,7 +82,7 @@ def setting_data(setting: Setting) -> dict[str, Any]:
 
 
 def shown_first(labels: Sequence[str]) -> list[str]:
-    """All methods if they are few; else the best known, and the first of the others.
+    """Return all methods if they are few; else the best known, and the first of the others.
 
     >>> shown_first(["dnn", "cutmix", "a", "b", "c", "d", "regmixup"])
     ['dnn', 'cutmix', 'a', 'b', 'c', 'regmixup']
@@ -74,41 +95,41 @@ def shown_first(labels: Sequence[str]) -> list[str]:
     return [label for label in labels if label in chosen]
 
 
+def compact(cell: Cell | None) -> Compact | None:
+    """Return a cell as the script takes it, in percent.
+
+    >>> compact(Cell(0.92, 0.01, 3, percent=True, best=True))
+    [92.0, 1.0, 3, None, 0, 1]
+    """
+    if cell is None:
+        return None
+    shown: Compact = [
+        round(100 * cell.mean, 2),
+        round(100 * cell.std, 2) if cell.n > 1 else None,
+        cell.n,
+        float(f"{cell.against.p:.2g}") if cell.against is not None else None,
+        0 if cell.better is None else 1 if cell.better else -1,
+        cell.best + 2 * cell.best_overall,
+    ]
+    return [*shown, round(100 * cell.paper.value, 2)] if cell.paper is not None else shown
+
+
 @dataclass(frozen=True)
 class _Cells:
-    """Cells of the tables and curves that come from rows, as `Compact`s."""
+    """The cells of the tables and curves that come from rows."""
 
     setting: Setting
-    measured: Measured
+    found: Aggregation
 
-    def column(self, quantities: Mapping[str, Sequence[Quantity]], *, higher: bool) -> list[Compact | None]:
-        """For every method the mean over its quantities, compared with that of the reference method as in the tables.
-
-        A single quantity stands beside the paper's number.
-        """
-        seeds = {label: self.measured.average(own, label) for label, own in quantities.items()}
-        cells: dict[str, Cell | None] = {}
-        for label, own in quantities.items():
-            cell = aggregate([*seeds[label].values()], percent=True) if seeds[label] else None
-            paper = self.paper(own[0], label) if cell is not None and len(own) == 1 else None
-            cells[label] = replace(cell, paper=paper) if cell is not None else None
-        scaled = any(one.posthoc == SCALED for own in quantities.values() for one in own)
-        judged = judge(cells, seeds, higher_is_better=higher, design=self.setting.design, scaled=scaled)
-        return [compact(cell) for cell in judged.values()]
-
-    def every(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Compact | None]:
-        """The same quantities of every method."""
-        return self.column(dict.fromkeys(self.setting.labels, quantities), higher=higher)
-
-    def paper(self, quantity: Quantity, label: str) -> PaperValue | None:
-        config = self.setting.of(label)[0].config
-        place = {"method": label, "network": config["network"], "train_set": config["train_set"]}
-        return paper_value_of(Row(**place, **quantity._asdict()))
+    def column(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Compact | None]:
+        """Return the mean over some quantities for every method, compared as in the tables."""
+        cells = self.found.column(quantities, higher_is_better=higher, labels=self.setting.labels)
+        return [compact(cell) for cell in cells.values()]
 
     def corruptions(self) -> dict[str, dict[str, list[int]]]:
-        """Severities by family and corruption, in the order of the rows."""
+        """Return severities by family and corruption, in the order of the rows."""
         found: dict[str, dict[str, list[int]]] = {}
-        for quantity in self.measured.quantities:
+        for quantity in self.found.quantities:
             if quantity.severity is not None and quantity.corruption != MEAN:
                 severities = found.setdefault(quantity.dataset, {}).setdefault(quantity.corruption, [])
                 if quantity.severity not in severities:
@@ -116,10 +137,10 @@ class _Cells:
         return {family: {name: sorted(own) for name, own in names.items()} for family, names in found.items()}
 
     def shift(self) -> list[dict[str, Any]]:
-        """For every family and metric, cells[method][corruption][severity].
+        """Return cells[method][corruption][severity] for every family and metric.
 
-        Severity 0 is the mean over severities, and the last corruption the mean over corruptions; the mean of all has a
-        row of its own, which the paper has, too.
+        Severity 0 is the mean over severities, the last corruption the mean over corruptions; the mean of all has a row
+        of its own, as in the paper.
         """
         found, labels = [], self.setting.labels
         for family, corruptions in self.corruptions().items():
@@ -127,7 +148,7 @@ class _Cells:
             metrics = []
             for title, (metric, posthoc, higher) in ON_SHIFT.items():
                 whole = Quantity(family, metric, posthoc, "", MEAN)
-                if whole not in self.measured.quantities:
+                if whole not in self.found.quantities:
                     continue
                 columns = [
                     [
@@ -138,7 +159,7 @@ class _Cells:
                     for names in (*([name] for name in corruptions), list(corruptions))
                 ]  # fmt: skip
                 columns[-1][0] = [whole]
-                by_column = [[self.every(at, higher=higher) for at in column] for column in columns]
+                by_column = [[self.column(at, higher=higher) for at in column] for column in columns]
                 cells = [[[at[index] for at in column] for column in by_column] for index in range(len(labels))]
                 note = ONE_TEMPERATURE if posthoc == SCALED and self.setting.design.one_temperature else ""
                 metrics.append({"title": title, "note": note, "cells": cells})
@@ -148,7 +169,7 @@ class _Cells:
         return found
 
     def fisher(self) -> list[dict[str, Any]]:
-        """For every family that has it, values[method][corruption][severity]: mean and standard deviation."""
+        """Return values[method][corruption][severity], mean and standard deviation, for every family that has it."""
         found = []
         for family, corruptions in self.corruptions().items():
             values = [
@@ -168,43 +189,41 @@ class _Cells:
         return found
 
     def spread(self, quantity: Quantity, label: str) -> list[float | None]:
-        """Mean and standard deviation; nothing where it was not measured."""
-        own = self.measured.values(quantity, label)
+        """Return mean and standard deviation; nothing where it was not measured."""
+        own = self.found.values(quantity, label)
         if not own:
             return []
-        cell = aggregate([*own.values()], percent=False)
+        cell = mean_cell([*own.values()], percent=False)
         return [round(cell.mean, 2), round(cell.std, 2) if cell.n > 1 else None]
 
     def detection(self) -> dict[str, Any]:
-        """cells[metric][score][set][method]; the score "" is, for every method, the one that the paper uses for it."""
-        found = [quantity for quantity in self.measured.quantities if quantity.metric in DETECTED]
+        """Return cells[metric][score][set][method]; the score "" is each method's own, the paper's."""
+        found = [quantity for quantity in self.found.quantities if quantity.metric in DETECTION]
         sets, scores = (list(dict.fromkeys(getattr(q, name) for q in found)) for name in ("dataset", "score"))
-        labels = self.setting.labels
 
         def column(dataset: str, metric: str, score: str) -> list[Compact | None]:
-            by = {label: [Quantity(dataset, metric, score=score or paper_score(label))] for label in labels}
-            return self.column(by, higher=DETECTED[metric][1])
+            return self.column([Quantity(dataset, metric, score=score)], higher=DETECTION[metric][1])
 
         return {
             "sets": sets,
             "scores": scores,
-            "metrics": [{"name": name, "title": title} for name, (title, _) in DETECTED.items()],
-            "paper": [paper_score(label) for label in labels],
-            "cells": {m: {s: [column(name, m, s) for name in sets] for s in ("", *scores)} for m in DETECTED},
+            "metrics": [{"name": name, "title": title} for name, (title, _) in DETECTION.items()],
+            "paper": [paper_score(label) for label in self.setting.labels],
+            "cells": {m: {s: [column(name, m, s) for name in sets] for s in ("", *scores)} for m in DETECTION},
         }
 
     def calibration(self) -> dict[str, Any]:
-        """ECE on the test set, without and with temperature."""
+        """Return ECE on the test set, without and with temperature."""
         found = {}
         for posthoc in ("none", SCALED):
-            own = [q for q in self.measured.quantities if (q.metric, q.posthoc, q.corruption) == ("ece", posthoc, "")]
+            own = [q for q in self.found.quantities if (q.metric, q.posthoc, q.corruption) == ("ece", posthoc, "")]
             if own:
-                found[posthoc] = self.every(own[:1], higher=False)
+                found[posthoc] = self.column(own[:1], higher=False)
         return found
 
 
 def _training(setting: Setting) -> dict[str, Any]:
-    """For every method its curves, and the mean seconds of a run."""
+    """Return the curves of every method, and the mean seconds of a run."""
     return {
         "curves": [pooled_history([run.history for run in setting.of(label)]) for label in setting.labels],
         "seconds": [
@@ -215,7 +234,7 @@ def _training(setting: Setting) -> dict[str, Any]:
 
 
 def _mixing(setting: Setting) -> list[dict[str, Any]]:
-    """Every method that mixes pairs of images, with Beta's parameter; AugMix's alpha is of something else."""
+    """Return every method that mixes pairs of images, with Beta's parameter; AugMix's alpha is something else."""
     found = []
     for label in setting.labels:
         objective = setting.of(label)[0].config["objective"]
@@ -225,7 +244,7 @@ def _mixing(setting: Setting) -> list[dict[str, Any]]:
 
 
 def _figures(setting: Setting) -> dict[str, Any]:
-    """What comes from predictions, by the position of the method; None for a method without figure data."""
+    """Return what comes from predictions, by the position of the method; None for a method without figure data."""
     seeds = [[run.figures for run in setting.of(label) if run.figures] for label in setting.labels]
     images: list[Any] = next((own["images"] for runs in seeds for own in runs if "images" in own), [])
     return {
@@ -246,7 +265,7 @@ def _reliability(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _scores(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of each score that all seeds have: the histogram, the ROC curves and the risk-coverage curve, in thousandths."""
+    """Return histogram, ROC and risk-coverage curves, in thousandths, of each score that all seeds have."""
     found = {}
     for score, first in runs[0]["scores"].items():
         own = [run["scores"][score] for run in runs if score in run["scores"]]

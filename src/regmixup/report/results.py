@@ -1,29 +1,33 @@
-"""What a report is made of, read back from disk: rows, and the runs they were measured on. No model, no predictions."""
+"""Results: the rows and runs of a report, read from disk. No model, no predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from regmixup import run_folder
+from regmixup import methods, recipes, run_folder
 from regmixup.methods import METHODS, REFERENCE
 from regmixup.recipes import RECIPES
-from regmixup.report.changes import changed_fields
+from regmixup.report.aggregation import Aggregation
 from regmixup.report.significance import Design
 from regmixup.storage import read_json, read_rows, read_table
 from regmixup.types import Row
+
+_RESOLVED = ("precision",)
+"""Fields that are resolved for the device, and so are no change of a recipe."""
 
 
 @dataclass(frozen=True)
 class RunRecord:
     """A finished run, as far as a report reads it.
 
-    label: what tables call it; method: its name in the catalogue; recipe: the one it was configured from, "" if none.
-    stem: what the files of its rows and figures are called. posthoc: what was done to its predictions, as plain values.
-    calibration: where its T and sigma_0 come from, as the study file says; "" for a bare run folder, which does not.
+    label: its name in tables; method: its name in METHODS; recipe: the recipe it was configured from, "" if none.
+    stem: the stem of the files of its rows and figures. posthoc: its posthoc map, as plain values.
+    calibration: where its T and sigma_0 come from, as the study file says; "" for a bare run folder.
     """
 
     folder: Path
@@ -45,34 +49,34 @@ class RunRecord:
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
-        """One record per epoch; none if the file is missing, which no number of the report needs."""
+        """Return one record per epoch; none if the file is missing, which no number of the report needs."""
         return run_folder.read_history(self.folder)
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        """What `regmixup.study.figure_data` kept of it; empty if it kept nothing."""
+        """Return what `regmixup.study.measure.figure_data` stored; empty if it stored nothing."""
         return run_folder.read_figures(self.folder, self.stem)
 
     @property
     def key(self) -> str:
-        """The `run` of its rows."""
+        """Return the `run` of its rows."""
         return self.folder.name[-12:]
 
     @property
     def setting(self) -> str:
-        """What its rows may be compared within: the recipe, or the network and train set where that is unknown."""
+        """Return what its rows may be compared within: the recipe, or network and train set where that is unknown."""
         return self.recipe or f"{self.config['network']} on {self.config['train_set']}"
 
     @cached_property
     def changes(self) -> list[str]:
-        """In what its configuration departs from the recipe: "epochs 20 instead of 350"."""
+        """Return how its configuration differs from the recipe: "epochs 20 instead of 350"."""
         known = self.recipe in RECIPES and self.method in METHODS
         return changed_fields(self.config, recipe=self.recipe, method=self.method) if known else []
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs that may be compared: those of one recipe, with their rows. title: what readers call it."""
+    """Runs that may be compared: those of one recipe, with their rows."""
 
     name: str
     title: str
@@ -81,21 +85,21 @@ class Setting:
 
     @cached_property
     def labels(self) -> list[str]:
-        """What is compared, in the order of the study."""
+        """Return the labels that are compared, in the order of the study."""
         return list(dict.fromkeys(run.label for run in self.runs))
 
     def of(self, label: str) -> list[RunRecord]:
-        """The runs of one label, one per seed."""
+        """Return the runs of one label, one per seed."""
         return [run for run in self.runs if run.label == label]
 
     @property
     def seeds(self) -> int:
-        """How many seeds the label with the most has."""
+        """Return the largest number of seeds of a label."""
         return max(len(self.of(label)) for label in self.labels)
 
     @cached_property
     def design(self) -> Design:
-        """Which comparisons with the reference method its runs allow."""
+        """Return which comparisons with the reference method its runs allow."""
         several = [label for label in self.labels if len(self.of(label)) > 1 and self._one_companion(label)]
         references = {run.folder.name for run in self.of(REFERENCE)}
         untested = {}
@@ -111,8 +115,13 @@ class Setting:
                 )
         return Design(one_temperature=frozenset(several), untested=untested)
 
+    @cached_property
+    def aggregation(self) -> Aggregation:
+        """Return the aggregation that every table, file and figure takes its numbers from."""
+        return Aggregation(self.rows, self.design)
+
     def _one_companion(self, label: str) -> bool:
-        """Whether one companion has chosen for all seeds; where no study says so, whether they have one T."""
+        """Return whether one companion chose T for all seeds; where no study says, whether they have one T."""
         said = {run.calibration for run in self.of(label)}
         if "" not in said:
             return "companion" in said
@@ -122,8 +131,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Results:
-    """folder: where the report goes. study: the contents of study.json, or nothing for bare runs. selected: the choices
-    that a study made on validation sets, as its selected.json has them."""
+    """folder: where the report goes. study: the contents of study.json, or nothing for bare runs.
+
+    selected: the choices that a study made on validation sets, as in its selected.json.
+    """
 
     folder: Path
     title: str
@@ -190,7 +201,7 @@ class Results:
         return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
 
     def __post_init__(self) -> None:
-        """Refuse runs whose numbers were computed differently: their difference would not be the methods'."""
+        """Reject runs whose numbers were computed differently: their difference would not be the methods'."""
         versions: dict[int, Path] = {}
         for run in self.runs:
             if run_folder.has_provenance(run.folder):
@@ -201,7 +212,7 @@ class Results:
 
     @cached_property
     def settings(self) -> list[Setting]:
-        """The runs and rows of each recipe, in order of appearance."""
+        """Return the runs and rows of each recipe, in order of appearance."""
         runs: dict[str, list[RunRecord]] = {}
         for run in self.runs:
             runs.setdefault(run.setting, []).append(run)
@@ -232,7 +243,7 @@ def _title(config: dict[str, Any]) -> str:
 
 
 def _likely_recipe(config: dict[str, Any], method: str) -> str:
-    """The recipe with a configuration's train set and, unless the method has its own, network; "" if there is none."""
+    """Return the recipe with a configuration's train set and, unless the method has its own, network; "" if none."""
     for name, named in RECIPES.items():
         own = METHODS[method].at(name).train if method in METHODS else {}
         wanted = (named.recipe.train_set, own.get("network", named.recipe.network))
@@ -242,6 +253,31 @@ def _likely_recipe(config: dict[str, Any], method: str) -> str:
 
 
 def _usual(method: str, recipe: str) -> dict[str, Any] | None:
-    """What a method does to its predictions unless a study says otherwise, which a bare run folder does not tell."""
+    """Return a method's usual posthoc map; a bare run folder does not say whether a study chose another."""
     spec = METHODS[method].at(recipe).posthoc if method in METHODS else None
     return {"kind": spec.name, **spec.fields} if spec is not None else None
+
+
+def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> list[str]:
+    """Return what a configuration (as in config.json) changes in a recipe with a method's own values.
+
+    >>> changed_fields({"epochs": 30, "lr": 0.1}, recipe="cifar10-wrn28-10", method="dnn")
+    ['epochs 30 instead of 350']
+    >>> changed_fields({"shards": 1}, recipe="cifar10-wrn28-10", method="dnn")
+    []
+    >>> changed_fields({"milestones": []}, recipe="cifar10-wrn28-10", method="dnn")
+    ['milestones none instead of 150, 250']
+    """
+    own = methods.get(method.partition("(")[0]).at(recipe).train
+    wanted = {**dataclasses.asdict(recipes.get(recipe)), **own}
+    wanted["shards"] = wanted["shards"] or 1  # the recipes leave it to the number of processes; the paper had one
+    return [
+        f"{name} {_shown(config[name])} instead of {_shown(value)}"
+        for name, value in wanted.items()
+        if name in config and name not in _RESOLVED and _shown(config[name]) != _shown(value)
+    ]
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text: JSON has lists where a recipe has tuples."""
+    return (", ".join(map(str, value)) or "none") if isinstance(value, (list, tuple)) else str(value)

@@ -1,4 +1,4 @@
-"""Archived runs: what is kept of a finished run without its weights and predictions, a few hundred kilobytes.
+"""Archived runs: a finished run without its weights and predictions, a few hundred kilobytes.
 
 An archive is a folder with the run's own name, so archives are merged by copying folders:
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from regmixup import predictions
+from regmixup import predictions, run_folder
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
@@ -28,7 +28,7 @@ from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
 NOTE = "archive.json"
-_AS_THEY_ARE = ("config.json", "provenance.json", "history.jsonl")
+_AS_THEY_ARE = (run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY)
 _PACKED = ("rows-{}.csv", "figures-{}.json")
 
 
@@ -53,7 +53,7 @@ def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
 
 
 def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = False) -> Path:
-    """Archive a measured run in the folder `into`, beside what it may hold of the run already; return its folder."""
+    """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = into / run.folder.name, planned.stem
     sets, written = planned.evaluate, list(_AS_THEY_ARE)
     if (outcomes := outcomes_path(run.folder, stem)).is_file():
@@ -109,7 +109,7 @@ def check_trainable(run: Run) -> None:
 def archived_rows(folder: Path, stem: str) -> list[Row]:
     """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
     check_archive(folder)
-    return read_rows(folder / f"rows-{stem}.csv")
+    return read_rows(run_folder.rows_path(folder, stem))
 
 
 def check_archive(folder: Path) -> None:

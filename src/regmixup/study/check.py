@@ -1,4 +1,4 @@
-"""What would stop a study, found before anything is trained: missing data, sets that do not fit, another's folder."""
+"""Checks before anything is trained: missing data, sets that do not fit, a folder of another study."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SIDES = {
     **dict.fromkeys(("svhn", "tiny-imagenet"), 32),
     "tiny-imagenet-64": 64,
 }
-"""Side of the images of each family that is held in memory; files are brought to the size of a model of files."""
+"""Image side of each family that is held in memory; image files are resized for models trained on files."""
 
 
 def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> dict[str, list[str]]:
-    """The datasets of a plan that are not complete under the root, and their missing files. Reads no image."""
+    """Return the datasets of a plan that are incomplete under the root, with their missing files. Reads no image."""
     where = data_root(root)
     names = dict.fromkeys(whole_of(name) for planned in plan for name in _datasets(planned))
     found = {name: missing_files(name, where) for name in names if not name.startswith("folder:")}
@@ -48,14 +48,14 @@ def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> No
     names = ((SIDES.get(_family(p.config.train_set)), name) for p in plan for name in p.evaluate.datasets())
     for side, name in dict.fromkeys(names):
         if side is not None and _family(name) not in SIDES:
-            # What prediction does with every file, for the first one: models of images in memory resize none.
+            # As prediction does with every file, for the first one: models of images in memory resize none.
             files = data.load(name, root=root)
             assert isinstance(files, FolderSet)
             reader(None, (side, side))(files.paths[0])
 
 
 def explain_missing(missing: dict[str, list[str]]) -> str:
-    """One line per family, with its first missing file."""
+    """Return one line per family, with its first missing file."""
     families: dict[str, list[str]] = {}
     for name, files in missing.items():
         families.setdefault(name.partition("/")[0], []).extend(files)
@@ -94,7 +94,7 @@ def _datasets(planned: PlannedRun) -> list[str]:
 
 
 def _misfits(planned: PlannedRun) -> Iterator[str]:
-    """Sets that a model of the planned run cannot predict, whose labels mean nothing to it, or that it has seen."""
+    """Yield problems: sets that the model cannot predict, whose labels mean nothing to it, or that it has seen."""
     config, sets = planned.config, planned.evaluate
     family = _family(config.train_set)
     side = SIDES.get(family, config.image_size)

@@ -1,16 +1,22 @@
-"""What a study costs, from measured step times: before it starts, and what is left of it.
+"""Cost estimates from measured step times: of a whole study, and of what is left of it.
 
-Every number is in the tables below. A run costs epochs x images x members x (time of a step / 128), plus a forward pass
-and the metrics of every image it is evaluated on.
+Step times are in `step_times.toml`, which says how each was measured. A run costs epochs x images x members x (time of
+a step / 128), plus a forward pass and the metrics of every image it is evaluated on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
+from regmixup.methods import REFERENCE
+from regmixup.run_folder import rows_path
 from regmixup.study.plan import PlannedRun, Study
 
 if TYPE_CHECKING:
@@ -19,45 +25,57 @@ if TYPE_CHECKING:
     from regmixup.training.config import TrainConfig
     from regmixup.training.run import Run
 
-
-@dataclass(frozen=True)
-class Speed:
-    """ms: of a training step of plain cross-entropy with 128 images. factors: other methods relative to it."""
-
-    ms: float
-    factors: Mapping[str, float] = field(default_factory=dict)
-    device: str = "one H200"
-
-
-# Relative to plain training. Two passes cost what RegMixup does, a coin between one and two the mean of both; the rest
-# are the ratios of docs/methods.md.
-_WIDE = {
-    **dict.fromkeys(("regmixup", "regcutmix", "regmixup+regcutmix", "reg-gaussian-noise"), 1.87),
-    "regmixup+cutmix": 1.43, "dnn-sn": 2.70, "dnn-srn": 3.61, "sngp": 2.81, "regmixup+sngp": 3.65, "duq": 8.43,
-    "augmix": 2.40, "half-regmixup": 1.07, "bimodal": 1.08, "gaussian-noise": 1.13, "regcutmix+srn": 4.45,
-}  # fmt: skip
-_RESNET = {
-    **dict.fromkeys(("regmixup", "regcutmix", "regmixup+regcutmix", "reg-gaussian-noise"), 1.68),
-    "regmixup+cutmix": 1.34, "dnn-sn": 2.85, "dnn-srn": 4.35, "sngp": 2.84, "regmixup+sngp": 3.48, "duq": 6.37,
-    "augmix": 1.87, "half-regmixup": 1.22, "bimodal": 1.10, "gaussian-noise": 1.23, "regcutmix+srn": 4.99,
-}  # fmt: skip
-SPEEDS = {
-    # Measured: one H200, bfloat16, channels-last, compiled, the step in one CUDA graph.
-    "wrn28-10": Speed(10.9, _WIDE),
-    "wrn28-10-sngp": Speed(10.9, _WIDE),
-    "resnet50": Speed(6.7, _RESNET),
-    "resnet18": Speed(2.5, _RESNET),
-    # Estimated from multiply-adds at ResNet-50's share of the peak; not measured.
-    "densenet121": Speed(5.0, _RESNET),
-    "pyramidnet200": Speed(25.0, _RESNET),
-    "timm/resnet50": Speed(23.0, _WIDE),
-    # Measured on 2 CPU cores.
-    "small": Speed(40.0, _RESNET, "2 CPU cores"),
+PASSES = {
+    **dict.fromkeys(("label-smoothing", "mixup", "cutmix", "mixup+cutmix"), 1.0),
+    **dict.fromkeys(("regmixup", "regcutmix", "regmixup+regcutmix", "reg-gaussian-noise"), 2.0),
+    "regmixup+cutmix": 1.5,
 }
-"""By network."""
+"""Images that a step forwards, relative to plain training, of methods that add nothing else to a compiled step."""
+_FACTORS_OF = {"wrn28-10": "wrn28-10", "timm/resnet50": "wrn28-10"}
+"""The network whose relative times hold for a network; ResNet-50 for all others."""
+
+
+@cache
+def step_times() -> dict[str, Any]:
+    """Read the measured step times: section -> network -> method -> milliseconds."""
+    return tomllib.loads((resources.files("regmixup.study") / "step_times.toml").read_text(encoding="utf-8"))
+
+
+def device_of(network: str) -> str:
+    """Return the device that the step times of a network belong to."""
+    if network in step_times()["cpu"]:
+        return "2 CPU cores"
+    return "one H200" if _section(network) else "an unknown device"
+
+
+def step_milliseconds(network: str, method: str) -> float | None:
+    """Return the time of a training step with 128 images; None where nothing is known.
+
+    Measured (compiled) where there is a measurement. Otherwise a method that forwards p times the images of plain
+    training takes dnn + (p - 1) (regmixup - dnn), and any other dnn times its relative time in eager mode.
+    """
+    network = network.removesuffix("-sngp")
+    if (section := _section(network)) is None:
+        return None
+    plain = section["dnn"]
+    similar = _FACTORS_OF.get(network, "resnet50")
+    if method in section or method not in {**PASSES, **step_times()["eager"][similar]}:
+        return float(section.get(method, plain))
+    if method in PASSES:
+        compiled = step_times()["compiled"][similar]
+        return float(plain * (1 + (PASSES[method] - 1) * (compiled["regmixup"] / compiled["dnn"] - 1)))
+    eager = step_times()["eager"][similar]
+    return float(plain * eager[method] / eager["dnn"])
+
+
+def _section(network: str) -> dict[str, float] | None:
+    """Return the step times of a network; SNGP's head takes no time worth a measurement of its own."""
+    tables = (step_times()[name] for name in ("compiled", "cpu", "estimated"))
+    return next((own for table in tables if (own := table.get(network.removesuffix("-sngp")))), None)
+
 
 FLOAT32_FACTOR = 6.8
-"""Float32 relative to bfloat16 on an H200: an epoch of ResNet-18 with RegMixup takes 11.2 s, uncompiled."""
+"""Float32 relative to bfloat16 on an H200: an epoch of ResNet-18 with RegMixup takes 11.2 s, eager."""
 
 MEASURE_MICROSECONDS = 20.0
 """Metrics and intervals, per evaluated image: 16 s for the 800,000 of a CIFAR-10 evaluation."""
@@ -71,14 +89,14 @@ IMAGES = {
     "digits/train": 450, "digits/val": 448, "digits/test": 899, "digits-c": 899, "digits-mirrored": 452,
     "photographs": 520,
 }  # fmt: skip
-"""Images of a set, by its name or, where all sets of a family are alike, by the family."""
+"""Number of images, by the name of a set or, where all sets of a family are alike, of the family."""
 
 _PATH_IMAGES = 20_000
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """networks: to train. minutes: of training and evaluation on `device`; None where a speed or size is not known."""
+    """networks: how many to train. minutes: training and evaluation on `device`; None if a time or size is unknown."""
 
     networks: int
     minutes: float | None
@@ -102,33 +120,33 @@ class Estimate:
 
 
 def images(dataset: str) -> int | None:
-    """How many images a set has, if that is known."""
+    """Return the number of images of a set, None if unknown."""
     if dataset.startswith("path:"):
         return _PATH_IMAGES
     return IMAGES.get(dataset, IMAGES.get(dataset.partition("/")[0]))
 
 
 def training_minutes(method: str, config: TrainConfig) -> float | None:
-    """Of one model."""
-    speed, count = SPEEDS.get(config.network), images(config.train_set)
-    if speed is None or count is None:
+    """Return the training time of one model."""
+    step, count = step_milliseconds(config.network, method), images(config.train_set)
+    if step is None or count is None:
         return None
-    slower = FLOAT32_FACTOR if config.precision == "float32" and "CPU" not in speed.device else 1.0
-    return config.total_epochs * count * slower * speed.ms * speed.factors.get(method, 1.0) / 128 / 60_000
+    slower = FLOAT32_FACTOR if config.precision == "float32" and "CPU" not in device_of(config.network) else 1.0
+    return config.total_epochs * count * slower * step / 128 / 60_000
 
 
 def evaluation_minutes(planned: PlannedRun) -> float | None:
-    """Forward passes, a third of a step, and metrics."""
-    speed = SPEEDS.get(planned.config.network)
+    """Return the time of an evaluation: forward passes, a third of a step each, and metrics."""
+    step = step_milliseconds(planned.config.network, REFERENCE)
     counts = [images(name) for name in planned.evaluate.datasets()]
-    if speed is None or None in counts:
+    if step is None or None in counts:
         return None
-    each = planned.config.members * speed.ms / 3 / 128 + MEASURE_MICROSECONDS / 1000
+    each = planned.config.members * step / 3 / 128 + MEASURE_MICROSECONDS / 1000
     return sum(count for count in counts if count is not None) * each / 60_000
 
 
 def models(planned: PlannedRun) -> list[TrainConfig]:
-    """Every model that a planned run trains: itself or its members, and its companion's."""
+    """Return every model that a planned run trains: itself or its members, and its companion or its members."""
     configs = [planned.config, *([planned.companion] if planned.companion is not None else [])]
     return [
         model
@@ -138,17 +156,16 @@ def models(planned: PlannedRun) -> list[TrainConfig]:
 
 
 def estimate(plan: Iterable[PlannedRun], runs: Path | None = None, device: torch.device | None = None) -> Estimate:
-    """What a plan costs; with `runs`, what is left of it there. A model that several runs share is counted once.
+    """Estimate the cost of a plan or, with `runs`, of what is left of it there. Shared models count once.
 
-    device: on which it runs, as that decides what the run folders are called; default, the accelerator if there is one.
+    device: its kind decides the names of the run folders; default, the accelerator if there is one.
     """
     minutes: dict[str, float | None] = {}
     evaluations: list[float | None] = []
     devices: dict[str, None] = {}
     for planned in plan:
-        speed = SPEEDS.get(planned.config.network)
-        devices[speed.device if speed is not None else "an unknown device"] = None
-        if runs is None or not (_run(planned.config, runs, device).folder / f"rows-{planned.stem}.csv").is_file():
+        devices[device_of(planned.config.network)] = None
+        if runs is None or not rows_path(_run(planned.config, runs, device).folder, planned.stem).is_file():
             evaluations.append(evaluation_minutes(planned))
         for config in models(planned):
             left = 1.0 if runs is None else _share_left(_run(config, runs, device))
@@ -171,10 +188,34 @@ def _run(config: TrainConfig, runs: Path, device: torch.device | None) -> Run:
 def _share_left(run: Run) -> float:
     if run.finished:
         return 0.0
-    done = len(run.history()) if run.checkpoint.is_file() else 0  # an archived run has a history, and no weights
+    done = len(run.history()) if run.checkpoint.is_file() else 0  # an archived run has a history, but no weights
     return 1 - min(1.0, done / run.config.total_epochs)
 
 
 def cost_line(study: Study) -> str:
-    """What a study file says about its cost."""
+    """Return the cost of a study, as its file quotes it."""
     return str(estimate(study.runs()))
+
+
+TIMING_HEADS = ("recipe", "method", "seconds per epoch", f"relative to {REFERENCE}")
+
+
+def epoch_seconds(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> dict[tuple[str, str], float]:
+    """Return the median epoch time of each recipe and label over all models, without first epochs."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for planned in plan:
+        for model in models(planned):
+            records = _run(model, runs, device).history()[1:]
+            times = [record["seconds"] * planned.config.members for record in records if "seconds" in record]
+            found.setdefault((planned.recipe, planned.label), []).extend(times)
+    return {place: median(times) for place, times in found.items() if times}
+
+
+def timing_lines(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> list[tuple[str, ...]]:
+    """Return a line per recipe and label, under TIMING_HEADS: seconds, and relative to plain training."""
+    seconds = epoch_seconds(plan, runs, device)
+    lines: list[tuple[str, ...]] = []
+    for (recipe, label), own in seconds.items():
+        reference = seconds.get((recipe, REFERENCE))
+        lines.append((recipe, label, f"{own:.3g}", f"{own / reference:.2f}" if reference else "–"))
+    return lines

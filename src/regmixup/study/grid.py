@@ -1,13 +1,13 @@
-"""A method's values in a study file: those that are fixed, and those that are tried in turn.
+"""Grids: the values of a method in a study file, fixed or tried in turn.
 
     [grid.regmixup]
-    objective.alpha = [10, 20]                                      a list: each of them in turn
+    objective.alpha = [10, 20]                                      a list: each value in turn
     objective.eta = [0.1, 1, 2]
     "objective.first.eta, objective.second.eta" = [0.1, 1, 3]       several fields that change together
-    posthoc.predictive = "mean_field"                               no list: for all points
+    posthoc.predictive = "mean_field"                               no list: the same for all points
 
-A field is one of TrainConfig, or of its objective, constraint or head, or of the method's posthoc map, whose `name` may
-be set too, first of all. A value that is a list itself stands in a list: milestones = [[60, 120, 160]].
+Fields are those of TrainConfig, its objective, constraint and head, and the method's posthoc map, whose `name` may be
+set, too, and is set first. A value that is itself a list goes in a list: milestones = [[60, 120, 160]].
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTS = ("objective", "constraint", "head", "posthoc")
 
 @dataclass(frozen=True)
 class Axis:
-    """Fields that take the same values, one after the other. `name` is what a label says."""
+    """Fields that take the same values in turn. name: the short name in labels."""
 
     fields: tuple[str, ...]
     values: tuple[Any, ...]
@@ -37,38 +37,45 @@ class Axis:
 
     @property
     def of_posthoc(self) -> bool:
-        """Whether no training depends on it."""
+        """Return whether only posthoc maps depend on it, and no training."""
         return all(field.startswith("posthoc.") for field in self.fields)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One value for every axis: what is tried."""
+    """One value for every axis."""
 
     values: tuple[tuple[Axis, Any], ...] = ()
 
     def __str__(self) -> str:
-        """ "(alpha=10, eta=1)", or nothing for a method without a grid."""
+        """Return "(alpha=10, eta=1)", or "" for a method without a grid."""
         parts = [f"{axis.name}={shown(value)}" for axis, value in self.values]
         return f"({', '.join(parts)})" if parts else ""
 
     def named(self) -> dict[str, Any]:
-        """The values by the names of their axes."""
+        """Return the values by the names of their axes."""
         return {axis.name: value for axis, value in self.values}
+
+    def is_corner(self) -> bool:
+        """Return whether it has an end value on the first two axes and the first value on all others."""
+        return all(
+            value == axis.values[0] or (place < 2 and value == axis.values[-1])
+            for place, (axis, value) in enumerate(self.values)
+        )
 
 
 @dataclass(frozen=True)
-class Grid:
-    """axes: what varies. fixed: fields with one value."""
+class ValueGrid:
+    """axes: the fields that vary. fixed: fields with one value."""
 
     axes: tuple[Axis, ...] = ()
     fixed: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, table: Mapping[str, Any]) -> Grid:
-        """A section of a study file.
+    def of(cls, table: Mapping[str, Any]) -> ValueGrid:
+        """Read a section of a study file.
 
-        >>> grid = Grid.of({"objective": {"alpha": [10, 20], "eta": 1}})
+        >>> grid = ValueGrid.of({"objective": {"alpha": [10, 20], "eta": 1}})
         >>> [str(point) for point in grid.points()], grid.fixed
         (['(alpha=10)', '(alpha=20)'], (('objective.eta', 1),))
         """
@@ -88,31 +95,24 @@ class Grid:
 
     @property
     def fields(self) -> list[str]:
-        """Every field that is set, varied or not."""
+        """Return every field that is set, varied or not."""
         return [*(field for axis in self.axes for field in axis.fields), *(field for field, _ in self.fixed)]
 
     def points(self) -> Iterator[Point]:
-        """Every combination, the last axis fastest."""
+        """Yield every combination, the last axis fastest."""
         for values in product(*(axis.values for axis in self.axes)):
             yield Point(tuple(zip(self.axes, values, strict=True)))
 
-    def corners(self) -> Grid:
-        """The first and the last value of the first two axes, and the first of any other: four points at most."""
-        ends = [tuple(dict.fromkeys((axis.values[0], axis.values[-1]))) for axis in self.axes]
-        cut = [values if index < 2 else values[:1] for index, values in enumerate(ends)]
-        axes = [dataclasses.replace(axis, values=values) for axis, values in zip(self.axes, cut, strict=True)]
-        return dataclasses.replace(self, axes=tuple(axes))
-
     def changes(self, point: Point) -> dict[str, Any]:
-        """Every field that a point sets, with its value."""
+        """Return every field that a point sets, with its value."""
         return dict(self.fixed) | {field: value for axis, value in point.values for field in axis.fields}
 
 
 def adjust(
     config: TrainConfig, posthoc: Posthoc | None, changes: Mapping[str, Any]
 ) -> tuple[TrainConfig, Posthoc | None]:
-    """The configuration and the posthoc map with dotted fields changed: objective.alpha, posthoc.factor."""
-    # The map's name first: its other fields are those of the map that is named.
+    """Return the configuration and the posthoc map with dotted fields changed: objective.alpha, posthoc.factor."""
+    # The map's name first: the other fields belong to the map that it names.
     for field, value in sorted(changes.items(), key=lambda change: change[0] != "posthoc.name"):
         part, _, rest = field.partition(".")
         if field == "posthoc.name":
@@ -127,7 +127,7 @@ def adjust(
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested tables as dotted keys."""
+    """Flatten nested tables to dotted keys."""
     for key, value in table.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")
@@ -144,7 +144,7 @@ def _value(value: Any) -> Any:
 
 
 def _short_names(axes: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], str]:
-    """Each axis by the last word of its field, or by more of it where that would not be unique."""
+    """Name each axis by the last word of its field, or by more of it where that is not unique."""
     last = {fields: fields[0].rpartition(".")[2] for fields in axes}
     taken = list(last.values())
     return {fields: name if taken.count(name) == 1 else _without_part(fields[0]) for fields, name in last.items()}
@@ -164,7 +164,7 @@ def shown(value: Any) -> str:
 
 
 def _set(owner: Any, field: str, value: Any, where: str) -> Any:
-    """A frozen dataclass with one field, or a field of a field, changed; its own checks see the value."""
+    """Return a frozen dataclass with one field, or a field of a field, changed; its own checks apply."""
     if not dataclasses.is_dataclass(owner):
         raise ValueError(f"grid names {where}.{field}, but {where} is {owner!r} here")
     name, _, rest = field.partition(".")

@@ -1,23 +1,66 @@
-"""From a trained run to its rows: predicted, passed through what the method does to predictions, evaluated."""
+"""From a planned run to its rows and the data of its figures: train, predict, apply the posthoc map, evaluate.
+
+Both are computed once, and again only if the predictions, their settings or the code that measures them change.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
+import json
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
+from torch import Tensor
 
+from regmixup import data, metrics, posthoc, rows, run_folder
+from regmixup.data.path import pair_ends
 from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.metrics.scores import fit_scores
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given
 from regmixup.rows import evaluate, fit_temperature
-from regmixup.study.cached_rows import cached_rows
-from regmixup.study.figure_data import figure_data
-from regmixup.study.plan import PlannedRun
-from regmixup.training.config import resolve
+from regmixup.rows.curves import path_curves, reliability_bins, score_curves
+from regmixup.storage import digest, read_rows, read_table, write_json, write_rows, write_table
+from regmixup.study.archive import outcomes_path, write_outcomes
+from regmixup.study.plan import Evaluation, PlannedRun, Study
+from regmixup.training.config import choose_device, resolve
+from regmixup.training.engine import Engine
 from regmixup.training.run import Run
-from regmixup.training.train import train
+from regmixup.training.train import Hooks, train
 from regmixup.types import Predictions, Row
+
+PAIRS = 8
+"""Paths between two images that a reader can explore: the first of those behind the profile."""
+_VERSION = 1
+
+
+def complete_run(
+    study: Study,
+    planned: PlannedRun,
+    runs: str | Path = "runs",
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    **hooks: Unpack[Hooks],
+) -> list[Row]:
+    """Train, predict and evaluate one run of a study, skipping what is done. Arguments as of `train`.
+
+    The run folder is held from beginning to end: another process that asks for it meanwhile gets an InUseError.
+    """
+    device = choose_device(device)
+    config = resolve(planned.config, device)
+    with Run(Path(runs) / config.name, config).owned():
+        run = train(config, runs, root=root, device=device, workers=workers, engine=engine, **hooks)
+        rows = measure(planned, run, root=root, device=device, workers=workers)
+    return [replace(row, study=study.name) for row in rows]
 
 
 def measure(
@@ -28,9 +71,9 @@ def measure(
     device: torch.device,
     workers: int | None = None,
 ) -> list[Row]:
-    """Predict what is not predicted yet, and keep the rows beside the run, which other labels and studies may share.
+    """Predict the datasets that are not predicted yet, evaluate them, and keep the rows in the run folder.
 
-    Where the plan has a companion, it is trained first if nobody has; it lies beside the run.
+    Other labels and studies may share the run. A companion is trained first, if it is not yet; it lies beside the run.
     """
     here: dict[str, Any] = {"root": root, "device": device}
     sets, chosen = planned.evaluate, planned.posthoc
@@ -89,8 +132,8 @@ def measure(
         seed=run.config.seed,
     )
     files = [who.predictions_path(name) for who, names in wanted for name in names]
-    rows = cached_rows(run.folder / f"rows-{planned.stem}.csv", files, (sets, chosen, row), compute)
-    # A companion has chosen what there was to choose: the figures need no validation set of their own.
+    rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, (sets, chosen, row), compute)
+    # The companion has made all choices: figures need no validation set of their own.
     if companion is not None:
         prior_variance = next((row.value for row in rows if row.metric == "prior_variance"), None)
         sets, chosen = replace(sets, validation=""), _settled(chosen, prior_variance)
@@ -99,7 +142,7 @@ def measure(
 
 
 def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: Bootstrap, row: Row) -> list[Row]:
-    """What a study that selects may know of a run: its validation metrics, and the temperature of the smallest ECE."""
+    """Return what a study that selects may know of a run: validation metrics, and the T with the smallest ECE."""
     rows = evaluate(validation, posthoc=posthoc, bootstrap=intervals, row=row)
     temperature = fit_temperature(posthoc, validation)
     named = replace(row, dataset=validation.dataset, posthoc="temperature", metric="temperature")
@@ -107,8 +150,136 @@ def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: B
 
 
 def _settled(chosen: Posthoc | None, prior_variance: float | None) -> Posthoc | None:
-    """The map with the prior variance that its companion chose, where there was one to choose."""
+    """Return the map with the prior variance that its companion chose, where there was one to choose."""
     if chosen is None or not chosen.needs_validation:
         return chosen
     assert isinstance(chosen, LastLayerLaplace), "no other map chooses anything on a validation set"
     return replace(chosen, prior_variance=prior_variance)
+
+
+def figure_data(
+    run: Run,
+    evaluation: Evaluation,
+    stem: str,
+    root: str | Path | None = None,
+    *,
+    rows: Sequence[Row] = (),
+    posthoc: Posthoc | None = None,
+) -> dict[str, Any]:
+    """Return the data of a run's figures; computed again only if it is damaged, or its inputs or the code changed.
+
+    stem: the stem of its files in the run folder. rows: the rows of the evaluation, for the temperature.
+    posthoc: the method's posthoc map. A run that is evaluated on no test set has no figures.
+    The result has "test", the test set's name; "reliability" and "scores", as `regmixup.rows.curves` makes them;
+    and where the study has a profile, "path" likewise and "images", the two ends of its first paths with their classes.
+    """
+    if not evaluation.test:
+        return {}
+    temperature = next((row.value for row in rows if row.metric == "temperature"), None)
+    needs_train = evaluation.feature_scores or (posthoc is not None and posthoc.needs_train)
+    names = [evaluation.validation, evaluation.test, *evaluation.ood, evaluation.profile]
+    names += [run.config.train_set] if needs_train else []
+    files = [run.predictions_path(name) for name in names if name]
+    settings = (_VERSION, evaluation, posthoc, temperature)
+    path = run_folder.figures_path(run.folder, stem)
+    outcomes = outcomes_path(run.folder, stem)
+    if path.is_file() and outcomes.is_file():
+        try:
+            if (stored := read_table(path)).get("key") == cache_key(files, settings):
+                return stored
+        except ValueError as error:
+            warnings.warn(f"{error}; made again", stacklevel=2)
+    measured = _measured(run, evaluation, posthoc, temperature, needs_train, outcomes)
+    found = {"key": cache_key(files, settings), **measured}
+    if evaluation.profile:
+        found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
+    write_table(path, found, indent=None)
+    return found
+
+
+def _measured(
+    run: Run,
+    evaluation: Evaluation,
+    posthoc: Posthoc | None,
+    temperature: float | None,
+    needs_train: bool,
+    outcomes: Path,
+) -> dict[str, Any]:
+    """Measure what the figures show, and write the outcome of every image to the file `outcomes`."""
+    train = run.predict(run.config.train_set) if needs_train else None
+    validation = run.predict(evaluation.validation) if evaluation.validation else None
+    treat = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
+    test = run.predict(evaluation.test)
+    versions = {"none": treat(test)}
+    if temperature is not None:
+        versions["temperature"] = treat(test, temperature)
+    others = [treat(run.predict(name)) for name in evaluation.ood]
+    write_outcomes(outcomes, [versions["none"], *others])
+    fitted = fit_scores(train if evaluation.feature_scores and run.config.members == 1 else None)
+    found = {
+        "test": evaluation.test,
+        "reliability": reliability_bins(versions),
+        "scores": score_curves(versions["none"], others, fitted),
+    }
+    if evaluation.profile:
+        found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)
+    return found
+
+
+def _images(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:
+    """Return both ends of the first paths, lambda = 1 first: PNG in base64, and the names of their classes."""
+    source = data.load(dataset, root=root)
+    ends = [index[:PAIRS].tolist() for index in pair_ends(source)]
+    return [
+        {
+            "classes": [source.classes[int(source.labels[index])] for index in pair],
+            "png": [png(source.images[index]) for index in pair],
+        }
+        for pair in zip(*ends, strict=True)
+    ]
+
+
+def png(image: Tensor) -> str:
+    """Encode a (C, H, W) uint8 image as a PNG in base64."""
+    from PIL import Image
+
+    pixels = image.permute(1, 2, 0).squeeze(-1).numpy()
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def cached_rows(path: Path, files: Sequence[Path], settings: object, compute: Callable[[], list[Row]]) -> list[Row]:
+    """Return the rows stored at `path` (CSV), or store and return what `compute` returns.
+
+    files: the files that rows are computed from; settings: whatever else they depend on, by its text. A note beside
+    `path` identifies these and the rows: rows that have changed since are computed again, with a warning.
+    """
+    note = path.with_suffix(".json")
+    if path.is_file() and note.is_file():
+        try:
+            kept = read_table(note)
+            if kept.get("key") == cache_key(files, settings):
+                return read_rows(path, expected=kept.get("rows", ""))
+        except ValueError as error:
+            warnings.warn(f"{error}; measured again", stacklevel=2)
+    rows = compute()
+    write_rows(path, rows)
+    # After the computation, which may have written a damaged file again.
+    write_json(note, {"key": cache_key(files, settings), "rows": digest(path)})
+    return rows
+
+
+def cache_key(files: Iterable[Path], settings: object) -> str:
+    """Return a digest of what a result depends on: files, by name, size and time of change, settings, and code."""
+    marks = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    text = json.dumps([marks, repr(settings), _code()])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """Return a digest of the code that turns predictions into rows, so that a corrected metric is computed again."""
+    folders = [Path(str(module.__file__)).parent for module in (metrics, posthoc, rows)]
+    sources = sorted(source for folder in folders for source in folder.rglob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

@@ -1,32 +1,267 @@
-"""Study files: what they may say, and the study that they mean."""
+"""Studies: read a TOML file, check it, and list the runs that it asks for."""
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods, recipes
-from regmixup.config import decode
-from regmixup.data import FAMILIES
+from regmixup.config import check_choices, decode, encode, fingerprint, introduced
+from regmixup.data import FAMILIES, part_of
 from regmixup.names import check_name, is_hidden, unknown
-from regmixup.study.evaluation_sets import Evaluation
-from regmixup.study.planned import Part, PlannedRun, Scale, Study
+from regmixup.study.grid import Point, ValueGrid, adjust
+from regmixup.study.planned import Evaluation, PlannedRun
+from regmixup.study.smoke import SEEDS, shrink
 
-__all__ = ["Evaluation", "Part", "PlannedRun", "Scale", "Study", "StudyFile", "header", "load_study", "studies"]
+if TYPE_CHECKING:
+    from regmixup.training.config import TrainConfig
+
+__all__ = ["Evaluation", "Part", "PlannedRun", "Scale", "Study", "StudyFile", "load_study", "read_header", "studies"]
+
+Scale = Literal["full", "smoke"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyFile:
-    """What a study file may say. Sections [train.X] and [evaluate.X] hold for the recipe X, or for all recipes whose
-    train set is of the family X; what stands in [train] and [evaluate] themselves holds for all.
+class Part:
+    """One recipe of a study: its methods, the changes to its training, and the datasets its models are evaluated on.
+
+    values: for a method, the fields that another study selected, named as in a grid; see `take_selected`.
+    """
+
+    recipe: str
+    methods: tuple[str, ...]
+    evaluate: Evaluation
+    train: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict, metadata={"introduced": {}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Methods x recipes x seeds x grids.
+
+    seeds_of: the seeds of a method, where they differ from `seeds`. grid: the values of a method, see `grid.py`.
+    select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
+    timing: report the time of an epoch of each method, too.
+    refresh_batch_norm: the methods (true for all) that are also measured with batch-norm statistics estimated again
+    from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
+    refresh_augmented: measure them with statistics of augmented images, too.
+    about: what the study can and cannot show, printed in the report. scale: "smoke" runs in seconds, see `smoke.py`.
+    source: the file that the study was read from.
     """
 
     name: str
     title: str
+    parts: tuple[Part, ...]
+    seeds: tuple[int, ...]
+    seeds_of: dict[str, Any] = field(default_factory=dict, metadata={"introduced": {}})
+    grid: dict[str, Any] = field(default_factory=dict)
+    select: bool = False
+    timing: bool = False
+    refresh_batch_norm: bool | tuple[str, ...] = introduced(False)
+    refresh_augmented: bool = introduced(False)
+    about: str = ""
+    scale: Scale = "full"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
+        for name, seeds in self.seeds_of.items():
+            check_name("method under [seeds_of]", name, self.methods)
+            if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+                raise ValueError(f"seeds_of.{name} must be a list of int, got {seeds!r}")
+        own = {f"seeds_of.{name}": seeds for name, seeds in self.seeds_of.items()}
+        for what, values in {"methods": self.methods, "seeds": self.seeds, **own}.items():
+            if not values or len(set(values)) != len(values):
+                raise ValueError(
+                    f"{what} of study {self.name!r} must be one or more, without repetition, got {list(values)}"
+                )
+        if self.select and self.refresh_batch_norm:
+            raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
+        for name in self.refreshed:
+            check_name("method of refresh_batch_norm", name, self.methods)
+        for part in self.parts:
+            if self.select and (part.evaluate.test or not part.evaluate.validation):
+                raise ValueError(
+                    "a study that selects must evaluate on a validation set and on nothing else, so that no test, "
+                    f"shifted or OOD set can reach the choice; {part.recipe} is evaluated on "
+                    f"{', '.join(part.evaluate.reported())}"
+                )
+        for name in self.grid:
+            check_name("method with a grid", name, self.methods)
+            if not isinstance(self.grid[name], Mapping):
+                raise ValueError(f"grid.{name} must be a table, got {self.grid[name]!r}")
+            grid = self.grid_of(name)
+            for of_study in ("seed", "objective"):
+                if of_study in grid.fields:
+                    raise ValueError(
+                        f"{of_study} cannot stand under [grid.{name}]: a study names its seeds and methods"
+                    )
+            kinds = {axis.of_posthoc for axis in grid.axes}
+            if self.select and len(kinds) > 1:
+                raise ValueError(
+                    f"the grid of {name} must be over training or over posthoc fields where a study selects: the "
+                    "former are chosen by accuracy, the latter by ECE"
+                )
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Return the methods of all recipes, in order of appearance."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.methods))
+
+    @property
+    def refreshed(self) -> tuple[str, ...]:
+        """Return the methods that are also measured with refreshed batch-norm statistics."""
+        asked = self.refresh_batch_norm
+        return asked if isinstance(asked, tuple) else self.methods if asked else ()
+
+    def grid_of(self, method: str) -> ValueGrid:
+        """Return a method's grid; without one, the single point that changes nothing."""
+        return ValueGrid.of(self.grid.get(method, {}))
+
+    def runs(self) -> Iterator[PlannedRun]:
+        """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
+        return self._runs() if self.scale == "full" else shrink(self._runs())
+
+    def at_smoke_scale(self) -> Study:
+        """Return the study at smoke scale, under a name and a title that say so."""
+        fewer = {method: seeds[:SEEDS] for method, seeds in self.seeds_of.items()}
+        return replace(
+            self,
+            name=f"{self.name}-smoke",
+            title=f"{self.title} (smoke scale)",
+            seeds=self.seeds[:SEEDS],
+            seeds_of=fewer,
+            scale="smoke",
+        )
+
+    def _runs(self) -> Iterator[PlannedRun]:
+        for seed in dict.fromkeys([*self.seeds, *(seed for own in self.seeds_of.values() for seed in own)]):
+            for part in self.parts:
+                for method in (name for name in part.methods if seed in self.seeds_of.get(name, self.seeds)):
+                    for point in self.grid_of(method).points():
+                        try:
+                            planned = self._plan(part, method, seed, point)
+                        except ValueError as error:
+                            where = f"{method}{point}, {part.recipe}, of study {self.source or self.name}"
+                            raise ValueError(f"cannot plan {where}: {error}") from error
+                        yield planned
+                        if method in self.refreshed:
+                            yield planned.refreshed()
+                            if self.refresh_augmented:
+                                yield planned.refreshed("refreshed-augmented")
+
+    def _plan(self, part: Part, method: str, seed: int, point: Point) -> PlannedRun:
+        from regmixup import posthoc
+        from regmixup.training.config import configure
+
+        changes = part.values.get(method, {}) | self.grid_of(method).changes(point)
+        plain = {name: value for name, value in (part.train | changes).items() if "." not in name}
+        config = configure(part.recipe, method, seed=seed, **{name: _value(value) for name, value in plain.items()})
+        spec = methods.get(method).at(part.recipe).posthoc
+        chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
+        config, chosen = adjust(config, chosen, {name: value for name, value in changes.items() if "." in name})
+        return PlannedRun(
+            method=method,
+            config=config,
+            recipe=part.recipe,
+            label=f"{method}{point}",
+            evaluate=part.evaluate,
+            posthoc=chosen,
+            companion=self._companion(config, part.evaluate),
+            point=point,
+        )
+
+    def _companion(self, config: TrainConfig, evaluate: Evaluation) -> TrainConfig | None:
+        """Return the companion of a run, after checking that the validation set may choose anything."""
+        from regmixup.data.validation import check_validation
+
+        validation = evaluate.validation
+        if not validation:
+            return None
+        if evaluate.calibration == "holdout":
+            check_validation(validation, config.train_set)
+            return None
+        check_validation(validation, config.train_set, seen=False)
+        seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
+        return replace(config, train_set=_rest_of(validation), seed=seed)
+
+    @property
+    def content(self) -> str:
+        """Return a fingerprint of what the study asks for, wherever its file lies."""
+        return fingerprint(replace(self, source=""))
+
+    def record(self) -> dict[str, Any]:
+        """Return the study as JSON values, with what its runs really use; at smoke scale its file says otherwise.
+
+        recipes: network, train set and evaluation sets of every recipe. recipe, evaluate: those of the first.
+        """
+        return dict(self._record)
+
+    @cached_property
+    def _record(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for planned in self.runs():
+            trained = {"network": planned.config.network, "train_set": planned.config.train_set}
+            found.setdefault(planned.recipe, {**trained, "evaluate": encode(planned.evaluate)})
+        first = next(iter(found))
+        own = {"content": self.content, "methods": list(self.methods), "recipes": found}
+        return {**encode(self), **own, "recipe": first, "evaluate": found[first]["evaluate"]}
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _rest_of(validation: str) -> str:
+    """Return the other part of the split that a validation set belongs to.
+
+    >>> _rest_of("cifar10/val-10")
+    'cifar10/train-90'
+    """
+    own = part_of(validation)
+    family = FAMILIES.get(validation.partition("/")[0])
+    for name in family.names if own and family else ():
+        other = part_of(name)
+        if own and other and other.of == own.of and other.index != own.index:
+            return name
+    raise ValueError(
+        f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "
+        f"got {validation!r}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyHeader:
+    """The keys of a study file that are for its readers. Only the title is required.
+
+    description: what the study is about, in a sentence. cost: what it costs, as `docs/make_study_table.py` writes it.
+    expected: the result to expect. paper: the tables and figures of the paper that it remakes.
+    """
+
+    title: str
+    description: str = ""
+    cost: str = ""
+    expected: str = ""
+    paper: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile(StudyHeader):
+    """The keys of a study file.
+
+    Sections [train.X] and [evaluate.X] apply to the recipe X, or to all recipes whose train set is of the family X;
+    keys of [train] and [evaluate] themselves apply to all.
+    """
+
+    name: str
     methods: tuple[str, ...]
     seeds: tuple[int, ...]
     evaluate: dict[str, Any]
@@ -43,7 +278,7 @@ class StudyFile:
     about: str = ""
 
     def study(self, source: str) -> Study:
-        """The study, with every section resolved. source: where the file is."""
+        """Return the study, with every section resolved. source: the path of the file."""
         names = (self.recipe,) if self.recipe else self.recipes
         if not names or (self.recipe and self.recipes) or len(set(names)) != len(names):
             raise ValueError("study must have recipe (str), or recipes (a list of str without repetition)")
@@ -78,38 +313,34 @@ class StudyFile:
 
 
 def _sections(table: Mapping[str, Any]) -> list[str]:
-    """The keys of a table that are names of sections rather than of fields."""
+    """Return the keys of a table that name sections, not fields."""
     known = {*FAMILIES, *recipes.RECIPES}
     return [key for key, value in table.items() if isinstance(value, dict) and key in known]
 
 
 def _section(table: Mapping[str, Any], recipe: str, family: str) -> dict[str, Any]:
-    """What holds for a recipe: the table's own fields, those of its family, and its own, the later the stronger."""
+    """Return the fields for a recipe: shared ones, overridden by its family's, overridden by its own."""
     shared = {key: value for key, value in table.items() if key not in _sections(table)}
     return shared | table.get(family, {}) | table.get(recipe, {})
 
 
 def studies() -> dict[str, Path]:
-    """The studies that come with the package, by name."""
+    """Return the files of the studies that come with the package, by name."""
     folder = Path(str(resources.files("regmixup") / "studies"))
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
-def header(path: Path) -> dict[str, str]:
-    """What the comment at the top of a study file says: its command, cost, expected result, and place in the paper."""
-    lines = path.read_text(encoding="utf-8").split("\n\n")[0].splitlines()[1:]
-    found: dict[str, str] = {}
-    for line in (line.removeprefix("#") for line in lines):
-        if line.startswith("   ") and line[3:4].strip():
-            name, _, text = line.strip().partition(" ")
-            found[name] = text.strip()
-        elif found and line.strip():
-            found[next(reversed(found))] += f" {line.strip()}"
-    return found
+def read_header(path: Path) -> StudyHeader:
+    """Read the keys of a study file that are for its readers, without planning its runs (and without torch)."""
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    own = {f.name: values[f.name] for f in fields(StudyHeader) if f.name in values}
+    header = decode(StudyHeader, own, f"study {path}")
+    description, expected = (" ".join(text.split()) for text in (header.description, header.expected))
+    return replace(header, description=description, expected=expected)
 
 
 def _check_words(values: Any, where: str = "study") -> None:
-    """Raise unless every text prints as it reads: titles and labels are shown in terminals, reports and file names."""
+    """Raise for text with control characters: titles and labels appear in terminals, reports and file names."""
     if isinstance(values, str) and any(is_hidden(c) for c in values if c not in "\n\t"):
         raise ValueError(f"{where} must be text without control characters, got {values!a}")
     pairs = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
@@ -119,7 +350,7 @@ def _check_words(values: Any, where: str = "study") -> None:
 
 
 def load_study(name_or_file: str, scale: Scale = "full") -> Study:
-    """A study by name, or from a TOML file, whose path every error names. scale: "smoke" cuts it down to seconds."""
+    """Load a study by its name or from a TOML file; errors name the file. scale: "smoke" cuts it down to seconds."""
     known = studies()
     path = known.get(name_or_file, Path(name_or_file))
     if not path.is_file():
@@ -129,13 +360,8 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
         _check_words(values)
-        study = decode(StudyFile, {"name": path.stem, **values}, "study").study(
-            name_or_file if name_or_file in known else str(path)
-        )
-        if scale == "full":
-            return study
-        from regmixup.study.smoke import marked
-
-        return marked(study)
+        file = decode(StudyFile, {"name": path.stem, **values}, "study")
+        study = file.study(name_or_file if name_or_file in known else str(path))
+        return study if scale == "full" else study.at_smoke_scale()
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

@@ -1,4 +1,4 @@
-"""Carrying a study out: its plan, through a launcher, to one table of rows."""
+"""Run a study: pass its plan to a launcher, and collect one table of rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, digest, owning, read_rows, write_json, write_rows
 from regmixup.study.archive import archived_rows, check_trainable, find_archive
 from regmixup.study.budget import Budget
-from regmixup.study.carry_out import carry_out
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
-from regmixup.study.launchers.schedule import AGAIN, PATIENCE, Patience, dispatch
-from regmixup.study.launchers.tasks import Job, Outcome, Task
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
+from regmixup.study.tasks import GIVE_UP_SECONDS, RETRY_SECONDS, HeldFolder, Job, Task, TaskOutcome, dispatch
 from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.training.run import Run
 
-__all__ = ["FailedRunsError", "carry_out", "run_study", "study_folder"]
+__all__ = ["FailedRunsError", "collect_archived", "run_study", "study_folder"]
 
 
 class FailedRunsError(RuntimeError):
@@ -44,7 +42,7 @@ class FailedRunsError(RuntimeError):
 
 
 def study_folder(study: Study, runs: str | Path) -> Path:
-    """Where a study keeps its rows and report; the runs lie beside it and can serve several studies."""
+    """Return where a study keeps its rows and report; the runs lie beside it and may serve several studies."""
     return Path(runs) / f"study-{study.name}"
 
 
@@ -64,11 +62,11 @@ def run_study(
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
-    launcher: where its runs are carried out; default, one after the other on `device`. The rows are the same.
-    A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that carry out the same
-    study at the same time share its runs: one that another holds is left to it, and waited for.
+    launcher: where runs are executed; default, one after the other on `device`. The rows are the same.
+    A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that run the same study
+    at the same time share its runs: a run that another process holds is skipped, and waited for at the end.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
-    done. logits: archive those of test and OOD sets, too. minutes: begin no run that would not end within them.
+    done. logits: archive those of test and OOD sets, too. minutes: start no run that would not end within them.
     """
     if world_size() > 1:
         raise ValueError(
@@ -97,13 +95,13 @@ def run_study(
     budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
     check_data([task.planned for task in tasks if task.archive is None], root)
     check_folder(study, folder)
-    ended: list[Outcome] = []
+    ended: list[TaskOutcome] = []
     with ExitStack() as held:
         first = not (holder := _hold(folder, held))
         if holder:
             warnings.warn(
-                f"another process carries out this study, and the two share it: {holder}. At the end this one waits at "
-                f"most {PATIENCE / 3600:g} hours for it",
+                f"another process runs this study, and the two share it: {holder}. At the end this one waits at "
+                f"most {GIVE_UP_SECONDS / 3600:g} hours for it",
                 stacklevel=2,
             )
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
@@ -112,14 +110,14 @@ def run_study(
                 if first:
                     _collect(study, folder, ended)
         if not first:
-            patience = Patience(holder)
+            folder_held = HeldFolder(holder)
             while (holder := _hold(folder, held)) and (budget is None or time.monotonic() < budget.end):
-                if patience.ends("the study's table", holder):
-                    raise InUseError(f"gave up after {PATIENCE / 3600:g} hours: {holder}")
-                time.sleep(AGAIN)
+                if folder_held.gives_up("the study's table", holder):
+                    raise InUseError(f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {holder}")
+                time.sleep(RETRY_SECONDS)
             if not holder:
                 _collect(study, folder, ended)
-        if not holder:  # else there is no time to wait for, and whoever holds the folder writes the table
+        if not holder:  # else time is up, and the process that holds the folder writes the table
             write_selected(study, folder)
     if failed := [outcome for outcome in ended if outcome.rows is None]:
         raise FailedRunsError(_explain(failed, total=len(tasks)))
@@ -127,7 +125,7 @@ def run_study(
 
 
 def _tasks(job: Job, device: torch.device) -> list[Task]:
-    """The study's plan, with the run folders that this kind of device leads to."""
+    """Return a task per planned run, with the run folder for this kind of device."""
     plan = list(job.study.runs())
     several = len({planned.recipe for planned in plan}) > 1
     tasks = []
@@ -149,7 +147,7 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
 
 
 def _hold(folder: Path, held: ExitStack) -> str:
-    """Hold the study's folder, or say who does: only its holder writes a table that is not complete."""
+    """Hold the study's folder, or return who does: only its holder writes an incomplete table."""
     try:
         held.enter_context(owning(folder))
     except InUseError as error:
@@ -157,8 +155,8 @@ def _hold(folder: Path, held: ExitStack) -> str:
     return ""
 
 
-def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
-    """Write the rows of what has ended so far, in the plan's order: a study that stops half-way has a table, too."""
+def _collect(study: Study, folder: Path, ended: list[TaskOutcome]) -> None:
+    """Write the rows of all tasks that have ended, in the plan's order: an interrupted study has a table, too."""
     done = sorted((outcome for outcome in ended if outcome.rows is not None), key=lambda outcome: outcome.task.index)
     if not done:
         return
@@ -169,13 +167,13 @@ def _collect(study: Study, folder: Path, ended: list[Outcome]) -> None:
 
 
 def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path | None:
-    """Write a study's table from the archived runs, and those that are measured, among `runs`; return its folder.
+    """Write a study's table from the archived and the measured runs among `runs`; return its folder.
 
-    into: the folder to write to; default, the study's own. None is returned where no run is archived. The kind of
-    device decides the precision and so the names of runs: the one with more of them is taken.
+    into: the folder to write to; default, the study's own. Return None if no run is archived. The kind of device
+    decides the precision and so the names of runs: the one with more of them is taken.
     """
     job = Job(study=study, runs=runs.absolute(), root=None, workers=None)
-    found: list[list[Outcome]] = [[]]
+    found: list[list[TaskOutcome]] = [[]]
     for device in (torch.device("cuda"), torch.device("cpu")):
         tasks: list[Task] = []
         with suppress(ValueError):  # a precision that this kind of device does not have
@@ -192,7 +190,7 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     return into
 
 
-def _stored(study: Study, task: Task) -> Outcome | None:
+def _stored(study: Study, task: Task) -> TaskOutcome | None:
     """Return the outcome of a task whose rows are archived or lie in its run folder."""
     table = run_folder.rows_path(task.run.folder, task.planned.stem)
     if task.archive is not None:
@@ -201,7 +199,7 @@ def _stored(study: Study, task: Task) -> Outcome | None:
         rows = read_rows(table)
     else:
         return None
-    return Outcome(task=task, rows=[replace(row, study=study.name) for row in rows])
+    return TaskOutcome(task=task, rows=[replace(row, study=study.name) for row in rows])
 
 
 def _where(task: Task, base: Path) -> str:
@@ -210,8 +208,8 @@ def _where(task: Task, base: Path) -> str:
     return os.path.relpath(folder.resolve(), base.resolve())
 
 
-def _explain(failed: list[Outcome], *, total: int) -> str:
-    """Which runs failed, and why: runs that failed alike in one paragraph."""
+def _explain(failed: list[TaskOutcome], *, total: int) -> str:
+    """Say which runs failed, and why: runs with the same error in one paragraph."""
     alike: dict[str, list[Task]] = {}
     for outcome in failed:
         alike.setdefault(outcome.error, []).append(outcome.task)
@@ -226,8 +224,8 @@ def _explain(failed: list[Outcome], *, total: int) -> str:
 
 @contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """A batch system's SIGTERM stops a study the way Ctrl-C does."""
-    if threading.current_thread() is not threading.main_thread():  # which alone may handle signals
+    """Let a batch system's SIGTERM stop a study as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
         yield
         return
 

@@ -1,7 +1,7 @@
-"""What a study chose, on what and by what: alpha, eta, c and r by validation accuracy, sigma_0 and T by validation ECE.
+"""Selection on validation sets: alpha, eta, c and r by accuracy, sigma_0 and T by ECE.
 
-A study that selects predicts its validation sets and nothing else (`Study` refuses any other set), so no test, shifted
-or OOD image can have a part in a choice. In other studies T and a fitted sigma_0 were chosen likewise for each run.
+A study that selects predicts its validation sets and nothing else (`Study` rejects any other set), so no test, shifted
+or OOD image can influence a choice. In other studies T and a fitted sigma_0 are chosen likewise for each run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from regmixup.types import Row
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selected:
+class Choice:
     """The choice for one method and recipe.
 
-    values: what was chosen, by its short name; fields: the same as `take_selected` needs it. by: the metric, mean over
-    the seeds; score: its value there. on: the dataset. candidates: how many points were compared. temperature: mean
-    over seeds, by ECE. calibration: whose validation predictions those were, see `Evaluation`.
+    values: the chosen values, by short names; fields: the same, by the names that `take_selected` needs. by: the
+    metric, mean over seeds; score: its value. on: the dataset. candidates: how many points were compared.
+    temperature: mean over seeds, by ECE. calibration: whose validation predictions those were, see `Evaluation`.
     """
 
     recipe: str
@@ -42,8 +42,8 @@ class Selected:
     calibration: str = "holdout"
 
 
-def select(study: Study, rows: Sequence[Row]) -> list[Selected]:
-    """The choices of a study, from its rows; none for a method whose grid is not complete yet."""
+def select(study: Study, rows: Sequence[Row]) -> list[Choice]:
+    """Return the choices of a study from its rows; none for a method whose grid is not complete yet."""
     groups: dict[tuple[str, str], dict[str, list[PlannedRun]]] = {}
     for planned in study.runs():
         if planned.evaluate.validation:
@@ -54,7 +54,7 @@ def select(study: Study, rows: Sequence[Row]) -> list[Selected]:
 
 
 def write_selected(study: Study, folder: Path) -> None:
-    """`selected.json` in a study's folder, from the rows that lie there."""
+    """Write `selected.json` into a study's folder, from the rows there."""
     rows = read_rows(folder / "rows.csv") if (folder / "rows.csv").is_file() else []
     if found := select(study, rows):
         write_json(folder / "selected.json", [asdict(choice) for choice in found])
@@ -63,7 +63,7 @@ def write_selected(study: Study, folder: Path) -> None:
 def take_selected(study: Study, path: Path) -> Study:
     """Return the study with what another one selected, for the recipes and methods that both have. path: selected.json.
 
-    It has a name of its own, as it trains other models. A method that `path` says nothing about keeps its values.
+    It has a name of its own, as it trains other models. A method without a choice in `path` keeps its values.
     """
     chosen = {(entry["recipe"], entry["method"]): entry.get("fields") for entry in _entries(path)}
     parts = []
@@ -95,8 +95,8 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Selected | None:
-    """The best of some labels, each with its runs; None while one of them lacks a seed."""
+def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Choice | None:
+    """Return the best of some labels, each with its runs; None while one of them lacks a seed."""
     by, score, chosen = "", None, next(iter(candidates.values()))
     if len(candidates) > 1:
         by = "ece" if all(axis.of_posthoc for axis, _ in chosen[0].point.values) else "accuracy"
@@ -111,7 +111,7 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Sel
     if one.posthoc is not None and one.posthoc.needs_validation:
         by = by or "ece"
         values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}
-    return Selected(
+    return Choice(
         recipe=one.recipe,
         network=one.config.network,
         train_set=one.config.train_set,
@@ -129,10 +129,9 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Sel
 
 
 def _mean(rows: Iterable[Row], runs: Sequence[PlannedRun], metric: str) -> float | None:
-    """The mean of a metric over a label's seeds, None if one is missing.
+    """Return the mean of a metric over a label's seeds, None if one is missing.
 
-    Accuracy and ECE are those on the validation set; T and a prior variance were fitted there, whatever set their row
-    names.
+    Accuracy and ECE are those on the validation set; T and a prior variance were fitted there, whatever their row says.
     """
     one = runs[0]
     place = (one.label, one.config.network, one.config.train_set)

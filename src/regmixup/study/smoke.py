@@ -1,19 +1,19 @@
-"""A study cut down to seconds on a CPU: the same methods, objectives, heads, constraints and posthoc maps on embedded
-data, with a tiny network, two epochs, two seeds and the corners of every grid.
+"""Smoke scale: cut a plan down to seconds on a CPU.
 
-All substitutions are in the three tables below. What comes out says nothing about any method: it shows that a study
-file works from its first run to its report. The study's name and title say "smoke", and so does every row.
+The runs keep their methods, objectives, heads, constraints and posthoc maps. They train a tiny network for two epochs
+on embedded data, with two seeds and the corners of every grid. All substitutions are in the tables below. The results
+say nothing about any method; they show that a study file works from its first run to its report.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from regmixup import recipes
 from regmixup.recipes import Recipe
-from regmixup.study.evaluation_sets import Evaluation
-from regmixup.study.planned import PlannedRun, Study
+from regmixup.study.planned import Evaluation, PlannedRun
 
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc
@@ -28,7 +28,7 @@ _CORRUPTED = tuple(f"digits-c/{name}/{severity}" for name in ("contrast", "gauss
 
 @dataclass(frozen=True)
 class StandIn:
-    """What takes the place of a family's sets, by the part they play."""
+    """The sets that replace those of a family, by role."""
 
     train: str = "digits/train"
     validation: str = "digits/val"
@@ -48,26 +48,28 @@ STAND_INS = {
     "imagenet-sketch": StandIn(shift=(_MIRRORED,)),
     "tiny-imagenet": StandIn(ood="digits-c/impulse_noise/5"),
 }
-"""Families whose stand-ins differ from those of all others, which are the defaults of `StandIn`."""
+"""Families whose replacements differ from the defaults of `StandIn`."""
 
 TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
-"""What changes in the recipe of digits, which takes the place of every recipe; `members` in ensembles alone."""
+"""Changes to the digits recipe, which replaces every recipe; `members` applies to ensembles only."""
 
 POSTHOC = {"samples": 20}
-"""Fields of posthoc maps that are cut down."""
+"""Upper bounds on fields of posthoc maps."""
 
 _OF_SIZE = ("train_set", "network", "epochs", "batch_size", "image_size", "members")
 
 
-def marked(study: Study) -> Study:
-    """The study at smoke scale, under a name and a title that say so."""
-    name, title = f"{study.name}-smoke", f"{study.title} (smoke scale)"
-    fewer = {method: seeds[:SEEDS] for method, seeds in study.seeds_of.items()}
-    return replace(study, name=name, title=title, seeds=study.seeds[:SEEDS], seeds_of=fewer, scale="smoke")
+def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
+    """Yield the plan at smoke scale: corners of grids only, every run cut down, equal runs once."""
+    seen = []
+    for planned in (_shrink_run(planned) for planned in plan if planned.point.is_corner()):
+        own = (planned.label, planned.config, planned.evaluate)  # different recipes may become equal
+        if own not in seen:
+            seen.append(own)
+            yield planned
 
 
-def shrink(planned: PlannedRun) -> PlannedRun:
-    """A run of the full study, cut down."""
+def _shrink_run(planned: PlannedRun) -> PlannedRun:
     kept = {
         name: value
         for axis, value in planned.point.values
@@ -95,7 +97,7 @@ def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
 
 
 def _evaluation(sets: Evaluation, train_set: str) -> Evaluation:
-    """Sets with the same stand-in become one."""
+    """Replace every set; sets with the same replacement become one."""
     own = _stand_in(train_set)
     return replace(
         sets,

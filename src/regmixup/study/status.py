@@ -1,4 +1,4 @@
-"""Where every run of a study stands, read from the run folders alone."""
+"""The state of every run of a study, read from the run folders only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFRESH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class RunStatus:
-    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None where nothing is known."""
+    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None if unknown."""
 
     planned: PlannedRun
     state: State
@@ -41,7 +41,7 @@ class RunStatus:
 
 
 def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path] = ()) -> RunStatus:
-    """Done with rows, running while a living process holds the folder, failed if a launcher says so, else waiting.
+    """Return the state of a run: done with rows, running while a live process holds the folder, failed, or waiting.
 
     A run that is archived, among the runs or in one of the archives, is done.
     """
@@ -71,7 +71,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
 
 
 def status_table(found: Sequence[RunStatus], title: str) -> Group:
-    """Running runs first, those that are done last, and a line of sums."""
+    """Lay out the states: running first, done last, then a line of totals."""
     table = Table(title=Text(title), box=None, pad_edge=False, title_justify="left")
     several = len({status.planned.recipe for status in found}) > 1
     for name in ("state", "run", *(["recipe"] if several else []), "epoch", "loss", "left", ""):
@@ -108,7 +108,7 @@ def show_status(
     console: Console,
     archives: Sequence[Path] = (),
 ) -> None:
-    """The table, kept up to date in a terminal until all is done or somebody stops it; once where there is none."""
+    """Print the table: live in a terminal until all is done or it is interrupted, once elsewhere."""
 
     def look() -> list[RunStatus]:
         return [run_status(planned, runs, device, archives) for planned in plan]

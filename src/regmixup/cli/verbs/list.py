@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from regmixup.data import FAMILIES
 from regmixup.methods import METHODS
 from regmixup.networks import CONSTRAINTS, HEADS, NETWORKS
 from regmixup.recipes import RECIPES
-from regmixup.study.plan import header, studies
+from regmixup.study.plan import read_header, studies
 
 
 @dataclass(frozen=True)
@@ -62,5 +61,5 @@ def _objectives() -> dict[str, str]:
 
 def _study(path: Path) -> str:
     """A study's title and cost, read without building its runs."""
-    title = tomllib.loads(path.read_text(encoding="utf-8"))["title"]
-    return f"{title}: {header(path)['cost']}"
+    header = read_header(path)
+    return f"{header.title}: {header.cost}" if header.cost else header.title

@@ -10,7 +10,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import parse
-from regmixup.report.build import report, terminal_tables
+from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 
 
@@ -36,7 +36,7 @@ def main(args: Sequence[str]) -> None:
     console = Console()
     for table in terminal_tables(results):
         console.print(table)
-    for path in report(results):
+    for path in write_report(results):
         print(path)
 
 

@@ -16,16 +16,15 @@ from regmixup.cli.parsing import Switch, parse
 from regmixup.cli.plain_table import plain_table
 from regmixup.data.folders import describe_classes
 from regmixup.progress import LiveProgress
-from regmixup.report.build import report, terminal_tables
+from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
-from regmixup.report.selected import CAPTION, Selected
+from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
 from regmixup.study.check import explain_missing, missing_data
-from regmixup.study.cost import estimate
+from regmixup.study.cost import TIMING_HEADS, estimate, timing_lines
 from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import run_status, show_status
-from regmixup.study.timing import HEADS, timing_lines
 from regmixup.training.config import resolve
 from regmixup.training.engine import Engine
 
@@ -108,12 +107,12 @@ def main(args: Sequence[str]) -> None:
         for table in terminal_tables(results):
             console.print(table)
         if results.selected:
-            choices = Selected(results.selected)
-            console.print(plain_table(CAPTION, choices.heads(), choices.lines()))
+            choices = SelectionTable(results.selected)
+            console.print(plain_table(SELECTION_CAPTION, choices.heads(), choices.lines()))
         if study.timing:
             lines = timing_lines(plan, runs, launcher.device)
-            console.print(plain_table("Training cost, median over epochs", HEADS, lines))
-        print(f"rows    {folder / 'rows.csv'}\nreport  {report(results)[0]}")
+            console.print(plain_table("Training cost, median over epochs", TIMING_HEADS, lines))
+        print(f"rows    {folder / 'rows.csv'}\nreport  {write_report(results)[0]}")
 
 
 def _list_runs(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:

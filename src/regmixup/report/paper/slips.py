@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from regmixup.report.best import Marks
+from regmixup.report.significance import Marks
 
 
 class At(NamedTuple):
@@ -230,7 +230,7 @@ SLIPS = (*_NUMBERS, *_MARKS, *_TEXTS)
 
 
 def slips_by_cell(*kinds: str) -> dict[At, list[str]]:
-    """What there is to say about each cell, of some kinds of slips."""
+    """Return the sentences about each cell, of some kinds of slips."""
     found: dict[At, list[str]] = {}
     for slip in SLIPS:
         for at in slip.cells if slip.kind in kinds else ():

@@ -8,12 +8,13 @@ included.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from regmixup.report.best import Marks, find_best
-from regmixup.report.grid import Block, Grid, GridCell, Heading, Line
+from regmixup.report.layout import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.report.paper.slips import At, slips_by_cell
+from regmixup.report.significance import Marks, find_best
 
 _NETWORKS = {"WRN28-10": "wrn28-10", "WRN": "wrn28-10", "R50": "resnet50"}
 _HIGHER_IS_BETTER = {"accuracy": True, "auroc": True, "ece": False, "adaptive_ece": False}
@@ -21,7 +22,7 @@ _HIGHER_IS_BETTER = {"accuracy": True, "auroc": True, "ece": False, "adaptive_ec
 
 @dataclass(frozen=True)
 class Key:
-    """What a column holds, by the names of this package.
+    """The quantity of a column, by the names of this package.
 
     train_set: without "/train". setting: what a cross-validation varies by column, such as "eta=0.1".
     """
@@ -34,7 +35,7 @@ class Key:
 
     @property
     def name(self) -> str:
-        """How slips call the column; unique in its table."""
+        """Return the name of the column in slips; unique in its table."""
         return f"{self.network} {self.train_set} {self.dataset}" + (f"[{self.setting}]" if self.setting else "")
 
 
@@ -56,7 +57,7 @@ class PaperCell:
 
 @dataclass(frozen=True)
 class PaperRow:
-    """labels: what stands left of the numbers, as printed; two in the table of hyper-parameters."""
+    """labels: left of the numbers, as printed; two in the table of hyper-parameters."""
 
     labels: tuple[str, ...]
     cells: tuple[PaperCell, ...]
@@ -71,7 +72,7 @@ class PaperRow:
 
 
 @dataclass(frozen=True)
-class Section:
+class TableSection:
     """Rows whose numbers are compared with each other, in groups between which the paper draws a rule."""
 
     title: str
@@ -83,7 +84,7 @@ class Section:
         return [row for group in self.groups for row in group]
 
     def best(self) -> dict[tuple[str, str], Marks]:
-        """The marks that the numbers ask for, by names of row and column."""
+        """Return the marks that the numbers ask for, by names of row and column."""
         ensembles = [row.is_ensemble for row in self.rows]
         found = {}
         for index, key in enumerate(self.keys):
@@ -98,38 +99,38 @@ class PaperTable:
     """One tabular of the paper.
 
     number: the paper's; "10 left" where two stand side by side. caption: ours. head: the lines of headings.
-    posthoc: what was done to the predictions. marked: whether the paper marks the best numbers of this table.
+    posthoc: the posthoc map of the predictions. marked: whether the paper marks the best numbers of this table.
     """
 
     number: str
     caption: str
     head: tuple[tuple[Heading, ...], ...]
-    sections: tuple[Section, ...]
+    sections: tuple[TableSection, ...]
     posthoc: str = "none"
     marked: bool = True
 
     def cells(self) -> Iterator[tuple[PaperRow, Key, PaperCell]]:
-        """Every cell, row by row."""
+        """Yield every cell, row by row."""
         for section in self.sections:
             for row in section.rows:
                 for key, cell in zip(section.keys, row.cells, strict=True):
                     yield row, key, cell
 
     def best(self) -> dict[tuple[str, str], Marks]:
-        """The marks that the numbers ask for; none in a table that the paper leaves unmarked."""
+        """Return the marks that the numbers ask for; none in a table that the paper leaves unmarked."""
         if not self.marked:
             return {}
         return {place: mark for section in self.sections for place, mark in section.best().items()}
 
-    def grid(self) -> Grid:
-        """The table in the paper's layout with the marks that its numbers ask for; slips are notes at their cells."""
+    def layout(self) -> TableLayout:
+        """Lay the table out as in the paper, with the marks that its numbers ask for; slips become notes."""
         best, slips = self.best(), slips_by_cell("number", "mark")
 
-        def drawn(row: PaperRow, key: Key, cell: PaperCell) -> GridCell:
+        def drawn(row: PaperRow, key: Key, cell: PaperCell) -> LayoutCell:
             notes = tuple(slips.get(At(self.number, row.name, key.name), ()))
-            return GridCell(cell.text, *best.get((row.name, key.name), Marks()), notes=notes)
+            return LayoutCell(cell.text, *best.get((row.name, key.name), Marks()), notes=notes)
 
-        def lines(section: Section, group: tuple[PaperRow, ...]) -> Iterator[Line]:
+        def lines(section: TableSection, group: tuple[PaperRow, ...]) -> Iterator[Line]:
             above = ""
             for row in group:
                 shown = ("", *row.labels[1:]) if row.labels[0] == above else row.labels
@@ -142,7 +143,13 @@ class PaperTable:
             for section in self.sections
             for group in section.groups
         ]
-        return Grid(self.head, tuple(blocks), caption=self.caption, label=f"tab:paper-{self.number.replace(' ', '-')}")
+        label = f"tab:paper-{self.number.replace(' ', '-')}"
+        return TableLayout(self.head, tuple(blocks), caption=self.caption, label=label)
+
+    def grid(self) -> TableLayout:
+        """Return `layout()`, under the name that it had before; leaves with the next version."""
+        warnings.warn("PaperTable.grid() is now called layout()", DeprecationWarning, stacklevel=2)
+        return self.layout()
 
 
 def read_table(
@@ -165,7 +172,7 @@ def read_table(
     sections = []
     for title, lines in _split(_lines(body), "=="):
         groups = tuple(tuple(map(_row, group)) for _, group in _split(lines, "---"))
-        sections.append(Section(title, _keys(keys, _NETWORKS.get(title.split(" ")[-1], "")), groups))
+        sections.append(TableSection(title, _keys(keys, _NETWORKS.get(title.split(" ")[-1], "")), groups))
     return PaperTable(number, caption, headings, tuple(sections), posthoc, marked)
 
 
@@ -174,7 +181,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _split(lines: list[str], separator: str) -> Iterator[tuple[str, list[str]]]:
-    """The stretches of lines between separators, each with what stood beside the separator before it."""
+    """Yield the lines between separators, each with the title beside the separator before."""
     title, found = "", list[str]()
     for line in lines:
         if line.startswith(separator):

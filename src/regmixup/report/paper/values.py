@@ -1,4 +1,4 @@
-"""Looking up the paper's number for a quantity, by the names of this package."""
+"""All tables of the paper by number, and the paper's number for a quantity, by the names of this package."""
 
 from __future__ import annotations
 
@@ -7,10 +7,40 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from regmixup import methods
+from regmixup.report.paper import accuracy, calibration, selection
 from regmixup.report.paper.slips import At, slips_by_cell
-from regmixup.report.paper.tables import TABLES
 from regmixup.report.paper.transcript import Key, PaperRow, PaperTable
 from regmixup.types import MEAN, Row
+
+TABLES = {
+    table.number: table
+    for table in (
+        accuracy.SUMMARY,
+        accuracy.TEST_ACCURACY,
+        accuracy.SHIFT_ACCURACY,
+        accuracy.IMAGENET,
+        accuracy.DETECTION,
+        calibration.ADAECE_TEST,
+        calibration.ADAECE_IMAGENET,
+        calibration.ADAECE_SHIFT,
+        selection.HYPERPARAMETERS,
+        calibration.ADAECE_UNSCALED_CIFAR10,
+        calibration.ADAECE_UNSCALED_CIFAR100,
+        calibration.ADAECE_UNSCALED_IMAGENET,
+        selection.MIXUP_GRID,
+        selection.MIXUP_GRID_IMAGENET,
+        selection.MIXUP_GRID_OTHERS,
+        selection.REGMIXUP_GRID,
+        calibration.ECE_TEST,
+        calibration.ECE_IMAGENET,
+        calibration.ECE_SHIFT,
+        accuracy.VICINAL_CIFAR10,
+        accuracy.VICINAL_CIFAR100,
+    )
+}
+
+COSTS = {"mixup": 1.2, "regmixup": 1.5, "augmix": 4.0, "deep-ensemble": 5.0}
+"""Training time over that of plain cross-entropy, by method (Section 4); the paper has no table of it."""
 
 _SPELLINGS = {"aug-mix": "augmix", "dnn-sr": "dnn-srn", "de": "deep-ensemble"}
 _GRIDS = {"12 left": "mixup", "12 right": "mixup", "13": "mixup", "14": "regmixup"}
@@ -20,10 +50,10 @@ _SELECTED |= {"#samples": "samples", "σ₀": "prior_variance"}
 
 @dataclass(frozen=True)
 class PaperValue:
-    """What the paper gives.
+    """A number of the paper.
 
     value: a fraction, or a hyper-parameter as it is. text: as printed. table: the number of the table, or of all that
-    have it. slip: why the number is in doubt, where it is.
+    have it. slip: why the number is in doubt, if it is.
     """
 
     value: float
@@ -42,7 +72,7 @@ def paper_value(
     score: str = "",
     posthoc: str = "none",
 ) -> PaperValue | None:
-    """The paper's number, or None where it has none.
+    """Return the paper's number, or None where it has none.
 
     method: by name, and in a cross-validation with its values: "regmixup(alpha=20, eta=1)". metric: accuracy, ece,
     adaptive_ece or auroc, or, as in Table 9, temperature, prior_variance, alpha, c, ratio or samples. dataset: "(200
@@ -62,7 +92,7 @@ def paper_value(
 
 
 def paper_value_of(row: Row) -> PaperValue | None:
-    """The paper's number for what a row measures: of corruptions, their mean alone."""
+    """Return the paper's number for what a row measures; of corruptions, only for their mean."""
     if row.severity is not None or row.corruption not in ("", MEAN, row.dataset.partition(" (")[0]):
         return None
     names = ("method", "network", "train_set", "dataset", "metric", "score", "posthoc")
@@ -71,7 +101,7 @@ def paper_value_of(row: Row) -> PaperValue | None:
 
 @cache
 def _index() -> dict[tuple[str, ...], PaperValue]:
-    """Every number by method, network, train set, dataset, metric and posthoc."""
+    """Index every number by method, network, train set, dataset, metric and posthoc."""
     slips = slips_by_cell("number")
     found: dict[tuple[str, ...], PaperValue] = {}
     for table in TABLES.values():
@@ -92,7 +122,7 @@ def _index() -> dict[tuple[str, ...], PaperValue]:
 
 
 def _method(table: PaperTable, row: PaperRow, key: Key) -> str:
-    """The method that a row is about, by our name."""
+    """Return the method of a row, by our name."""
     if table.number in _GRIDS:
         settings = [f"alpha={row.name}", *([key.setting] if key.setting else [])]
         return _canonical(f"{_GRIDS[table.number]}({', '.join(settings)})")
@@ -101,7 +131,7 @@ def _method(table: PaperTable, row: PaperRow, key: Key) -> str:
 
 
 def _canonical(method: str) -> str:
-    """A name with its values, each as short as it can be written.
+    """Return a name with its values in their shortest form.
 
     >>> _canonical("regmixup(alpha=10.0,eta=0.1)"), _canonical("dnn")
     ('regmixup(alpha=10, eta=0.1)', 'dnn')

@@ -24,9 +24,9 @@ function order(table, column, direction) {
   body.append(...rows);
 }
 
-const p = (value) => (value === null ? "" : value < 0.001 ? "p < 0.001" : `p ${value}`);
+const p = (value) => (value === null ? "" : value < data.leastP ? `p < ${data.leastP}` : `p ${value}`);
 
-/** A cell of [mean, std, n, p, verdict, marks, paper's number], as measured.py describes it. */
+/** A cell of [mean, std, n, p, verdict, marks, paper's number], as page_data.py describes it. */
 function cellOf(cell) {
   if (!cell) return "<td>–</td>";
   const [mean, std, n, chance, verdict, marks, paper] = cell;

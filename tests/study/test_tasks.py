@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from regmixup.study.launchers import schedule
-from regmixup.study.launchers.schedule import dispatch
-from regmixup.study.launchers.tasks import Job, Outcome, Task, attempt
+from regmixup.study import tasks
 from regmixup.study.plan import Evaluation, PlannedRun
+from regmixup.study.tasks import Job, Task, TaskOutcome, attempt, dispatch
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 
@@ -45,8 +44,8 @@ class Recorder:
         task = self.running.pop(0)
         if task.label in self.in_use:
             self.in_use.remove(task.label)
-            return [Outcome(task=task, held=f"{task.label} is in use by pid 7")]
-        return [Outcome(task=task, rows=[])]
+            return [TaskOutcome(task=task, held=f"{task.label} is in use by pid 7")]
+        return [TaskOutcome(task=task, rows=[])]
 
 
 def test_runs_that_share_a_folder_wait_for_each_other_in_the_order_of_the_plan(tmp_path):
@@ -72,7 +71,7 @@ def test_no_more_runs_go_on_at_once_than_there_is_room(tmp_path):
 
 
 def test_a_run_that_another_process_holds_is_left_to_it_and_asked_for_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(schedule, "AGAIN", 0.05)
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
     pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])
     with pytest.warns(UserWarning, match="waits, at most 24 hours: dnn 0 is in use by pid 7") as said:
         ended = [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)]
@@ -83,8 +82,8 @@ def test_a_run_that_another_process_holds_is_left_to_it_and_asked_for_again(tmp_
 
 def test_a_folder_that_the_same_process_holds_too_long_is_given_up(tmp_path, monkeypatch):
     """The folder that is lost fails by name; the other run is done."""
-    monkeypatch.setattr(schedule, "AGAIN", 0.05)
-    monkeypatch.setattr(schedule, "PATIENCE", 0.2)
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(tasks, "GIVE_UP_SECONDS", 0.2)
     pool = Recorder(room=1, in_use=["dnn 0"] * 1000)
     with pytest.warns(UserWarning, match="dnn 0 waits"):
         ended = {outcome.task.label: outcome for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)}
@@ -93,17 +92,17 @@ def test_a_folder_that_the_same_process_holds_too_long_is_given_up(tmp_path, mon
 
 
 def test_another_holder_starts_the_time_anew(monkeypatch):
-    monkeypatch.setattr(schedule, "PATIENCE", 10.0)
+    monkeypatch.setattr(tasks, "GIVE_UP_SECONDS", 10.0)
     now = 0.0
-    monkeypatch.setattr(schedule.time, "monotonic", lambda: now)
-    patience = schedule.Patience("held by pid 1")
+    monkeypatch.setattr(tasks.time, "monotonic", lambda: now)
+    folder = tasks.HeldFolder("held by pid 1")
     now = 9.0
     with pytest.warns(UserWarning, match="dnn 0 waits, .* held by pid 2"):
-        assert not patience.ends("dnn 0", "held by pid 2")
+        assert not folder.gives_up("dnn 0", "held by pid 2")
     now = 18.0
-    assert not patience.ends("dnn 0", "held by pid 2")
+    assert not folder.gives_up("dnn 0", "held by pid 2")
     now = 19.0
-    assert patience.ends("dnn 0", "held by pid 2")
+    assert folder.gives_up("dnn 0", "held by pid 2")
 
 
 def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path, study):
@@ -167,7 +166,10 @@ def test_a_finished_run_is_described_by_its_last_epoch_and_a_failed_one_by_its_e
 
     class Ending(Recorder):
         def wait(self, seconds):
-            outcome = {"rows": Outcome(task=task, rows=[]), "error": Outcome(task=task, error="ValueError: no")}[end]
+            outcome = {
+                "rows": TaskOutcome(task=task, rows=[]),
+                "error": TaskOutcome(task=task, error="ValueError: no"),
+            }[end]
             return [outcome]
 
     list(dispatch([task], Ending(), Display()))

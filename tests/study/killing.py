@@ -18,7 +18,7 @@ class KillOne(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300  # a busy machine takes long to start a process
         while self.folder is None and time.monotonic() < until:
             time.sleep(0.005)
             for history in self.runs.glob("*/history.jsonl"):

@@ -9,14 +9,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from regmixup.report.build import report, terminal_tables
+from regmixup import report
+from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 
 
 @pytest.fixture(scope="module")
 def written(finished_study, tmp_path_factory):
     results = Results.open(finished_study.folder, tmp_path_factory.mktemp("report"))
-    return results, {path.name: path.read_text() for path in report(results)}
+    return results, {path.name: path.read_text() for path in write_report(results)}
 
 
 def test_four_files_with_the_same_numbers(written):
@@ -42,11 +43,20 @@ def test_the_csv_says_what_the_tables_mark(written):
     assert {line["setting"] for line in lines} == {"digits"}
 
 
+def test_the_public_functions_read_and_write_the_same(written, tmp_path):
+    results, texts = written
+    folders = [run.folder for run in results.runs]
+    found = report.collect(folders, tmp_path)
+    assert [path.name for path in report.build(found)] == ["report.html", "report.md", "report.tex", "report.csv"]
+    assert (tmp_path / "report.csv").read_text() == texts["report.csv"]
+    assert report.load(results.runs[0].folder.parent / "study-mini", tmp_path).rows == results.rows
+
+
 def test_bare_run_folders_give_the_same_table_as_their_study(finished_study, written, tmp_path):
     results, texts = written
     bare = Results.of_runs([run.folder for run in results.runs], tmp_path)
     assert {run.recipe for run in bare.runs} == {"digits"}
-    report(bare)
+    write_report(bare)
     assert (tmp_path / "report.csv").read_text() == texts["report.csv"]
 
 
@@ -104,7 +114,7 @@ def test_what_was_selected_is_in_every_text(written, tmp_path):
         "score": 0.9512, "candidates": 9, "temperature": 1.25, "on": "digits/val", "calibration": "companion",
         "seeds": [0, 1],
     }  # fmt: skip
-    report(replace(results, folder=tmp_path, selected=[choice]))
+    write_report(replace(results, folder=tmp_path, selected=[choice]))
     for name in ("report.html", "report.md", "report.tex"):
         text = (tmp_path / name).read_text()
         for words in ("alpha = 10, eta = 2", "accuracy, of 9", "95.12", "1.250", "digits/val, companion"):
@@ -117,7 +127,7 @@ def test_a_choice_of_t_alone_has_no_columns_for_grids(written, tmp_path):
         "recipe": "digits", "method": "dnn", "values": {}, "by": "", "score": None, "candidates": 1,
         "temperature": 1.25, "on": "digits/val", "calibration": "holdout", "seeds": [0, 1],
     }  # fmt: skip
-    report(replace(results, folder=tmp_path, selected=[choice]))
+    write_report(replace(results, folder=tmp_path, selected=[choice]))
     assert "| recipe | method | T (by ECE) | on | seeds |" in (tmp_path / "report.md").read_text()
 
 
@@ -140,7 +150,7 @@ def test_calibration_under_shift_is_the_mean_over_the_shifted_sets_in_every_text
 def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
     results, _ = written
     rows = [row for row in results.rows if row.posthoc == "none"]
-    report(replace(results, folder=tmp_path, rows=rows))
+    write_report(replace(results, folder=tmp_path, rows=rows))
     quantities = {line["quantity"] for line in csv.DictReader((tmp_path / "report.csv").read_text().splitlines())}
     assert "ECE" in quantities
     for name in ("report.md", "report.html"):
@@ -150,7 +160,7 @@ def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
 def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tmp_path):
     empty = Results(tmp_path, "Empty", "", [], [], {})
     with pytest.raises(ValueError, match="nothing to report yet"):
-        report(empty)
+        write_report(empty)
 
 
 HOSTILE = "=cmd()|'/c calc'!A1\n# a \\input{/etc/passwd} [b](javascript:x) \x1b]0;c\x07 \u202ed"
@@ -169,7 +179,7 @@ def hostile(written, tmp_path_factory):
 
 
 def test_titles_and_labels_are_text_in_every_file(hostile):
-    texts = {path.name: path.read_text() for path in report(hostile)}
+    texts = {path.name: path.read_text() for path in write_report(hostile)}
     for name in ("report.md", "report.tex", "report.csv"):
         assert not any(sign in texts[name] for sign in "\x1b\x07\u202e"), name
         assert r"x1b]0;c" in re.sub(r"\\textbackslash\{\}|[\\{}]", "", texts[name]), name

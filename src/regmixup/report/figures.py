@@ -1,4 +1,4 @@
-"""The figure data of several seeds as one: counts are added, curves are averaged point by point."""
+"""Data of figures: several seeds as one (counts added, curves averaged point by point), and the density of lambda."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import betaincinv, betaln
 
 BINS = 48
-"""Bins of a histogram as it is drawn."""
+"""Bins of a histogram as drawn."""
+MASS = 0.8
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""Mass of the shaded region of a density of lambda, and the quantiles at which mixed images are shown (Figure 1)."""
 
 
 def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) -> dict[str, Any]:
-    """Histograms of one score, in equal bins over the range of all seeds: shares of each set, times 10,000.
+    """Pool the histograms of one score, in equal bins over the range of all seeds: shares of each set, times 10,000.
 
     seeds: for each, "range" and "counts" by dataset, as `regmixup.rows.curves.score_curves` makes them. The
     samples of a fine bin that crosses a coarse edge are divided between both in proportion.
@@ -37,7 +41,7 @@ def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) 
 
 
 def mean_curve(curves: Sequence[Sequence[float]], scale: float = 1.0, decimals: int = 0) -> list[float]:
-    """The mean of curves sampled at the same places, times `scale`, in as few digits as asked for.
+    """Return the mean of curves sampled at the same places, times `scale`, rounded.
 
     >>> mean_curve([[0.1, 0.2], [0.3, 0.4]], scale=1000)
     [200, 300]
@@ -47,7 +51,7 @@ def mean_curve(curves: Sequence[Sequence[float]], scale: float = 1.0, decimals: 
 
 
 def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) -> list[list[float]]:
-    """(confidence, accuracy, share of samples) of every bin that is not empty, in percent.
+    """Return (confidence, accuracy, share of samples) of every bin that is not empty, in percent.
 
     >>> bins = {"count": [0, 4], "confidence": [None, 0.8], "accuracy": [None, 0.5]}
     >>> pooled_reliability([bins, {**bins, "count": [0, 12], "confidence": [None, 0.9]}])
@@ -68,7 +72,7 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
 
 
 def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The entropy profile: counts (lambda, entropy) added, the mean and the first paths averaged."""
+    """Pool entropy profiles: counts (lambda, entropy) added, the mean and the first paths averaged."""
     counts = np.sum([seed["counts"] for seed in seeds], axis=0)
     return {
         "top": round(seeds[0]["top"], 4),
@@ -79,7 +83,7 @@ def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def pooled_history(histories: Sequence[Sequence[Mapping[str, Any]]], points: int = 120) -> dict[str, list[list[float]]]:
-    """For every quantity that an epoch reports: some epochs, evenly spaced, and the means over seeds there.
+    """Return, for every quantity that an epoch reports, some epochs, evenly spaced, and the means over seeds there.
 
     >>> pooled_history([[{"epoch": 1, "loss": 2.0}], [{"epoch": 1, "loss": 1.0}]])
     {'loss': [[1], [1.5]]}
@@ -98,5 +102,41 @@ def pooled_history(histories: Sequence[Sequence[Mapping[str, Any]]], points: int
 
 
 def _significant(value: float, digits: int = 4) -> float:
-    """Rounded to some digits, however large the number."""
+    """Round to significant digits."""
     return float(f"{value:.{digits}g}") if math.isfinite(value) else value
+
+
+def densest(alpha: float, mass: float = MASS) -> list[list[float]]:
+    """Return the smallest intervals that hold `mass` of Beta(alpha, alpha).
+
+    With q the (1 - mass) / 2 quantile it is [q, 1 - q]; for alpha < 1 both ends, up to the mass / 2 quantile.
+
+    >>> [[round(float(end), 2) for end in interval] for interval in densest(20.0)]
+    [[0.4, 0.6]]
+    >>> [[round(float(end), 2) for end in interval] for interval in densest(0.3)]
+    [[0.0, 0.28], [0.72, 1.0]]
+    """
+    if alpha < 1:
+        end = float(betaincinv(alpha, alpha, mass / 2))
+        return [[0.0, end], [1 - end, 1.0]]
+    end = float(betaincinv(alpha, alpha, (1 - mass) / 2))
+    return [[end, 1 - end]]
+
+
+def density(alpha: float, points: int = 99) -> tuple[list[float], list[float]]:
+    """Return places in (0, 1) and the density there: lambda^(alpha - 1) (1 - lambda)^(alpha - 1) / B(alpha, alpha)."""
+    lam = np.arange(1, points + 1) / (points + 1)
+    log = (alpha - 1) * (np.log(lam) + np.log1p(-lam)) - betaln(alpha, alpha)
+    return lam.round(4).tolist(), np.exp(log).round(3).tolist()
+
+
+def mixing_figure(alpha: float) -> dict[str, Any]:
+    """Return the figure of one alpha: its density, the densest 80 %, and lambdas at some quantiles."""
+    lam, height = density(alpha)
+    return {
+        "alpha": alpha,
+        "lam": lam,
+        "density": height,
+        "densest": [[round(end, 4) for end in interval] for interval in densest(alpha)],
+        "quantiles": [round(float(betaincinv(alpha, alpha, q)), 3) for q in QUANTILES],
+    }

@@ -1,4 +1,4 @@
-"""A table as it is laid out, before it is written as Markdown or LaTeX. No file format is known here."""
+"""The layout of a table, before it is written as Markdown or LaTeX. Knows no file format."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class GridCell:
-    """beside: what follows the text, never bold. below: a second, smaller line. notes: sentences about the cell."""
+class LayoutCell:
+    """beside: follows the text, never bold. below: a second, smaller line. notes: sentences about the cell."""
 
     text: str
     bold: bool = False
@@ -28,10 +28,10 @@ class GridCell:
 
 @dataclass(frozen=True)
 class Line:
-    """labels: what stands left of the cells."""
+    """labels: the texts left of the cells."""
 
     labels: tuple[str, ...]
-    cells: tuple[GridCell, ...]
+    cells: tuple[LayoutCell, ...]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """head: lines of headings, each over all columns, the labels' included. remarks: what holds for all cells."""
+class TableLayout:
+    """head: lines of headings, each over all columns, the labels' included. remarks: apply to all cells."""
 
     head: tuple[tuple[Heading, ...], ...]
     blocks: tuple[Block, ...]
@@ -60,28 +60,28 @@ class Grid:
 
     @property
     def num_labels(self) -> int:
-        """How many columns hold labels."""
+        """Return how many columns hold labels."""
         return len(self.blocks[0].lines[0].labels)
 
     @property
     def width(self) -> int:
-        """Columns, those of the labels included."""
+        """Return the number of columns, those of the labels included."""
         return sum(heading.width for heading in self.head[0])
 
     def notes(self) -> list[str]:
-        """Every note once, in the order in which it is met."""
+        """Return every note once, in order of appearance."""
         cells = (cell for block in self.blocks for line in block.lines for cell in line.cells)
         return list(dict.fromkeys(note for cell in cells for note in cell.notes))
 
 
 class Drawable(Protocol):
-    """What the writers take: the paper's tables and our own."""
+    """A table that the writers can write: one of the paper's or our own."""
 
-    def grid(self) -> Grid: ...
+    def layout(self) -> TableLayout: ...
 
 
 def letter(index: int) -> str:
-    """The mark of a note: a, b, ..., z, aa, ab, ...
+    """Return the mark of a note: a, b, ..., z, aa, ab, ...
 
     >>> letter(0), letter(25), letter(26)
     ('a', 'z', 'aa')

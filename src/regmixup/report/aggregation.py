@@ -1,0 +1,217 @@
+"""The one aggregation of rows: means over seeds, compared and marked, for every table, file and figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from regmixup import methods
+from regmixup.methods import REFERENCE
+from regmixup.report.paper import PaperValue, paper_value_of
+from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best
+from regmixup.types import Row
+
+SCALED = "temperature"
+"""The posthoc of values that depend on T."""
+DETECTION = {"auroc": ("AUROC", True), "aupr": ("AUPR", True), "fpr_at_tpr": ("FPR at 95 % TPR", False)}
+"""Metrics of OOD detection: title, and whether larger is better."""
+CALIBRATION = {
+    "ECE": ("ece", "none"),
+    "ECE + T": ("ece", SCALED),
+    "AdaECE": ("adaptive_ece", "none"),
+    "AdaECE + T": ("adaptive_ece", SCALED),
+}
+"""Metrics of calibration by title: metric and posthoc."""
+
+
+class Quantity(NamedTuple):
+    """What a row measures, whichever run it was measured on.
+
+    score: of a detection metric; "" stands for each method's own score, the paper's.
+    """
+
+    dataset: str
+    metric: str
+    posthoc: str = "none"
+    score: str = ""
+    corruption: str = ""
+    severity: int | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Mean and standard deviation (ddof = 1) over n seeds, as fractions.
+
+    best: no single model of the column is better. best_overall: nor is an ensemble, in a column that has one.
+    against: the comparison with the reference method; better: its direction, where it is significant.
+    paper: the paper's number. notes: what to know before comparing.
+    """
+
+    mean: float
+    std: float
+    n: int
+    percent: bool
+    best: bool = False
+    best_overall: bool = False
+    against: Comparison | None = None
+    better: bool | None = None
+    paper: PaperValue | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """Return the mean as printed; two cells that print alike are tied."""
+        return f"{100 * self.mean:.2f}" if self.percent else f"{self.mean:.3f}"
+
+    @property
+    def spread(self) -> str:
+        """Return "± std", or "" for a single seed."""
+        if self.n < 2:
+            return ""
+        return f"± {100 * self.std:.2f}" if self.percent else f"± {self.std:.3f}"
+
+    @property
+    def differs(self) -> bool:
+        """Return whether it differs significantly from the reference method."""
+        return self.against is not None and self.against.p < LEVEL
+
+    @property
+    def difference(self) -> str:
+        """Return ours minus the paper's, in the unit of `shown`; "" where the paper has no number."""
+        if self.paper is None:
+            return ""
+        own = self.mean - self.paper.value
+        return (f"{100 * own:+.2f}" if self.percent else f"{own:+.3f}").replace("-", "−")
+
+
+class Aggregation:
+    """The rows of one setting, by what they measure. design: which comparisons they allow.
+
+    labels: every method that has a row, in order of appearance.
+    """
+
+    def __init__(self, rows: Iterable[Row], design: Design | None = None) -> None:
+        self.design = design or Design()
+        self._rows: dict[Quantity, dict[str, list[Row]]] = {}
+        labels: dict[str, None] = {}
+        for row in rows:
+            quantity = Quantity(row.dataset, row.metric, row.posthoc, row.score, row.corruption, row.severity)
+            self._rows.setdefault(quantity, {}).setdefault(row.method, []).append(row)
+            labels[row.method] = None
+        self.labels = list(labels)
+
+    @property
+    def quantities(self) -> list[Quantity]:
+        """Return everything that was measured, in the order of the rows."""
+        return list(self._rows)
+
+    def rows(self, quantity: Quantity, label: str) -> list[Row]:
+        """Return a method's rows of a quantity, one per seed."""
+        if quantity.metric in DETECTION and not quantity.score:
+            quantity = quantity._replace(score=paper_score(label))
+        return self._rows.get(quantity, {}).get(label, [])
+
+    def values(self, quantity: Quantity, label: str) -> Values:
+        """Return a method's values by seed; empty where nothing was measured."""
+        rows = self.rows(quantity, label)
+        found = {row.seed: row.value for row in rows}
+        if len(found) < len(rows) and None not in found:
+            raise ValueError(
+                f"{quantity.metric} on {quantity.dataset} must have one row per seed of {label}, got {len(rows)} rows "
+                f"of {len(found)} seeds: networks {sorted({row.network for row in rows})}, train sets "
+                f"{sorted({row.train_set for row in rows})}"
+            )
+        return found
+
+    def average(self, quantities: Sequence[Quantity], label: str) -> Values:
+        """Return the mean over quantities by seed, for the seeds that have all of them."""
+        if len(quantities) == 1:
+            return self.values(quantities[0], label)
+        found = [self.values(quantity, label) for quantity in quantities]
+        seeds = [seed for seed in (found[0] if found else {}) if all(seed in own for own in found)]
+        return {seed: math.fsum(own[seed] for own in found) / len(found) for seed in seeds}
+
+    def column(
+        self,
+        quantities: Sequence[Quantity],
+        *,
+        higher_is_better: bool | None,
+        labels: Iterable[str] | None = None,
+        percent: bool = True,
+    ) -> dict[str, Cell | None]:
+        """Return a cell per method: the mean over the quantities, compared with the other cells of the column.
+
+        A single quantity has the paper's number beside it. labels: the methods; default, all with a row. None stands
+        where nothing was measured.
+        """
+        labels = self.labels if labels is None else list(labels)
+        seeds = {label: self.average(quantities, label) for label in labels}
+        cells: dict[str, Cell | None] = {}
+        for label in labels:
+            if not seeds[label]:
+                cells[label] = None
+            elif len(quantities) == 1:
+                rows = self.rows(quantities[0], label)
+                cell = mean_cell([row.value for row in rows], percent=percent)
+                cells[label] = replace(cell, paper=paper_value_of(rows[0]))
+            else:
+                cells[label] = mean_cell([*seeds[label].values()], percent=percent)
+        if any(one.posthoc == SCALED for one in quantities) and any(seeds.get(m) for m in self.design.one_temperature):
+            return cells  # seeds that share one T are not independent: no test and no best
+        return _judge(cells, seeds, higher_is_better, self.design)
+
+
+def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
+    """Return the mean and sample standard deviation of some values.
+
+    >>> cell = mean_cell([0.9, 0.92], percent=True)
+    >>> cell.shown, cell.spread
+    ('91.00', '± 1.41')
+    """
+    n = len(values)
+    mean = math.fsum(values) / n
+    std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else math.nan
+    return Cell(mean, std, n, percent)
+
+
+def _judge(
+    cells: Mapping[str, Cell | None], seeds: Mapping[str, Values], higher_is_better: bool | None, design: Design
+) -> dict[str, Cell | None]:
+    """Mark the best cells of a column, and those that differ from the reference method. seeds: the values behind."""
+    ensembles = [*map(is_ensemble, cells)]
+    shown = [float(cell.shown) if cell is not None else None for cell in cells.values()]
+    marks = find_best(shown, ensembles, higher_is_better=higher_is_better)
+    unpaired = [method for method, ensemble in zip(cells, ensembles, strict=True) if ensemble]
+    found = compare_column(seeds, untested=design.untested, unpaired=unpaired)
+    reference = cells.get(REFERENCE)
+    judged: dict[str, Cell | None] = {}
+    for (method, cell), mark in zip(cells.items(), marks, strict=True):
+        if cell is not None:
+            cell = replace(cell, best=mark.bold, best_overall=mark.underline, against=found.get(method))
+            if cell.differs and reference is not None and higher_is_better is not None:
+                cell = replace(cell, better=(cell.mean > reference.mean) == higher_is_better)
+        judged[method] = cell
+    return judged
+
+
+def known_method(label: str) -> methods.Method | None:
+    """Return the method that a label names; `mixup(alpha=1)` is mixup."""
+    return methods.METHODS.get(label.partition("(")[0])
+
+
+def is_ensemble(label: str) -> bool:
+    """Return whether a method trains several networks."""
+    known = known_method(label)
+    return known is not None and known.train.get("members", 1) > 1
+
+
+def paper_score(label: str) -> str:
+    """Return a method's OOD score, the paper's where it has one; Dempster-Shafer for unknown methods.
+
+    >>> paper_score("mixup"), paper_score("mixup(alpha=1)"), paper_score("something-new")
+    ('entropy', 'entropy', 'dempster_shafer')
+    """
+    known = known_method(label)
+    return known.score if known is not None else "dempster_shafer"

@@ -1,0 +1,290 @@
+"""Launchers: where the runs of a study are executed. Every launcher gives the same rows.
+
+`InTurn` executes one run after the other in this process, `Processes` starts a process per device, `RayTasks` uses a
+Ray cluster. Progress is recorded in the run folders only.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from regmixup.config import check_number
+from regmixup.study.tasks import RETRIES, Job, Launcher, Progress, Task, TaskOutcome, attempt
+from regmixup.training.config import check_present, choose_device
+from regmixup.training.stopping import Interrupted
+from regmixup.training.train import Hooks
+
+__all__ = ["InTurn", "Launcher", "Processes", "Progress", "RayTasks", "all_devices"]
+
+
+class InTurn:
+    """Run one task after the other in this process. device: default, the accelerator if there is one."""
+
+    def __init__(self, device: str | torch.device | None = None) -> None:
+        self.device = choose_device(device)
+
+    @contextmanager
+    def open(self, job: Job, progress: Progress | None) -> Iterator[_ThisProcess]:
+        check_present(self.device)
+        yield _ThisProcess(job, self.device, progress)
+
+
+class _ThisProcess:
+    def __init__(self, job: Job, device: torch.device, progress: Progress | None) -> None:
+        self.job, self.device, self.progress = job, device, progress
+        self.ended: list[TaskOutcome] = []
+
+    def has_room(self) -> bool:
+        return not self.ended
+
+    def submit(self, task: Task) -> None:
+        hooks: Hooks = {}
+        if self.progress is not None:
+            self.progress.begin(task.label, task.epochs())
+            hooks = {
+                "on_start": self.progress.start,
+                "on_step": partial(self.progress.step, task.label),
+                "on_epoch": partial(self.progress.epoch, task.label),
+            }
+        self.ended.append(attempt(self.job, task, self.device, **hooks))
+
+    def wait(self, seconds: float) -> list[TaskOutcome]:
+        ended, self.ended = self.ended, []
+        if not ended:  # other processes hold all that is left
+            time.sleep(seconds)
+        return ended
+
+
+def all_devices() -> tuple[str, ...]:
+    """Return every accelerator that this process sees."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
+        raise ValueError("devices must be named, such as cpu cpu: there is no accelerator here that `all` could mean")
+    return tuple(f"{accelerator.type}:{index}" for index in range(torch.accelerator.device_count()))
+
+
+class Processes:
+    """Run one process per device of this machine. devices: such as ("cuda:0", "cuda:1"), or ("cpu", "cpu").
+
+    The processes share this one's threads: each of n gets 1/n of them.
+    """
+
+    def __init__(self, devices: Sequence[str | torch.device]) -> None:
+        self.devices = [choose_device(device) for device in devices]
+        if len({device.type for device in self.devices}) != 1:
+            names = ", ".join(map(str, self.devices)) or "none"
+            raise ValueError(f"devices must be one or more of the same kind: it decides the precision, got {names}")
+        repeated = [name for name, count in Counter(self.devices).items() if count > 1 and name.type != "cpu"]
+        if repeated:
+            raise ValueError(f"devices must name each accelerator once, got {repeated[0]} more than once")
+
+    @property
+    def device(self) -> torch.device:
+        return self.devices[0]
+
+    @contextmanager
+    def open(self, job: Job, progress: Progress | None) -> Iterator[_Workers]:
+        for device in self.devices:
+            check_present(device)
+        workers = _Workers(job, self.devices)
+        try:
+            yield workers
+        finally:
+            workers.stop()
+
+
+class _Workers:
+    """Starts each process with its first task, and a new one when it is lost."""
+
+    def __init__(self, job: Job, devices: Sequence[torch.device]) -> None:
+        self.job = job
+        self.threads = max(1, torch.get_num_threads() // len(devices))
+        self.without_worker = list(devices)
+        self.idle: list[_Worker] = []
+        self.busy: dict[_Worker, Task] = {}
+        self.losses: Counter[int] = Counter()
+
+    def has_room(self) -> bool:
+        return bool(self.idle or self.without_worker)
+
+    def submit(self, task: Task) -> None:
+        worker = self.idle.pop() if self.idle else _Worker(self.job, self.without_worker.pop(0), self.threads)
+        self.busy[worker] = task
+        with suppress(BrokenPipeError):  # it has died, which `wait` will see
+            worker.connection.send(task)
+
+    def wait(self, seconds: float) -> list[TaskOutcome]:
+        ended = []
+        heard = wait([worker.connection for worker in self.busy], seconds)
+        for worker in [worker for worker in self.busy if worker.connection in heard]:
+            task = self.busy.pop(worker)
+            try:
+                ended.append(worker.connection.recv())
+                self.idle.append(worker)
+            except (EOFError, ConnectionResetError):
+                worker.leave()
+                self.without_worker.append(worker.device)
+                self.losses[task.index] += 1
+                if self.losses[task.index] <= RETRIES:
+                    code = worker.process.exitcode
+                    warnings.warn(f"the process of {task.label} ended with exit code {code}: tried again", stacklevel=2)
+                    self.submit(task)
+                else:
+                    ended.append(self._lost(task, worker.process.exitcode))
+        return ended
+
+    def _lost(self, task: Task, code: int | None) -> TaskOutcome:
+        error = f"its process ended {self.losses[task.index]} times without a word, at last with exit code {code}"
+        task.fail(f"{error}. A negative code is a signal's: -9 is often the system, short of memory\n")
+        return TaskOutcome(task=task, error=error)
+
+    def stop(self) -> None:
+        """Stop every process. A run in progress saves a checkpoint first."""
+        workers = [*self.idle, *self.busy]
+        for worker in workers:  # signal all before waiting for any, and once: a second signal ends them at once
+            worker.process.terminate()
+        for worker in workers:
+            worker.leave()
+
+
+class _Worker:
+    """A process on one device, and the connection to it."""
+
+    def __init__(self, job: Job, device: torch.device, threads: int) -> None:
+        # Not forked: neither CUDA nor torch's threads survive that. Not a daemon: it may need processes that load data.
+        context = multiprocessing.get_context("spawn")
+        self.device = device
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_work, args=(theirs, job, device, threads))
+        self.process.start()
+        theirs.close()  # so that the connection ends with the process
+
+    def leave(self) -> None:
+        """Wait for it to end."""
+        self.connection.close()
+        self.process.join()
+
+
+def _work(connection: Connection, job: Job, device: torch.device, threads: int) -> None:
+    """Execute incoming tasks until the connection ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all; the parent decides
+    torch.set_num_threads(threads)
+    if device.index is not None and device.type != "cpu":
+        torch.accelerator.set_device_index(device.index)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError, Interrupted):
+        while True:
+            connection.send(attempt(job, connection.recv(), device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayTasks:
+    """Run tasks on Ray. A run whose worker or node is lost is retried, and resumes from its checkpoint.
+
+    address: a running cluster; default, what RAY_ADDRESS names, else a cluster of this machine alone.
+    gpus_per_run: may be a fraction, if several runs fit on one GPU; 0 trains on CPUs.
+    cpus_per_run: also the number of threads.
+    Ray is imported when a study is launched with it, not before.
+    """
+
+    address: str | None = None
+    gpus_per_run: float = 1.0
+    cpus_per_run: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("gpus_per_run", self.gpus_per_run, least=0)
+        check_number("cpus_per_run", self.cpus_per_run, above=0)
+
+    @property
+    def device(self) -> torch.device:
+        """Return the kind of device; Ray shows each task its own GPU only, so that it has no index."""
+        return torch.device("cuda" if self.gpus_per_run else "cpu")
+
+    @contextmanager
+    def open(self, job: Job, progress: Progress | None) -> Iterator[_RayPool]:
+        try:
+            import ray
+        except ImportError as error:
+            raise ValueError("the launcher ray needs Ray: pip install 'regmixup[ray]'") from error
+        address = self.address or os.environ.get("RAY_ADDRESS")
+        connected = ray.is_initialized()
+        if not connected:
+            local = {} if address else {"include_dashboard": False}
+            ray.init(address=address or "local", log_to_driver=False, **local)
+        pool = _RayPool(self, job)
+        try:
+            if missing := self._missing(ray.cluster_resources()):
+                if not address:
+                    raise ValueError(missing)
+                warnings.warn(f"{missing}; waiting for the cluster to grow", stacklevel=2)
+            yield pool
+        finally:
+            pool.stop()
+            if not connected:
+                ray.shutdown()
+
+    def _missing(self, resources: dict[str, float]) -> str:
+        """Describe what one run needs and Ray does not have; "" if nothing."""
+        for flag, name in (("gpus_per_run", "GPU"), ("cpus_per_run", "CPU")):
+            wanted, present = getattr(self, flag), resources.get(name, 0.0)
+            if wanted > present:
+                return f"{flag} must be at most {present:g}, which is all that Ray has, got {wanted:g}"
+        return ""
+
+
+class _RayPool:
+    """Submits all tasks at once: Ray has the queue."""
+
+    def __init__(self, launcher: RayTasks, job: Job) -> None:
+        import ray
+
+        self.ray, self.device = ray, launcher.device
+        self.threads = max(1, math.floor(launcher.cpus_per_run))
+        self.job = ray.put(job)
+        shares = {"num_gpus": launcher.gpus_per_run, "num_cpus": launcher.cpus_per_run}
+        self.remote = ray.remote(max_retries=RETRIES, **shares)(_attempt_on_ray)
+        self.tasks: dict[Any, Task] = {}
+
+    def has_room(self) -> bool:
+        return True
+
+    def submit(self, task: Task) -> None:
+        self.tasks[self.remote.remote(self.job, task, self.device, self.threads)] = task
+
+    def wait(self, seconds: float) -> list[TaskOutcome]:
+        if not self.tasks:
+            time.sleep(seconds)
+            return []
+        ready, _ = self.ray.wait(list(self.tasks), timeout=seconds)
+        return [self._outcome(reference) for reference in ready]
+
+    def _outcome(self, reference: Any) -> TaskOutcome:
+        task = self.tasks.pop(reference)
+        try:
+            return self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:  # lost more often than Ray retries
+            task.fail(f"{error}\n")
+            return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
+
+    def stop(self) -> None:
+        """Cancel every task. A run in progress keeps its last checkpoint."""
+        for reference in self.tasks:
+            self.ray.cancel(reference, force=True)
+
+
+def _attempt_on_ray(job: Job, task: Task, device: torch.device, threads: int) -> TaskOutcome:
+    torch.set_num_threads(threads)
+    return attempt(job, task, device)

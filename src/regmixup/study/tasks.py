@@ -1,0 +1,273 @@
+"""Tasks: what a process or machine is handed, what comes back, and which task starts next."""
+
+from __future__ import annotations
+
+import time
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, Unpack
+
+import torch
+
+from regmixup import run_folder
+from regmixup.config import check_count
+from regmixup.progress import describe
+from regmixup.storage import InUseError, is_owned, owning
+from regmixup.study.archive import archived_rows, write_archive
+from regmixup.study.measure import complete_run
+from regmixup.study.plan import PlannedRun, Study
+from regmixup.training.engine import Engine, Execution
+from regmixup.training.reporting import EpochRecord, StepRecord
+from regmixup.training.run import Run
+from regmixup.training.train import Hooks
+from regmixup.types import Row
+
+POLL_SECONDS = 0.5
+"""Time between two looks at the run folders."""
+RETRY_SECONDS = 2.0
+"""Time until a folder that another process holds is tried again."""
+GIVE_UP_SECONDS = 24 * 3600.0
+"""Time after which a folder that the same process still holds is given up."""
+RETRIES = 3
+"""Retries of a run in one study after its process was lost."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The settings that all runs of a study share. runs: an absolute path that every machine sees.
+
+    archive: a folder for archives of finished runs; an archived run counts as done. logits: archive logits, too.
+    """
+
+    study: Study
+    runs: Path
+    root: Path | None
+    workers: int | None
+    engine: Engine | None = None
+    archive: Path | None = None
+    logits: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            check_count("workers", self.workers, least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One planned run. index: its place in the plan. label: its name on displays. run: its folder and config.
+
+    companion: the run that its temperature comes from, if it is another. archive: the folder it is archived in.
+    """
+
+    index: int
+    label: str
+    planned: PlannedRun
+    run: Run
+    companion: Run | None = None
+    archive: Path | None = None
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """Return the run folders it writes to: its own, its companion's, and those of an ensemble's members."""
+        runs = [run for run in (self.run, self.companion, *self.models()) if run is not None]
+        return frozenset(run.folder.name for run in runs)
+
+    def models(self) -> list[Run]:
+        """Return all models that it trains: its run or the members of that, and its companion or its members."""
+        runs = [run for run in (self.run, self.companion) if run is not None]
+        return [model for run in runs for model in (run.members() if run.config.members > 1 else [run])]
+
+    def epochs(self) -> int:
+        """Return the epochs to train, of all members together."""
+        return self.run.config.total_epochs * self.run.config.members
+
+    def history(self) -> list[EpochRecord]:
+        """Return one record per finished epoch, numbered through the members of an ensemble."""
+        runs = self.run.members() if self.run.config.members > 1 else [self.run]
+        records = [record for run in runs for record in run.history()]
+        return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
+
+    def fail(self, text: str) -> None:
+        """Write a failure note into the run folder, if possible."""
+        run_folder.write_failure(self.run.folder, text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskOutcome:
+    """How a task ended: with rows, with an error, or not at all because another process holds a folder it needs.
+
+    held: which folder, by whom and since when.
+    """
+
+    task: Task
+    rows: list[Row] | None = None
+    error: str = ""
+    held: str = ""
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether the task has to wait for another process."""
+        return self.rows is None and not self.error
+
+
+def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) -> TaskOutcome:
+    """Execute one task. An error ends it but not the study; its traceback is written into the run folder."""
+    if not job.runs.is_dir():  # made by whoever launched this
+        error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
+        return TaskOutcome(task=task, error=error)
+    try:
+        if task.archive is not None:
+            rows = archived_rows(task.archive, task.planned.stem)
+            return TaskOutcome(task=task, rows=[replace(row, study=job.study.name) for row in rows])
+        run_folder.clear_failure(task.run.folder)
+        rows = complete_run(
+            job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
+            **hooks,
+        )  # fmt: skip
+        if job.archive is not None:
+            with owning(task.run.folder):  # another process may archive another line of the same run
+                run = replace(task.run, batch_norm=task.planned.batch_norm)
+                write_archive(run, task.planned, job.archive, logits=job.logits)
+        return TaskOutcome(task=task, rows=rows)
+    except InUseError as error:
+        return TaskOutcome(task=task, held=str(error))
+    except Exception as error:
+        task.fail(traceback.format_exc())
+        return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
+
+
+class Progress(Protocol):
+    """The callbacks of a display."""
+
+    def begin(self, label: str, epochs: int) -> None: ...
+    def start(self, execution: Execution) -> None: ...
+    def step(self, label: str, record: StepRecord) -> None: ...
+    def epoch(self, label: str, record: EpochRecord) -> None: ...
+    def end(self, label: str, note: str) -> None: ...
+
+
+class Pool(Protocol):
+    """Executes tasks."""
+
+    def has_room(self) -> bool:
+        """Return whether a task would start now."""
+
+    def submit(self, task: Task) -> None:
+        """Start a task."""
+
+    def wait(self, seconds: float) -> list[TaskOutcome]:
+        """Wait at most so many seconds; return what has ended."""
+
+
+class Launcher(Protocol):
+    """Where runs are executed. device: its kind decides their precision and so their folders."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def open(self, job: Job, progress: Progress | None) -> AbstractContextManager[Pool]:
+        """Open a pool to submit to; leaving it stops what still runs."""
+
+
+class TimeLimit(Protocol):
+    """Decides which tasks still start, see `budget.py`."""
+
+    def fits(self, task: Task) -> bool:
+        """Return whether a task would end in time if it started now."""
+
+    def learn(self, outcome: TaskOutcome, seconds: float) -> None:
+        """Record the time that a task took."""
+
+
+class HeldFolder:
+    """A folder that another process holds: warn once per holder, give up after GIVE_UP_SECONDS."""
+
+    def __init__(self, holder: str = "") -> None:
+        """holder: the holder that the user was already warned of."""
+        self.holder, self.since = holder, time.monotonic()
+
+    def gives_up(self, label: str, held: str) -> bool:
+        """Return whether to give up. held: which folder, by whom and since when it is held."""
+        now = time.monotonic()
+        if held != self.holder:
+            self.holder, self.since = held, now
+            warnings.warn(f"{label} waits, at most {GIVE_UP_SECONDS / 3600:g} hours: {held}", stacklevel=2)
+        return now - self.since >= GIVE_UP_SECONDS
+
+
+def dispatch(
+    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: TimeLimit | None = None
+) -> Iterator[TaskOutcome]:
+    """Yield the outcome of every task as it ends; tasks that do not fit the time budget have none.
+
+    Tasks that share a folder never run at once, and keep their order in the plan.
+    """
+    waiting, running = list(tasks), list[Task]()
+    not_before: dict[int, float] = {}
+    begun: dict[int, float] = {}
+    held: dict[int, HeldFolder] = {}
+    display = _Display(progress)
+    while waiting or running:
+        now = time.monotonic()
+        while pool.has_room() and (task := _next(waiting, running, not_before, now)):
+            waiting.remove(task)
+            if budget is not None and not budget.fits(task):
+                continue
+            running.append(task)
+            begun[task.index] = time.monotonic()
+            pool.submit(task)
+        for outcome in pool.wait(POLL_SECONDS):
+            task = outcome.task
+            if budget is not None and not outcome.in_use:
+                budget.learn(outcome, time.monotonic() - begun[task.index])
+            running = [other for other in running if other.index != task.index]
+            if outcome.in_use and held.setdefault(task.index, HeldFolder()).gives_up(task.label, outcome.held):
+                outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
+            if outcome.in_use:
+                not_before[task.index] = time.monotonic() + RETRY_SECONDS
+                waiting = sorted([*waiting, task], key=lambda other: other.index)
+            else:
+                display.end(outcome)
+                yield outcome
+        display.update(running)
+
+
+def _next(waiting: Sequence[Task], running: Sequence[Task], not_before: dict[int, float], now: float) -> Task | None:
+    """Return the first task that shares no folder with a running one, nor with a waiting one before it."""
+    taken = {folder for task in running for folder in task.folders}
+    for task in waiting:
+        if taken.isdisjoint(task.folders) and not_before.get(task.index, now) <= now:
+            return task
+        taken |= task.folders
+    return None
+
+
+class _Display:
+    """Reports to a display what the run folders say."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.begun: set[int] = set()
+
+    def update(self, running: Sequence[Task]) -> None:
+        """Report running tasks. A run begins when a process holds its folder: before, it may be queued."""
+        if self.progress is None:
+            return
+        for task in running:
+            if task.index not in self.begun and is_owned(task.run.folder):
+                self.begun.add(task.index)
+                self.progress.begin(task.label, task.epochs())
+            if task.index in self.begun and (history := task.history()):
+                self.progress.epoch(task.label, history[-1])
+
+    def end(self, outcome: TaskOutcome) -> None:
+        if self.progress is None:
+            return
+        note = f"failed: {outcome.error}"
+        if outcome.rows is not None:
+            note = describe(outcome.task.run.history())
+        self.progress.end(outcome.task.label, note)

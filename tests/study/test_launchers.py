@@ -1,0 +1,260 @@
+"""Launchers: the same rows from each, whichever process is killed; and what is left when a study is stopped."""
+
+import ast
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import regmixup
+from regmixup.study import launchers, tasks
+from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
+from regmixup.study.runner import FailedRunsError, run_study
+from regmixup.study.tasks import RETRIES, Job
+from regmixup.training.run import Run
+from tests.holding import held_by_another_process
+from tests.study.killing import KillOne
+from tests.study.mini import MINI, write_mini
+
+
+@pytest.fixture
+def unfinished(tmp_path, undisturbed):
+    """The study's runs, of which one is still to be trained: the second of four."""
+    runs = tmp_path / "runs"
+    shutil.copytree(undisturbed, runs)
+    (folder,) = runs.glob("regmixup-*-s0-*")
+    shutil.rmtree(folder)
+    return Run(folder, Run.open(undisturbed / folder.name).config)
+
+
+def test_a_run_that_fails_leaves_its_traceback_and_the_same_command_tries_it_again(unfinished, study, expected):
+    runs, note = unfinished.folder.parent, unfinished.folder / "failure.txt"
+    unfinished.folder.mkdir()
+    unfinished.checkpoint.write_bytes(b"damaged")
+    with pytest.raises(
+        FailedRunsError, match=r"1 of 4 runs failed(.|\n)*regmixup seed 0: ValueError: .* has no checkpoint that can"
+    ) as error:
+        run_study(study, runs, device="cpu")
+    assert str(note) in str(error.value)
+    assert "Traceback" in note.read_text()
+    table = (runs / "study-mini" / "rows.csv").read_text()
+    assert {tuple(line.split(",")[2:6:3]) for line in table.splitlines()[1:]} == {
+        ("dnn", "0"), ("dnn", "1"), ("regmixup", "1"),
+    }  # fmt: skip
+    unfinished.checkpoint.unlink()
+    run_study(study, runs, device="cpu")
+    assert (runs / "study-mini" / "rows.csv").read_bytes() == expected
+    assert not note.exists()
+
+
+def test_a_run_that_another_process_holds_is_waited_for(unfinished, study, expected, monkeypatch):
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.1)
+    runs = unfinished.folder.parent
+    done = []
+
+    class ReleaseAfterTheOthers:
+        def begin(self, label, epochs): ...
+        def start(self, execution): ...
+        def step(self, label, record): ...
+        def epoch(self, label, record): ...
+        def end(self, label, note):
+            done.append(label)
+            if len(done) == 3:
+                holding.__exit__(None, None, None)
+
+    holding = held_by_another_process(unfinished.folder)
+    holding.__enter__()
+    with pytest.warns(
+        UserWarning, match=rf"regmixup seed 0 waits, at most 24 hours: {unfinished.folder} is in use by "
+    ):
+        run_study(study, runs, device="cpu", progress=ReleaseAfterTheOthers())
+    assert done == ["dnn seed 0", "dnn seed 1", "regmixup seed 1", "regmixup seed 0"]
+    assert (runs / "study-mini" / "rows.csv").read_bytes() == expected
+
+
+def test_a_termination_signal_stops_a_study_as_ctrl_c_does(unfinished, study):
+    class Terminate:
+        def begin(self, label, epochs):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, unfinished.folder.parent, device="cpu", progress=Terminate())
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_launcher_brings_its_own_device(study, tmp_path):
+    with pytest.raises(ValueError, match="device must be None where a launcher brings its own, got 'cpu'"):
+        run_study(study, tmp_path, device="cpu", launcher=Processes(("cpu", "cpu")))
+    assert InTurn("cpu").device.type == "cpu"
+
+
+def test_a_killed_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short):
+    killer = KillOne(tmp_path)
+    with pytest.warns(UserWarning, match=r"the process of .* seed . ended with exit code -9: tried again"):
+        folder = run_study(short, tmp_path, launcher=Processes(("cpu", "cpu")))
+    assert (folder / "rows.csv").read_bytes() == expected_short
+    killer.check_that_the_run_went_on()
+
+
+def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monkeypatch):
+    started = []
+
+    class Dying:
+        """A worker that dies before it answers."""
+
+        def __init__(self, job, device, threads):
+            started.append(device)
+            self.device, self.process = device, SimpleNamespace(exitcode=-9, terminate=lambda: None)
+            self.connection, theirs = multiprocessing.Pipe()
+            theirs.close()
+
+        def leave(self):
+            self.connection.close()
+
+    monkeypatch.setattr(launchers, "_Worker", Dying)
+    tried = pytest.warns(UserWarning, match="seed . ended with exit code -9: tried again")
+    failed = pytest.raises(FailedRunsError, match="4 of 4 runs failed; the same command tries them again")
+    with tried, failed as error:
+        run_study(study, tmp_path, launcher=Processes(("cpu", "cpu")))
+    notes = list(tmp_path.glob("*/failure.txt"))
+    assert len(started) == 4 * (1 + RETRIES)
+    assert len(notes) == 4
+    assert "its process ended 4 times without a word, at last with exit code -9" in notes[0].read_text()
+    assert "dnn seed 0, regmixup seed 0, dnn seed 1, regmixup seed 1: its process ended" in str(error.value)
+    assert not (tmp_path / "study-mini" / "rows.csv").exists()
+
+
+def test_ctrl_c_stops_a_study_and_its_workers(tmp_path):
+    """The terminal sends it to the whole group; the first process ends the others."""
+    endless = MINI.replace("epochs = 5", "epochs = 10000")
+    command = [sys.executable, "-m", "regmixup", "study", write_mini(tmp_path, endless), "--runs", tmp_path / "runs"]
+    command += ["--devices", "cpu", "cpu"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        until = time.monotonic() + 300
+        while len(owners := list((tmp_path / "runs").glob("[!s]*/.owner"))) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        pids = [int(owner.read_text().split()[1]) for owner in owners]
+        os.killpg(parent.pid, signal.SIGINT)
+        try:
+            assert parent.wait(120) == 130
+        except subprocess.TimeoutExpired:
+            os.killpg(parent.pid, signal.SIGKILL)  # or it would be waited for, and it is endless
+            raise
+        assert parent.stderr.read() == "interrupted; the same command goes on from here\n"
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("devices", "message"),
+    [
+        ((), "one or more of the same kind.*got none"),
+        (("cpu", "cuda:0"), "one or more of the same kind.*got cpu, cuda:0"),
+        (("cuda:0", "cuda:1", "cuda:0"), "each accelerator once, got cuda:0 more than once"),
+        (("cpu", "nonsense"), "device must be one that torch knows, such as cpu or cuda:0, got 'nonsense'"),
+    ],
+)
+def test_devices_that_do_not_go_together_are_refused(devices, message):
+    with pytest.raises(ValueError, match=message):
+        Processes(devices)
+
+
+@pytest.mark.parametrize("launcher", [InTurn("cuda:2"), Processes(("cuda:1", "cuda:2"))])
+def test_a_device_that_is_not_there_stops_a_study_before_its_first_run(launcher, study, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match="which has 2 of the kind cuda, got cuda:2"):
+        run_study(study, tmp_path, launcher=launcher)
+    assert not list(tmp_path.glob("[!s]*"))
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    with pytest.raises(ValueError, match="which has none of that kind"):
+        run_study(study, tmp_path, launcher=launcher)
+
+
+def test_all_devices_are_those_torch_sees(monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    with pytest.raises(ValueError, match="there is no accelerator here"):
+        all_devices()
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: torch.device("cuda"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    assert all_devices() == ("cuda:0", "cuda:1")
+
+
+@pytest.fixture
+def ray():
+    return pytest.importorskip("ray", reason="Ray is not installed: pip install 'regmixup[ray]'")
+
+
+def run_on_ray_and_kill(ray, runs, study) -> Path:
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        killer = KillOne(runs)
+        folder = run_study(study, runs, launcher=RayTasks(gpus_per_run=0))
+        assert ray.is_initialized()  # whoever connected disconnects
+    finally:
+        ray.shutdown()
+    killer.check_that_the_run_went_on()
+    return folder
+
+
+def test_a_killed_ray_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short, ray):
+    assert (run_on_ray_and_kill(ray, tmp_path, short) / "rows.csv").read_bytes() == expected_short
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("attempt", range(3))
+def test_more_runs_than_ray_has_workers(tmp_path, study, expected, ray, attempt):
+    assert (run_on_ray_and_kill(ray, tmp_path, study) / "rows.csv").read_bytes() == expected
+
+
+@pytest.mark.parametrize("address", ["", "auto"])
+def test_a_share_that_this_machine_does_not_have_is_refused_instead_of_waited_for(
+    tmp_path, study, monkeypatch, address
+):
+    """With a cluster's address a share that is missing may still come; here, with a stand-in for Ray, an error does."""
+    done = []
+    ray = SimpleNamespace(
+        is_initialized=lambda: False, init=lambda **_: done.append("init"), shutdown=lambda: done.append("shutdown"),
+        cluster_resources=lambda: {"CPU": 2.0}, put=lambda job: job, remote=lambda **_: lambda function: function,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    message = "cpus_per_run must be at most 2, which is all that Ray has, got 100000"
+    launcher = RayTasks(gpus_per_run=0, cpus_per_run=100_000, address=address or None)
+    job = Job(study=study, runs=tmp_path, root=None, workers=None)
+    expected = (
+        pytest.warns(UserWarning, match=f"{message}; waiting") if address else pytest.raises(ValueError, match=message)
+    )
+    with expected, launcher.open(job, None):
+        assert address, "refused before anything is submitted"
+    assert done == ["init", "shutdown"]
+
+
+def test_no_file_imports_ray_before_it_is_asked_for():
+    for path in Path(regmixup.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            assert "ray" not in [alias.name for alias in getattr(node, "names", [])], f"{path} imports ray"
+
+
+def test_without_ray_the_command_that_installs_it_is_named(tmp_path, study, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ValueError, match=r"pip install 'regmixup\[ray\]'"):
+        run_study(study, tmp_path, launcher=RayTasks())
+
+
+def test_the_share_of_a_gpu_decides_the_device():
+    assert RayTasks().device.type == RayTasks(gpus_per_run=0.5).device.type == "cuda"
+    assert RayTasks(gpus_per_run=0).device.type == "cpu"
+    with pytest.raises(ValueError, match="gpus_per_run must be a finite number >= 0, got -1"):
+        RayTasks(gpus_per_run=-1)
