@@ -1,4 +1,4 @@
-"""Blurs that need no randomness: Gaussian, out of focus, zoom. images: uint8 (N, C, H, W)."""
+"""Blurs: Gaussian, defocus, zoom, motion and glass. Images are uint8 (N, C, H, W)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.data.corruptions.linear import filter_matrix, gaussian
-from regmixup.data.corruptions.pixels import SLACK, truncate
+from regmixup.data.corruptions.pixels import SLACK, truncate, uniform
 from regmixup.mixing import to_float
 
 
@@ -92,3 +92,82 @@ def centre_zoom(x: Tensor, rows: tuple[int, int], columns: tuple[int, int]) -> T
         x = F.interpolate(x, size=(rows[1], columns[1]), mode="bilinear", align_corners=True)
     top, left = (rows[1] - height) // 2, (columns[1] - width) // 2
     return x[..., top : top + height, left : left + width]
+
+
+def motion_blur(images: Tensor, radius: float, sigma: float, *, generator: torch.Generator | None) -> Tensor:
+    """A trail at an angle drawn from U(-45, 45) degrees for each image; see `trail`. images: uint8 (N, C, H, W)."""
+    angle = uniform((len(images),), images.device, generator) * 90 - 45
+    return trail(images.float(), angle, radius, sigma).to(torch.uint8)
+
+
+def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
+    """sum_i w_i x(row + dy_i, column + dx_i) for i = 0 ... 2 radius, with w_i proportional to exp(-i^2 / (2 sigma^2)).
+
+    (dx_i, dy_i) = i (cos, sin)(angle), each rounded to the nearest pixel (halves down); edges repeat. Weights below
+    1e-6 are left out: they move no pixel by a hundredth of a level. ImageMagick rounds the sum to 16 bits and then cuts
+    it to 8, so the result is in whole levels.
+    x: (N, C, H, W) levels, float; angle: (N,) in degrees, one per image.
+    """
+    step = np.arange(2 * math.ceil(radius) + 1)
+    weight = np.exp(-(step**2) / (2 * sigma**2))
+    step, weight = step[weight > 1e-6], weight[weight > 1e-6]
+    direction = (angle.double() * (math.pi / 180)).unsqueeze(1)
+    far = torch.from_numpy(step).to(x.device)
+    dy, dx = ((far * part - 0.5).ceil().long() for part in (direction.sin(), direction.cos()))
+    (top, bottom), (left, right) = ((max(0, -int(d.min())), max(0, int(d.max()))) for d in (dy, dx))
+    padded = F.pad(x, (left, right, top, bottom), mode="replicate")
+    # A view of every window: windows[n, a, b] is image n from row a and column b of the padded one. Nothing is copied.
+    (count, channels, height, width), (n, c, h, w) = x.shape, padded.stride()
+    shape = (count, top + bottom + 1, left + right + 1, channels, height, width)
+    windows = padded.as_strided(shape, (n, h, w, c, h, w))
+    image, total = torch.arange(count, device=x.device), torch.zeros_like(x)
+    for i, share in enumerate((weight / weight.sum()).tolist()):
+        total.add_(windows[image, dy[:, i] + top, dx[:, i] + left], alpha=share)
+    return total.add_(0.5 / 257).floor_().clamp_(0, 255)
+
+
+def glass_blur(
+    images: Tensor, sigma: float, reach: float, passes: float, *, generator: torch.Generator | None
+) -> Tensor:
+    """A Gaussian blur, `passes` scrambles, and the blur again. images: uint8 (N, C, H, W).
+
+    In each scramble a pixel becomes one of those at offsets -reach ... reach - 1 in both directions; see `scramble`.
+    """
+    count, _, height, width = images.shape
+    d = int(reach)
+    if min(height, width) <= 2 * d:
+        raise ValueError(f"glass_blur moves pixels by {d}, too far for images of {height}x{width}")
+    x = truncate(gaussian(to_float(images), sigma), slack=SLACK)
+    source = generator.device if generator is not None else images.device
+    for _ in range(int(passes)):
+        shape = (count, 2, height - 2 * d, width - 2 * d)
+        x = scramble(x, torch.randint(-d, d, shape, generator=generator, device=source).to(images.device), d)
+    return truncate(gaussian(to_float(x), sigma), slack=SLACK)
+
+
+def scramble(x: Tensor, offset: Tensor, reach: int) -> Tensor:
+    """Copy a neighbour onto each pixel, from the last row to the first and from right to left; no loop over pixels.
+
+    x: (N, C, H, W). offset: (N, 2, H - 2 reach, W - 2 reach) rows and columns for the pixels from reach + 1 to
+    H - reach (W - reach); the others stay. The neighbour keeps its value: CIFAR-C's code means to swap the two but,
+    working on views of one array, copies.
+
+    A copy sees the neighbour's new value if the scan has passed it (it lies below, or to the right in the same row) and
+    its old one otherwise. So each pixel points to another, new or old; following the pointers to the end, by repeatedly
+    replacing each pointer by the pointer it points to, says which old pixel ends up where.
+    """
+    height, width = x.shape[-2:]
+    area = height * width
+    place = torch.arange(area, device=x.device).view(height, width)
+    inner = (slice(reach + 1, height - reach + 1), slice(reach + 1, width - reach + 1))
+    scanned = torch.zeros((height, width), dtype=torch.bool, device=x.device)
+    scanned[inner] = True
+    pointer = (place + area).expand(len(x), -1, -1).clone()  # p < area: the new pixel p; p >= area: the old p - area
+    here, there = place[inner], place[inner] + offset[:, 0] * width + offset[:, 1]
+    passed = (there > here) & scanned.flatten()[there]
+    pointer[(slice(None), *inner)] = torch.where(passed, there, there + area)
+    pointer = pointer.flatten(1)
+    while bool((pointer < area).any()):
+        pointer = torch.where(pointer < area, pointer.gather(1, pointer.clamp(max=area - 1)), pointer)
+    old = (pointer - area)[:, None].expand(*x.shape[:2], area)
+    return x.flatten(2).gather(2, old).view_as(x)

@@ -1,10 +1,11 @@
-"""Baseline JPEG, encoded and decoded on the images' own device, without the entropy coding, which loses nothing.
+"""Pixelation and JPEG. Images are uint8 (N, C, H, W).
 
-torchvision's codec takes the images one by one on the CPU, and on a GPU needs nvJPEG, whose pixels differ from the
-CPU's. All that JPEG loses, it loses in steps that any device can do for a batch: colour transform, 2x2 chroma means,
-8x8 cosine transform, rounding to multiples of the quantisation table, and the way back. They are done here with the
-integer roundings of libjpeg-turbo, PIL's codec; results differ from PIL's only where its fixed-point cosine transform
-rounds the other way (about 5 % of the pixels, 0.1 levels on average).
+JPEG runs on the images' own device, without the entropy coding, which is lossless. torchvision's codec takes the images
+one by one on the CPU, and on a GPU needs nvJPEG, whose pixels differ from the CPU's. Everything that JPEG loses, it
+loses in steps that any device can do for a batch: colour transform, 2x2 chroma means, 8x8 cosine transform, rounding to
+multiples of the quantisation table, and the inverse of each. They use the integer roundings of libjpeg-turbo, PIL's
+codec; results differ from PIL's only where its fixed-point cosine transform rounds the other way (about 5 % of the
+pixels, 0.1 levels on average).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import apply
+from regmixup.data.corruptions.linear import apply, box_matrix
 
 _LUMA = (
     *(16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55),
@@ -125,3 +126,20 @@ def _transforms(table: tuple[int, ...], quality: float) -> tuple[np.ndarray, np.
     both = np.kron(cosine, cosine)  # orthogonal: its transpose is its inverse
     there, back = 8 * both.T, both * steps[:, None]
     return there.astype(np.float32), (8 * steps).astype(np.float32), back.astype(np.float32)
+
+
+def pixelate(images: Tensor, share: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """The sides shrunk to int(share * side) by means over boxes, and stretched back, as PIL's BOX does both.
+
+    PIL works on one axis at a time, columns first, and rounds to whole levels after each. Stretching only repeats
+    pixels, so it can be done before the other axis is shrunk. images: uint8 (N, C, H, W).
+    """
+    rows, columns = (torch.from_numpy(_there_and_back(side, share)).to(images.device) for side in images.shape[-2:])
+    x = (images.float() @ columns.T).add_(0.5).floor_()
+    return torch.einsum("ij,ncjk->ncik", rows, x).add_(0.5).to(torch.uint8)
+
+
+@lru_cache(maxsize=64)
+def _there_and_back(side: int, share: float) -> np.ndarray:
+    small = max(1, int(side * share))
+    return (box_matrix(small, side) @ box_matrix(side, small)).astype(np.float32)
