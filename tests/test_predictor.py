@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import regmixup as rm
-from regmixup.data.transforms import EvalTransform
+from regmixup.data.decode import EvalTransform
 from regmixup.deployment import export as exporting
 from regmixup.deployment.deployable import Deployable
 from regmixup.deployment.export import export

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.data.augment import AugmentDraw, crop_and_flip, draw_augmentation
+from regmixup.data.loader import AugmentDraw, crop_and_flip, draw_augmentation
 
 
 def one_by_one(images, draw, padding):

@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from regmixup import data, recipes
-from regmixup.data import known
-from regmixup.data.checksums import FILE_SUMS
-from regmixup.data.files import MissingDataError
-from regmixup.data.root import data_root, existing_root
-from regmixup.data.sources import BY_HAND, SOURCES
+from regmixup.data import inventory
+from regmixup.data.files import MissingDataError, data_root, existing_root
+from regmixup.data.published import BY_HAND, FILE_SUMS, SOURCES
 from regmixup.networks import NETWORKS
 
 from .official import write_cifar, write_cifar10_2, write_svhn
@@ -24,7 +22,7 @@ from .official import write_cifar, write_cifar10_2, write_svhn
 
 def test_catalogue_and_sources_import_no_torch() -> None:
     code = (
-        "import sys, regmixup.data, regmixup.data.known, regmixup.data.fetch, regmixup.data.listing, regmixup.recipes; "
+        "import sys, regmixup.data, regmixup.data.inventory, regmixup.data.fetch, regmixup.recipes; "
         "regmixup.data.names(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -155,14 +153,14 @@ def test_verify_by_the_published_file(tmp_path: Path, monkeypatch: pytest.Monkey
     found = data.verify("cifar10.2/test", root=tmp_path)
     assert (found.status, found.expected) == ("mismatch", FILE_SUMS["cifar102_test.npz"])
     assert found.detail == "cifar102_test.npz"
-    monkeypatch.setitem(FILE_SUMS, "cifar102_test.npz", known.file_sum(tmp_path / "cifar102_test.npz", "sha256"))
+    monkeypatch.setitem(FILE_SUMS, "cifar102_test.npz", inventory.file_sum(tmp_path / "cifar102_test.npz", "sha256"))
     assert data.verify("cifar10.2/test", root=tmp_path).status == "ok"
 
     write_svhn(tmp_path, "test", count=26_032, compressed=False)
     (tmp_path / "provenance.json").unlink()
     with pytest.raises(ValueError, match=r"test_32x32.mat .* content with SHA-256 985e56ae"):
         data.load("svhn/test", root=tmp_path)
-    monkeypatch.setitem(FILE_SUMS, "test_32x32.mat", known.file_sum(tmp_path / "test_32x32.mat", "md5"))
+    monkeypatch.setitem(FILE_SUMS, "test_32x32.mat", inventory.file_sum(tmp_path / "test_32x32.mat", "md5"))
     assert len(data.load("svhn/test", root=tmp_path)) == 26_032
     assert data.verify("svhn/test", root=tmp_path).status == "ok"
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regmixup import data
-from regmixup.data import cifar, known
+from regmixup.data import cifar, inventory
 from regmixup.data.files import MissingDataError
 
 from .official import CIFAR10, channel_statistics, planes, python2_batch, python3_batch, random_images, write_cifar
@@ -110,7 +110,7 @@ def test_official_files_must_have_the_official_content(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"test_batch .* content with SHA-256 f9b1e2130bab.*, found [0-9a-f]{64}"):
         data.load("cifar10/test", root=tmp_path)
     report = data.verify("cifar10/test", root=tmp_path)
-    assert (report.status, report.expected) == ("mismatch", known.KNOWN["cifar10/test"].pixels)
+    assert (report.status, report.expected) == ("mismatch", inventory.KNOWN["cifar10/test"].pixels)
 
 
 def test_a_tampered_batch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +127,7 @@ def test_a_tampered_batch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     import hashlib
 
     labels = hashlib.sha256(bytes(whole.labels.tolist())).hexdigest()
-    monkeypatch.setitem(known.KNOWN, "cifar10/train", known.Known(whole.fingerprint, labels, parts))
+    monkeypatch.setitem(inventory.KNOWN, "cifar10/train", inventory.Known(whole.fingerprint, labels, parts))
     assert data.load("cifar10/train", root=tmp_path).fingerprint == whole.fingerprint
     assert data.verify("cifar10/train", root=tmp_path).status == "ok"
     assert data.verify("cifar10/val-10", root=tmp_path).status == "ok"
@@ -158,7 +158,7 @@ def test_real_cifar(name: str, real_root: Path) -> None:
     count, mean, std = EXPECTED[name]
     dataset = data.load(name, root=real_root)
     assert dataset.images.shape == (count, 3, 32, 32)
-    assert dataset.fingerprint == known.KNOWN[name].pixels
+    assert dataset.fingerprint == inventory.KNOWN[name].pixels
     found_mean, found_std = channel_statistics(dataset.images)
     np.testing.assert_allclose(found_mean, mean, atol=6e-5)
     np.testing.assert_allclose(found_std, std, atol=6e-5)

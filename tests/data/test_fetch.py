@@ -19,7 +19,7 @@ import pytest
 from regmixup import data
 from regmixup.data import fetch as fetching
 from regmixup.data.fetch import FetchError, fetch, sources_of
-from regmixup.data.sources import SOURCES, Source
+from regmixup.data.published import SOURCES, Source
 
 from .official import CIFAR10, python2_batch, python2_meta, random_images, write_cifar
 

@@ -14,9 +14,8 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from regmixup import data
-from regmixup.data.decode import open_rgb
+from regmixup.data.decode import EvalTransform, open_rgb
 from regmixup.data.folders import FolderSet, chunks, decode, describe_classes, image_files
-from regmixup.data.transforms import EvalTransform
 
 from .official import smooth_image, write_image, write_image_folder
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from regmixup import data
-from regmixup.data.path import interpolate
+from regmixup.data.interpolation import interpolate
 from regmixup.evaluation.calibration import ece
 from regmixup.posthoc import MonteCarlo
 from regmixup.storage import read_rows, read_table

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regmixup.data.images import ImageSet
-    from regmixup.data.known import Report
+    from regmixup.data.inventory import Report
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _corrupted(family: str, corruptions: tuple[str, ...]) -> tuple[str, ...]:
 def _cifar_c(family: str, folder: str) -> Family:
     names = _corrupted(family, BENCHMARK + EXTRA)
     return Family(
-        "cifar_c:load_cifar_c",
+        "cifar:load_cifar_c",
         names,
         f"{folder}: 15 benchmark and 4 extra corruptions at 5 severities",
         {name: (f"{folder}/{name.split('/')[1]}.npy", f"{folder}/labels.npy") for name in names},
@@ -87,22 +87,22 @@ def _variant(name: str, folder: str, description: str) -> Family:
 
 FAMILIES = {
     "digits": Family(
-        "digits:load_digits",
+        "embedded:load_digits",
         _names("digits", "train", "val", "test"),
         "scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50",
     ),
     "digits-c": Family(
-        "digits:load_corrupted_digits",
+        "embedded:load_corrupted_digits",
         _corrupted("digits-c", DIGIT_CORRUPTIONS),
         "digits/test under 5 corruptions at 5 severities",
     ),
     "digits-mirrored": Family(
-        "digits:load_mirrored_digits",
+        "embedded:load_mirrored_digits",
         ("digits-mirrored/test",),
         "near OOD: digits/test mirrored, for the classes where that is no digit",
     ),
     "photographs": Family(
-        "photographs:load_photographs", ("photographs/test",), "far OOD: 8x8 patches of scikit-learn's photographs"
+        "embedded:load_photographs", ("photographs/test",), "far OOD: 8x8 patches of scikit-learn's photographs"
     ),
     "cifar10": Family(
         "cifar:load_cifar",
@@ -122,13 +122,13 @@ FAMILIES = {
         {f"cifar100/{split}": ("cifar-100-python/meta", f"cifar-100-python/{split}") for split in ("train", "test")},
     ),
     "cifar10.1": Family(
-        "cifar_variants:load_cifar10_1",
+        "cifar:load_cifar10_1",
         ("cifar10.1/test",),
         "CIFAR-10.1 v6, 2,000 new test images for CIFAR-10",
         {"cifar10.1/test": ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy")},
     ),
     "cifar10.2": Family(
-        "cifar_variants:load_cifar10_2",
+        "cifar:load_cifar10_2",
         ("cifar10.2/test",),
         "CIFAR-10.2, 2,000 new test images for CIFAR-10",
         {"cifar10.2/test": ("cifar102_test.npz",)},
@@ -215,13 +215,13 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
     The result is an `ImageSet`, except for ImageNet's family and `folder:`, which do not fit in memory: those are
     a `FolderSet`, see `regmixup.data.folders`. Content that is known and differs is an error.
     """
-    from regmixup.data.root import data_root
+    from regmixup.data.files import data_root
 
     check_dataset(name)
     root = data_root(root)
     if name.startswith("path:"):
         from regmixup.data.images import ImageSet
-        from regmixup.data.path import interpolate
+        from regmixup.data.interpolation import interpolate
 
         source = load(name.removeprefix("path:"), root=root)
         if not isinstance(source, ImageSet):
@@ -237,7 +237,7 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
         return whole.select(index, name=name, info={"part_of": part.of, "whole": whole.fingerprint})
     dataset = read(name, root)
     if expected_files(name):
-        from regmixup.data.known import check_known
+        from regmixup.data.inventory import check_known
 
         check_known(dataset, root)
     return dataset
@@ -254,17 +254,17 @@ def read(name: str, root: Path) -> ImageSet | Any:
 
 
 def verify(name: str, *, root: str | Path | None = None) -> Report:
-    """Compare a dataset's content with what is known of it; see `regmixup.data.known.verify`."""
-    from regmixup.data import known
+    """Compare a dataset's content with what is known of it; see `regmixup.data.inventory.verify`."""
+    from regmixup.data import inventory
 
-    return known.verify(name, root)
+    return inventory.verify(name, root)
 
 
 def from_dataset(dataset: Any, name: str) -> ImageSet:
-    """Any torch dataset of (image, label) pairs in memory; see `regmixup.data.torch_datasets.from_dataset`."""
-    from regmixup.data import torch_datasets
+    """Any torch dataset of (image, label) pairs in memory; see `regmixup.data.images.from_dataset`."""
+    from regmixup.data import images
 
-    return torch_datasets.from_dataset(dataset, name)
+    return images.from_dataset(dataset, name)
 
 
 def corrupt(

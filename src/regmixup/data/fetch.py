@@ -19,10 +19,9 @@ from typing import IO
 import filelock
 
 from regmixup.data import FAMILIES, check_dataset, expected_files, whole_of
-from regmixup.data.files import is_present, is_rebuilt, missing_files
-from regmixup.data.known import file_sum
-from regmixup.data.root import data_root
-from regmixup.data.sources import BY_HAND, SOURCES, Source
+from regmixup.data.files import data_root, is_present, is_rebuilt, missing_files
+from regmixup.data.inventory import file_sum
+from regmixup.data.published import BY_HAND, SOURCES, Source
 from regmixup.names import unknown
 
 OnProgress = Callable[[str, int, int | None], None]

@@ -14,10 +14,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, Source, decode_all, open_rgb
+from regmixup.data.decode import EXTENSIONS, EvalTransform, Source, decode_all, open_rgb
+from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet
-from regmixup.data.root import data_root
-from regmixup.data.transforms import EvalTransform
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
 """What the parts of a dataset are called, in small letters."""

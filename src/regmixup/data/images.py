@@ -1,12 +1,18 @@
-"""A labelled set of images in memory, and how it is checked and identified."""
+"""A labelled set of images in memory, and how it is checked and identified.
+
+Any torch dataset in memory, as an `ImageSet`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 
@@ -60,3 +66,61 @@ class ImageSet:
         return ImageSet(
             self.images[index], self.labels[index], self.classes, name or self.name, {**self.info, **(info or {})}
         )
+
+
+def from_dataset(dataset: Any, name: str) -> ImageSet:
+    """Read every (image, label) pair of a dataset that has `__len__` and `__getitem__`.
+
+    An image may be a PIL image, a NumPy array (H, W, C) or (H, W), or a tensor (C, H, W) or (H, W); all of one size.
+    uint8 stays uint8; floating point must lie in [0, 1], so leave normalisation to the network. The class names are
+    the dataset's `classes` if it has them, else numbers.
+    """
+    if len(dataset) == 0:
+        raise ValueError(f"{name}: the dataset is empty")
+    images: list[Tensor] = []
+    labels: list[int] = []
+    for index in range(len(dataset)):
+        image, label = dataset[index]
+        pixels = _pixels(image, f"{name}[{index}]")
+        if images and (pixels.shape != images[0].shape or pixels.dtype != images[0].dtype):
+            raise ValueError(
+                f"{name}: images must be of one size and type, got {images[0].dtype} {tuple(images[0].shape)} "
+                f"and, at {index}, {pixels.dtype} {tuple(pixels.shape)}"
+            )
+        images.append(pixels)
+        labels.append(_label(label, f"{name}[{index}]"))
+    stacked = torch.stack(images)
+    if stacked.is_floating_point() and not (float(stacked.min()) >= 0 and float(stacked.max()) <= 1):
+        raise ValueError(
+            f"{name}: floating-point images must lie in [0, 1], got {float(stacked.min()):g} to "
+            f"{float(stacked.max()):g}; remove normalisation from the dataset's transform"
+        )
+    classes = getattr(dataset, "classes", None) or [str(label) for label in range(max(labels) + 1)]
+    return ImageSet(stacked, torch.tensor(labels, dtype=torch.int64), tuple(map(str, classes)), name)
+
+
+def _pixels(image: object, where: str) -> Tensor:
+    """One image as (C, H, W), uint8 or float32."""
+    if isinstance(image, Image.Image):
+        image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+    if isinstance(image, np.ndarray):
+        tensor = torch.from_numpy(np.array(image))
+        tensor = tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor
+    elif isinstance(image, Tensor):
+        tensor = image
+    else:
+        raise ValueError(f"{where}: an image must be a PIL image, an array or a tensor, got {type(image).__name__}")
+    tensor = tensor.unsqueeze(0) if tensor.ndim == 2 else tensor
+    if tensor.ndim != 3 or not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
+        raise ValueError(
+            f"{where}: an image must be uint8 or float, (C, H, W), got {tensor.dtype} {tuple(tensor.shape)}"
+        )
+    return tensor if tensor.dtype == torch.uint8 else tensor.float()
+
+
+def _label(label: Any, where: str) -> int:
+    single = isinstance(label, np.generic) or (isinstance(label, Tensor) and label.numel() == 1)
+    value = label.item() if single else label
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{where}: a label must be an integer, got {type(label).__name__}")
+    return value

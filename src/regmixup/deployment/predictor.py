@@ -11,9 +11,8 @@ from torch import Tensor
 
 from regmixup import data
 from regmixup.config import check_count, check_number, encode
-from regmixup.data.decode import Source, decode_all
-from regmixup.data.transforms import EvalTransform
-from regmixup.data.validation import check_validation, validation_of
+from regmixup.data.decode import EvalTransform, Source, decode_all
+from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment.deployable import Deployable
 from regmixup.deployment.export import Pixels, export
 from regmixup.evaluation.detection import needed_count

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from regmixup import data
 from regmixup.data import whole_of
-from regmixup.data.files import MissingDataError, missing_files
+from regmixup.data.files import MissingDataError, data_root, missing_files
 from regmixup.data.folders import FolderSet, find_folder
-from regmixup.data.root import data_root
 from regmixup.storage import read_table
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.loading import reader

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from regmixup import data
-from regmixup.data.path import pair_ends
+from regmixup.data.interpolation import pair_ends
 from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves
 from regmixup.evaluation.scores import fit_scores
 from regmixup.posthoc import Posthoc, as_given

@@ -231,7 +231,7 @@ class Study:
 
     def _companion(self, config: TrainConfig, evaluate: Evaluation) -> TrainConfig | None:
         """The companion of a run, after making sure that its validation set may choose anything."""
-        from regmixup.data.validation import check_validation
+        from regmixup.data.roles import check_validation
 
         validation = evaluate.validation
         if not validation:

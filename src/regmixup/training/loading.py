@@ -8,12 +8,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import Source, described, open_rgb
+from regmixup.data.decode import EvalTransform, Source, TrainTransform, described, open_rgb
 from regmixup.data.folders import FolderSet, chunks
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
-from regmixup.data.transforms import EvalTransform, TrainTransform
 from regmixup.training.config import TrainConfig
 
 Reader = Callable[[Source], Image.Image]

@@ -13,9 +13,9 @@ import torch
 
 import regmixup
 from regmixup.config import NUMERICS_VERSION, encode, fingerprint
+from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
-from regmixup.data.transforms import EvalTransform
 from regmixup.training.config import TrainConfig
 from regmixup.training.engine import Engine, Execution
 

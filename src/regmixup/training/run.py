@@ -15,9 +15,9 @@ from torch import Tensor
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
+from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
-from regmixup.data.transforms import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import Precision, autocast, memory_format, products

@@ -20,7 +20,7 @@ from tyro.conf import Positional
 
 from regmixup import data
 from regmixup.cli.parsing import Switch, parse
-from regmixup.data.root import data_root, existing_root
+from regmixup.data.files import data_root, existing_root
 from regmixup.names import check_name
 
 
@@ -35,7 +35,7 @@ class ListAction:
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.listing import present
+        from regmixup.data.inventory import present
 
         root = existing_root(self.root)
         print(f"root {root}")
@@ -93,7 +93,7 @@ class VerifyAction:
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.listing import present
+        from regmixup.data.inventory import present
 
         root = existing_root(self.root)
         there = [item.name for item in present(root, compute=False)]

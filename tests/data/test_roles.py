@@ -3,7 +3,7 @@
 import pytest
 
 from regmixup.data import names
-from regmixup.data.validation import check_validation, validation_of
+from regmixup.data.roles import check_validation, validation_of
 
 EXPECTED = {
     "digits/train": "digits/val",
