@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from regmixup.config import encode
-from regmixup.data.corruption_names import BENCHMARK
+from regmixup.data.catalogue import BENCHMARK
 from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves
 from regmixup.evaluation.evaluate import ON_SHIFT
 from regmixup.evaluation.named_metrics import CLASSIFICATION, DETECTION

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
 from regmixup.data import corrupt
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 from regmixup.data.seeds import generator_for
 
 LARGE, SMALL = 80, 64  # pixels shown of the 224x224 and 32x32 versions

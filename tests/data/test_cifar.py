@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 import torch
 
 from regmixup import data
-from regmixup.data import cifar, inventory
+from regmixup.data import cifar
+from regmixup.data.catalogue import DATASETS, find
 from regmixup.data.files import MissingDataError
+from regmixup.data.published import Content
 
 from .official import CIFAR10, channel_statistics, planes, python2_batch, python3_batch, random_images, write_cifar
 
@@ -110,7 +114,7 @@ def test_official_files_must_have_the_official_content(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"test_batch .* content with SHA-256 f9b1e2130bab.*, found [0-9a-f]{64}"):
         data.load("cifar10/test", root=tmp_path)
     report = data.verify("cifar10/test", root=tmp_path)
-    assert (report.status, report.expected) == ("mismatch", inventory.KNOWN["cifar10/test"].pixels)
+    assert (report.status, report.expected) == ("mismatch", find("cifar10/test").content.pixels)
 
 
 def test_a_tampered_batch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,15 +123,13 @@ def test_a_tampered_batch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     folder = tmp_path / "cifar-10-batches-py"
     whole = data.load("cifar10/train", root=tmp_path)
     (folder / "provenance.json").unlink()
-    monkeypatch.setitem(cifar.FORMATS, "cifar10", cifar.Format("labels", "label_names", 10, {"train": 3, "test": 3}))
     parts = {
         f"cifar-10-batches-py/data_batch_{n + 1}": whole.select(torch.arange(3 * n, 3 * n + 3)).fingerprint
         for n in range(5)
     }
-    import hashlib
-
     labels = hashlib.sha256(bytes(whole.labels.tolist())).hexdigest()
-    monkeypatch.setitem(inventory.KNOWN, "cifar10/train", inventory.Known(whole.fingerprint, labels, parts))
+    small = replace(find("cifar10/train"), images=15, content=Content(whole.fingerprint, labels, parts))
+    monkeypatch.setitem(DATASETS, "cifar10/train", small)
     assert data.load("cifar10/train", root=tmp_path).fingerprint == whole.fingerprint
     assert data.verify("cifar10/train", root=tmp_path).status == "ok"
     assert data.verify("cifar10/val-10", root=tmp_path).status == "ok"
@@ -158,7 +160,7 @@ def test_real_cifar(name: str, real_root: Path) -> None:
     count, mean, std = EXPECTED[name]
     dataset = data.load(name, root=real_root)
     assert dataset.images.shape == (count, 3, 32, 32)
-    assert dataset.fingerprint == inventory.KNOWN[name].pixels
+    assert dataset.fingerprint == find(name).content.pixels
     found_mean, found_std = channel_statistics(dataset.images)
     np.testing.assert_allclose(found_mean, mean, atol=6e-5)
     np.testing.assert_allclose(found_std, std, atol=6e-5)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from regmixup import data
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 
 from .official import random_images, write_cifar, write_cifar10_1, write_cifar10_2, write_cifar_c
 

@@ -6,7 +6,7 @@ import sklearn.datasets
 import torch
 
 from regmixup import data
-from regmixup.data import DIGIT_CORRUPTIONS
+from regmixup.data.catalogue import DIGIT_CORRUPTIONS, find
 
 SPLITS = ("digits/train", "digits/val", "digits/test")
 FINGERPRINTS = {
@@ -94,7 +94,7 @@ def test_severities_draw_their_own_noise():
     assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.1
 
 
-@pytest.mark.parametrize("name", [n for n in data.names() if not data.expected_files(n)])
+@pytest.mark.parametrize("name", [n for n in data.names() if not find(n).files])
 def test_every_listed_name_loads_under_its_name(name):
     dataset = data.load(name)
     assert dataset.name == name

@@ -5,7 +5,7 @@ import torch
 
 from regmixup.data import load
 from regmixup.methods import METHODS
-from regmixup.study.cost import IMAGES, SPEEDS, Estimate, estimate, images, models, training_minutes
+from regmixup.study.cost import SPEEDS, Estimate, estimate, images, models, training_minutes
 from regmixup.study.plan import load_study
 from regmixup.training.config import configure
 from tests.study.mini import MINI, write_mini
@@ -36,7 +36,7 @@ def test_every_factor_belongs_to_a_method_and_sizes_are_those_of_the_data():
     assert images("digits-mirrored/test") == len(load("digits-mirrored/test"))
     assert images("path:digits/test") == len(load("path:digits/test"))
     assert images("folder:x") is None
-    assert IMAGES["cifar10/train-90"] + IMAGES["cifar10/val-10"] == IMAGES["cifar10/train"]
+    assert images("cifar10/train-90") + images("cifar10/val-10") == images("cifar10/train")
 
 
 def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(tmp_path):

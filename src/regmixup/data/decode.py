@@ -1,7 +1,4 @@
-"""Image files -> RGB pixels, several at a time.
-
-What happens to a decoded image file before it becomes a training or test image. Pillow images in and out.
-"""
+"""Image files: decoded with Pillow, several at a time, and transformed for training or evaluation."""
 
 from __future__ import annotations
 
@@ -27,12 +24,14 @@ MAX_PIXELS = 100_000_000
 
 Source = str | Path | bytes | Image.Image
 """An image file, the bytes of one, or an image that Pillow has opened."""
+Reader = Callable[[Source], Image.Image]
+"""A function from an image file to an RGB image of a network's size."""
 
 
 def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Image:
-    """An image as RGB; the content decides the format, not the name. A ValueError names the file.
+    """Open an image as RGB; the content decides the format, not the name. A ValueError names the file.
 
-    size: the (width, height) that it must have. An image of more than 10^8 pixels is refused before it is decoded.
+    size: the (width, height) that it must have. An image of more than 10^8 pixels is rejected before it is decoded.
     """
     with reading(described(source), "an image"):
         if isinstance(source, Image.Image):
@@ -44,7 +43,7 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
 
 
 def described(source: Source) -> str:
-    """What an error calls an image: its path, if it has one."""
+    """Return what an error calls an image: its path, if it has one."""
     return str(source) if isinstance(source, (str, Path)) else f"the {type(source).__name__} given"
 
 
@@ -53,7 +52,7 @@ def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
         raise ValueError(f"expected {size[0]}x{size[1]} pixels, found {image.width}x{image.height}")
     if image.width * image.height > MAX_PIXELS:
         raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
-    # Pillow would cut whatever has more than 8 bits at 255 instead of scaling it.
+    # Pillow would clip values of more than 8 bits at 255 instead of scaling them.
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
@@ -61,8 +60,8 @@ def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
     return image.convert("RGB")
 
 
-def decode_all(sources: Iterable[Source], decode: Callable[[Source], Image.Image]) -> Tensor:
-    """Images, each decoded by `decode`, in order -> uint8 (N, 3, H, W). All must come out equally large."""
+def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:
+    """Decode images, each by `decode`, to uint8 (N, 3, H, W), in order. All must come out equally large."""
     # Pillow lets other threads run while it decodes, so threads are enough.
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         pixels = list(pool.map(lambda source: np.asarray(decode(source)), sources))
@@ -74,7 +73,7 @@ class TrainTransform:
     """The paper's ImageNet augmentation: random resized crop, flip, colour jitter.
 
     size: side of the square crop. scale and ratio: area and aspect of the crop relative to the image.
-    interpolation: how the crop comes to its size; random: bilinear or bicubic, anew for every image, as in timm.
+    interpolation: how the crop is resized; random: bilinear or bicubic, drawn for every image, as in timm.
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
     """
 
@@ -86,7 +85,7 @@ class TrainTransform:
     jitter: float = 0.4
 
     def build(self) -> Any:
-        """The torchvision transform."""
+        """Return the torchvision transform."""
         from torchvision.transforms import v2
 
         modes = [v2.InterpolationMode.BILINEAR]
@@ -104,14 +103,14 @@ class TrainTransform:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalTransform:
-    """Resize the shorter side to `resize` (antialiased), then cut the central `size` square."""
+    """Resize the shorter side to `resize` (antialiased), then crop the central `size` square."""
 
     size: int = 224
     resize: int = 256
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
 
     def build(self) -> Any:
-        """The torchvision transform."""
+        """Return the torchvision transform."""
         from torchvision.transforms import v2
 
         mode = v2.InterpolationMode(self.interpolation)

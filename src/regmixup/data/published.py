@@ -1,8 +1,12 @@
-"""Where datasets are published: addresses, mirrors with the same bytes, and checksums. Plain data."""
+"""What is published about datasets: addresses, mirrors with the same bytes, checksums and content hashes. Plain data.
+
+`catalogue` puts these into the records of the datasets; use them from there.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 _BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks"
@@ -48,12 +52,58 @@ FILE_SUMS = {
 
 
 @dataclass(frozen=True)
+class Content:
+    """SHA-256 of a dataset's pixels and labels, and of the pixels in each file where there are several.
+
+    Pixels are in (N, H, W, C) order, so that `pixels` is `ImageSet.fingerprint`; labels take one byte each. Unlike a
+    file's checksum, this does not depend on how the images were packed.
+    """
+
+    pixels: str
+    labels: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+
+
+CONTENT = {
+    "cifar10/train": Content(
+        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+        {
+            "cifar-10-batches-py/data_batch_1": "fc115a3de050d667b88cbd5b0b9612ebf996c54230fe7758f3a14bb5af9a1c27",
+            "cifar-10-batches-py/data_batch_2": "89e609b642f687bc796fa3bfa4211005582a0e8131d463d996d11ddb297d312e",
+            "cifar-10-batches-py/data_batch_3": "93a365823e61729490a8801d80864ccd0ab1e8c98f19d71af65644d1c5f1486e",
+            "cifar-10-batches-py/data_batch_4": "809eb95ecd057a36516318f5023ea619009dd70dd38193db9da43125a928e6fa",
+            "cifar-10-batches-py/data_batch_5": "d05b7d66d216d6df882cc760cdc0ff2f1f0437abf699ed16005c021ef0add9cb",
+        },
+    ),
+    "cifar10/test": Content(
+        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+    ),
+    "cifar100/train": Content(
+        "4e457917601a66aed021f5fa37957b56c6319557c0a8ed5484de3c390af45430",
+        "9f11b9f97aad759ba6df0a33e3218b01d8deaf4ed3a14aa1185d69b9ad7ebcb3",
+    ),
+    "cifar100/test": Content(
+        "4cb8e5d9309da489bf6b19cc10cd96c3ae6f8daf225380b605aaee4c0d6aee19",
+        "4dad7d09c7c97d33f6cb928d705cf4196221316fd6e31bdd978a08ed9103ee0b",
+    ),
+    # Of a copy cut from the full-number images by the dataset's own rule; the published file itself counts as well.
+    "svhn/test": Content(
+        "985e56ae192e82dbb2cec3bbd4abf1facf8ecf15f183f8d6f310d27c3578f3bd",
+        "c2488ef300c629f4bd90a3d2a7b4141589e5b5a4f9046845dfc1a9021319e31a",
+    ),
+}
+"""By dataset."""
+
+
+@dataclass(frozen=True)
 class Source:
     """One file to fetch.
 
-    urls: addresses tried in turn. checksum: "md5:..." or "sha256:...". megabytes: the most it has, in 10^6 bytes.
-    unpack: how it becomes files under the root. provides: files or folders (with a slash) under the root that show that
-    it is there already.
+    urls: addresses, tried in turn. checksum: "md5:..." or "sha256:...". megabytes: its largest possible size, in 10^6
+    bytes. unpack: how it becomes files under the root. provides: files or folders (with a slash) under the root that
+    show that it is there already.
     """
 
     file: str
@@ -123,7 +173,6 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "svhn/train": (_svhn("train"),),
     "svhn/test": (_svhn("test"),),
     "svhn/extra": (_svhn("extra"),),
-    "svhn": (_svhn("train"), _svhn("test")),
     "cifar10.1": tuple(
         _plain(file, 7, f"{_MODESTYACHTS}/CIFAR-10.1/raw/master/datasets/{file}")
         for file in ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy")
@@ -137,6 +186,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "imagenet-r": _hendrycks("imagenet-r", 3000, "a61312130a589d0ca1a8fca1f2bd3337"),
     "imagenet-o": _hendrycks("imagenet-o", 1000, "86bd7a50c1c4074fb18fc5f219d6d50b"),
 }
+"""By dataset or family."""
 
 BY_HAND = {
     "imagenet": "ImageNet needs an account at https://image-net.org; unpack its archives into the folders above",
@@ -145,4 +195,4 @@ BY_HAND = {
     "imagenet-sketch": "no checksum is published; get ImageNet-Sketch.zip from "
     "https://github.com/HaohanWang/ImageNet-Sketch and unpack it",
 }
-"""Sets that are not fetched, and what to do instead."""
+"""By family: sets that are not fetched, and what to do instead."""

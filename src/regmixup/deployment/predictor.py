@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup import data
 from regmixup.config import check_count, check_number, encode
+from regmixup.data.catalogue import get
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment.deployable import Deployable
@@ -212,7 +212,8 @@ def _mean_field(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None
 
 def _given(validation: Predictions, run: Run, classes: int, mean_field: MeanField | None) -> Predictions:
     """Predictions from the caller, checked; a dataset that is not ours can have any name."""
-    if validation.dataset.removeprefix("path:") in data.names():
+    known = get(validation.dataset)
+    if known is not None and not known.is_folder:
         own = validation.info.get("run") == run.fingerprint
         check_validation(validation.dataset, run.config.train_set, seen=own)
     if not torch.isfinite(validation.logits).all():

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from regmixup.config import check_choices, check_count, introduced
-from regmixup.data import FAMILIES, check_dataset
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import FAMILIES, find, sets_of
 from regmixup.precision import Precision
 
 
@@ -46,7 +45,7 @@ class Evaluation:
         if not self.test and (self.shift or self.ood or self.profile):
             raise ValueError("evaluate must name a test set where it names shifted, OOD or profile sets, got none")
         for name in self.datasets():
-            check_dataset(name)
+            find(name)
         for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} must name each dataset once, got {', '.join(names)}")
@@ -54,7 +53,8 @@ class Evaluation:
             raise ValueError(f"profile must be a `path:` set such as path:{self.test}, got {self.profile!r}")
 
     def shift_sets(self) -> list[str]:
-        return [name for entry in self.shift for name in (_family_sets(entry) if entry in FAMILIES else [entry])]
+        """Return the shifted sets, with every family's name replaced by its sets."""
+        return [d.name for entry in self.shift for d in (sets_of(entry) if entry in FAMILIES else [find(entry)])]
 
     def reported(self) -> list[str]:
         """What the model itself predicts and is measured on; the validation set alone where there is no test set."""
@@ -64,11 +64,3 @@ class Evaluation:
     def datasets(self) -> list[str]:
         """Every dataset to predict."""
         return [self.validation, *self.reported()] if self.validation and self.test else self.reported()
-
-
-def _family_sets(family: str) -> list[str]:
-    """The sets of a family. Published means over CIFAR-C are over the benchmark's 15 corruptions, not over all 19."""
-    names = FAMILIES[family].names
-    corruptions = {parts[1] for name in names if len(parts := name.split("/")) == 3}
-    left_out = EXTRA if set(BENCHMARK) <= corruptions else ()
-    return [name for name in names if name.split("/")[1] not in left_out]

@@ -11,7 +11,7 @@ from typing import Any
 
 from regmixup import methods, recipes
 from regmixup.config import decode
-from regmixup.data import FAMILIES
+from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, is_hidden, unknown
 from regmixup.study.evaluation_sets import Evaluation
 from regmixup.study.planned import Part, PlannedRun, Scale, Study
@@ -59,7 +59,7 @@ class StudyFile:
                 raise ValueError(f"only.{method} must be a list of recipes, got {chosen!r}")
             for recipe in chosen:
                 check_name(f"recipe of only.{method}", recipe, names)
-        families = {name: recipes.get(name).train_set.partition("/")[0] for name in names}
+        families = {name: find(recipes.get(name).train_set).family for name in names}
         for table in (self.train, self.evaluate):
             for section in _sections(table):
                 check_name("recipe or family of a section", section, {*families, *families.values()})

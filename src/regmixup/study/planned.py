@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods
 from regmixup.config import check_choices, encode, fingerprint, introduced
-from regmixup.data import FAMILIES, part_of
 from regmixup.names import check_name
 from regmixup.study.evaluation_sets import Evaluation
 from regmixup.study.grid import Grid, Point, adjust
@@ -231,7 +230,7 @@ class Study:
 
     def _companion(self, config: TrainConfig, evaluate: Evaluation) -> TrainConfig | None:
         """The companion of a run, after making sure that its validation set may choose anything."""
-        from regmixup.data.roles import check_validation
+        from regmixup.data.roles import check_validation, rest_of
 
         validation = evaluate.validation
         if not validation:
@@ -241,7 +240,7 @@ class Study:
             return None
         check_validation(validation, config.train_set, seen=False)
         seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
-        return replace(config, train_set=_rest_of(validation), seed=seed)
+        return replace(config, train_set=rest_of(validation), seed=seed)
 
     @property
     def content(self) -> str:
@@ -268,21 +267,3 @@ class Study:
 
 def _value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _rest_of(validation: str) -> str:
-    """The other part of the split that a validation set is a part of.
-
-    >>> _rest_of("cifar10/val-10")
-    'cifar10/train-90'
-    """
-    own = part_of(validation)
-    family = FAMILIES.get(validation.partition("/")[0])
-    for name in family.names if own and family else ():
-        other = part_of(name)
-        if own and other and other.of == own.of and other.index != own.index:
-            return name
-    raise ValueError(
-        f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "
-        f"got {validation!r}"
-    )

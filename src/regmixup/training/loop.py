@@ -19,8 +19,8 @@ import torch
 
 from regmixup import data
 from regmixup.config import check_count
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.catalogue import find
+from regmixup.data.images import LabelledImages
 from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.mixing import Draw
@@ -142,7 +142,7 @@ class Training:
     def __init__(
         self,
         run: Run,
-        dataset: ImageSet | FolderSet,
+        dataset: LabelledImages,
         device: torch.device,
         ranks: Ranks,
         engine: Engine,
@@ -153,7 +153,7 @@ class Training:
         self.engine = engine
         config, self.shards = run.config, run.config.num_shards
         self.shape = input_shape(dataset, config)
-        self.transform = evaluation_transform(config, files=isinstance(dataset, FolderSet))
+        self.transform = evaluation_transform(config, files=dataset.shape is None)
         torch.manual_seed(seed_for(config.seed, "init"))
         model = run.build(num_classes=len(dataset.classes), input_shape=self.shape).to(device)
         drop_counters(model)
@@ -374,7 +374,7 @@ def _agreeing(draw: Draw, largest: Draw) -> Draw:
 def _check_folder(run: Run, root: str | Path | None) -> None:
     """A folder is named by its path, so its files may have changed since a run was trained on them."""
     name = run.config.train_set
-    if name.startswith("folder:"):
+    if find(name).is_folder:
         _check_same(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
 
 

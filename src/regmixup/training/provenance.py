@@ -14,15 +14,14 @@ import torch
 import regmixup
 from regmixup.config import NUMERICS_VERSION, encode, fingerprint
 from regmixup.data.decode import EvalTransform
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.images import LabelledImages
 from regmixup.training.config import TrainConfig
 from regmixup.training.engine import Engine, Execution
 
 
 def provenance(
     config: TrainConfig,
-    dataset: ImageSet | FolderSet,
+    dataset: LabelledImages,
     shape: tuple[int, int, int],
     transform: EvalTransform | None,
     engine: Engine,

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from regmixup import data, networks, predictions
 from regmixup.config import decode, encode, fingerprint
+from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import Precision, autocast, memory_format, products
@@ -166,8 +166,7 @@ class Run:
             stored = record["transform"]
             return None if stored is None else decode(EvalTransform, stored, f"transform of {self.folder}")
         # Runs of earlier versions did not record it.
-        module = data.check_dataset(self.config.train_set).loader.partition(":")[0]
-        return evaluation_transform(self.config, files=module in ("folders", "imagenet"))
+        return evaluation_transform(self.config, files=not find(self.config.train_set).in_memory)
 
     def model(self, *, device: str | torch.device | None = None, root: str | Path | None = None) -> Classifier:
         """The trained network, in evaluation mode. Needs no dataset; refreshed, its train set, which lies in `root`."""
@@ -283,7 +282,7 @@ class Run:
             return False
         if stored.info.get("precision", self.predicts_in) != self.predicts_in:
             return False
-        if not name.startswith("folder:"):
+        if not find(name).is_folder:
             return True
         now = {"data": data.load(name, root=root).fingerprint, "transform": str(self.transform())}
         return now.items() <= stored.info.items()
@@ -302,13 +301,13 @@ class Run:
         if self.batch_norm != "trained":
             ranks.copy_from_first(model.buffers())  # each has estimated them, maybe with other last digits
 
-        def load(name: str) -> ImageSet | FolderSet:
+        def load(name: str) -> LabelledImages:
             source = data.load(name, root=root)
             _ = source.fingerprint  # which takes longer than a GPU's forward passes
             return source
 
         for name, source in zip(names, ahead(load, names, most=_AHEAD), strict=True):
-            shifted = name.partition("/")[0].endswith("-c")
+            shifted = bool(find(name).corruption)
             kept = not shifted if features is None else features
             yield name, self._predict(model, name, source, ranks, features=kept, moments=shifted)
 
@@ -330,7 +329,7 @@ class Run:
         self,
         model: Classifier,
         name: str,
-        source: ImageSet | FolderSet,
+        source: LabelledImages,
         ranks: Ranks,
         *,
         features: bool,
@@ -362,7 +361,7 @@ class Run:
         if not ranks.first:
             return None
         info = {"run": self.fingerprint, "data": source.fingerprint, "precision": self.predicts_in, **source.info}
-        info |= {} if isinstance(source, ImageSet) else {"transform": str(transform)}
+        info |= {} if source.shape else {"transform": str(transform)}
         if self.batch_norm != "trained":
             how = f"without augmentation, in batches of at most {REFRESH_BATCH}"
             if self.batch_norm == "refreshed-augmented":

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regmixup.data import corrupt
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 from regmixup.data.corruptions.constants import CONSTANTS
 from tests.data.corruptions.photographs import arrays, pieces, whole
 from tests.references.corruptions import TWINS, Fresh, Replay

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regmixup import __version__
 from regmixup.config import check_count
-from regmixup.data.corruption_names import BENCHMARK
+from regmixup.data.catalogue import BENCHMARK
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
 from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, nearest_constants
 from regmixup.data.images import ImageSet

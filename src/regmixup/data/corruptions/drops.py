@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.data.corruptions.linear import gaussian
-from regmixup.data.corruptions.pixels import luma, normal, truncate
+from regmixup.data.corruptions.pixels import normal, truncate
+from regmixup.data.images import luma
 from regmixup.mixing import to_float
 
 _TURQUOISE = (175 / 255, 238 / 255, 238 / 255)

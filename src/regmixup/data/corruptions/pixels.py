@@ -43,11 +43,3 @@ def truncate(x: Tensor, *, slack: float = 0.0) -> Tensor:
     """
     levels = x.clamp_(0, 1).mul_(255)
     return (levels.add_(slack) if slack else levels).to(torch.uint8)
-
-
-def luma(x: Tensor) -> Tensor:
-    """0.299 R + 0.587 G + 0.114 B of (N, 3, H, W), as (N, 1, H, W); a grey image is its own."""
-    if x.shape[1] == 1:
-        return x
-    red, green, blue = x.unbind(1)
-    return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(1)

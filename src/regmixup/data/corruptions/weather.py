@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from regmixup.data.corruptions.blur import centre_zoom, trail, zoomed_size
-from regmixup.data.corruptions.pixels import luma, normal, truncate, uniform
+from regmixup.data.corruptions.pixels import normal, truncate, uniform
+from regmixup.data.images import luma
 from regmixup.mixing import to_float
 
 SIDE = 480  # of a texture, in pixels; it repeats without a seam
