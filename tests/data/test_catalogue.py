@@ -48,6 +48,13 @@ def test_records_are_consistent(family: str) -> None:
         assert dataset.in_memory != family.startswith("imagenet")
 
 
+@pytest.mark.parametrize("name", [n for n in data.names() if not find(n).files and find(n).severity < 2])
+def test_the_record_of_an_embedded_dataset_is_right(name: str) -> None:
+    record, found = find(name), data.load(name)
+    assert (record.images, record.num_classes) == (len(found), len(found.classes))
+    assert found.shape == (1, record.side, record.side)
+
+
 def test_names_of_folders_and_interpolations() -> None:
     folder = find("folder:some/where")
     assert (folder.family, folder.role, folder.in_memory, folder.files) == ("folder", None, False, ())

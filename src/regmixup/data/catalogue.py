@@ -1,7 +1,7 @@
-"""The catalogue: one record per dataset, and the only code that takes dataset names apart. Importing it imports no torch.
+"""The catalogue: one record per dataset, and the only code that parses dataset names. Importing it imports no torch.
 
-Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/fog/3"), `folder:PATH` (any tree with one
-folder of images per class) and `path:NAME` (interpolations between pairs of another dataset's images).
+Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/fog/3"), `folder:PATH` (any tree with
+one folder of images per class) and `path:NAME` (interpolations between pairs of another dataset's images).
 
 To add a dataset, add its records here, what is published about it to `published`, and a reader to a module beside this.
 """
@@ -338,6 +338,11 @@ def find(name: str) -> Dataset:
     # The severities of a corruption are one entry, so that the list can be read.
     entries = {f"{line_of(d)}/1-5" if d.corruption else d.name for d in family.datasets}
     raise unknown("dataset", name, family.names, summary=", ".join(sorted(entries)) or family.description)
+
+
+def family_of(name: str) -> str:
+    """Return the family of a dataset, by its name; a family's name is its own."""
+    return name if name in FAMILIES else find(name).family
 
 
 def line_of(dataset: Dataset) -> str:

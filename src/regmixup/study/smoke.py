@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from regmixup import recipes
-from regmixup.data.catalogue import find
+from regmixup.data.catalogue import family_of
 from regmixup.recipes import Recipe
 from regmixup.study.evaluation_sets import Evaluation
 from regmixup.study.planned import PlannedRun, Study
@@ -85,7 +85,7 @@ def shrink(planned: PlannedRun) -> PlannedRun:
 
 
 def _stand_in(dataset: str) -> StandIn:
-    return STAND_INS.get(find(dataset).family, StandIn())
+    return STAND_INS.get(family_of(dataset), StandIn())
 
 
 def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
