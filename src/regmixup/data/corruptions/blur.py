@@ -17,12 +17,12 @@ from regmixup.mixing import to_float
 
 
 def gaussian_blur(images: Tensor, sigma: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Convolution with a Gaussian cut at 4 sigma, edges repeated."""
+    """Convolve with a Gaussian cut at 4 sigma; edges repeat."""
     return truncate(gaussian(to_float(images), sigma), slack=SLACK)
 
 
 def defocus_blur(images: Tensor, radius: float, softness: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Convolution with a disk of `radius` pixels whose rim is softened by a Gaussian of `softness` pixels.
+    """Convolve with a disk of `radius` pixels whose rim is softened by a Gaussian of `softness` pixels.
 
     The image is mirrored at its borders (c b|a b c|b a). The product is taken in Fourier space.
     """
@@ -40,7 +40,7 @@ def defocus_blur(images: Tensor, radius: float, softness: float, *, generator: t
 
 @lru_cache(maxsize=16)
 def disk(radius: float, softness: float) -> np.ndarray:
-    """The kernel: pixels within `radius` of the centre, equal weights, then a Gaussian of 3x3 (5x5 above radius 8).
+    """Return the kernel: pixels within `radius` of the centre, equal weights, then a Gaussian of 3x3 (5x5 above radius 8).
 
     CIFAR-C softens the disk on a grid of 17x17 pixels, or just as wide as the disk if that is wider, and mirrors the
     grid at its borders; so at radius 8 and above the rim is cut, and the weights do not add up to quite 1.
@@ -55,7 +55,7 @@ def disk(radius: float, softness: float) -> np.ndarray:
 
 
 def zoom_blur(images: Tensor, end: float, step: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """The mean of the image and of its centre zooms by 1, 1 + step, ... below `end`.
+    """Average the image and its centre zooms by 1, 1 + step, ... below `end`.
 
     The factors are numpy's `arange(1, end, step)`, as in CIFAR-C; rounding lets some reach `end` itself (1.06, 1.11).
     Many factors of a small image give the same zoom, which is computed once.
@@ -71,7 +71,7 @@ def zoom_blur(images: Tensor, end: float, step: float, *, generator: torch.Gener
 
 
 def zoomed_size(side: int, factor: float) -> tuple[int, int]:
-    """How many of `side` pixels a zoom keeps, and how many they become: at least `side`.
+    """Return how many of `side` pixels a zoom keeps, and how many they become: at least `side`.
 
     >>> zoomed_size(32, 1.05)
     (31, 33)
@@ -81,7 +81,7 @@ def zoomed_size(side: int, factor: float) -> tuple[int, int]:
 
 
 def centre_zoom(x: Tensor, rows: tuple[int, int], columns: tuple[int, int]) -> Tensor:
-    """The middle of x enlarged linearly, then its middle. x: (N, C, H, W) float; rows, columns: see `zoomed_size`.
+    """Enlarge the middle of x linearly, then crop its middle. x: (N, C, H, W) float; rows, columns: see `zoomed_size`.
 
     The enlargement maps the first and the last pixel of the crop to those of the result.
     """
@@ -95,13 +95,13 @@ def centre_zoom(x: Tensor, rows: tuple[int, int], columns: tuple[int, int]) -> T
 
 
 def motion_blur(images: Tensor, radius: float, sigma: float, *, generator: torch.Generator | None) -> Tensor:
-    """A trail at an angle drawn from U(-45, 45) degrees for each image; see `trail`. images: uint8 (N, C, H, W)."""
+    """Draw a trail at an angle from U(-45, 45) degrees for each image, as ImageMagick does; see `trail`."""
     angle = uniform((len(images),), images.device, generator) * 90 - 45
     return trail(images.float(), angle, radius, sigma).to(torch.uint8)
 
 
 def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
-    """sum_i w_i x(row + dy_i, column + dx_i) for i = 0 ... 2 radius, with w_i proportional to exp(-i^2 / (2 sigma^2)).
+    """Compute sum_i w_i x(row + dy_i, column + dx_i) for i = 0 ... 2 radius, with w_i proportional to exp(-i^2 / (2 sigma^2)).
 
     (dx_i, dy_i) = i (cos, sin)(angle), each rounded to the nearest pixel (halves down); edges repeat. Weights below
     1e-6 are left out: they move no pixel by a hundredth of a level. ImageMagick rounds the sum to 16 bits and then cuts
@@ -129,7 +129,7 @@ def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
 def glass_blur(
     images: Tensor, sigma: float, reach: float, passes: float, *, generator: torch.Generator | None
 ) -> Tensor:
-    """A Gaussian blur, `passes` scrambles, and the blur again. images: uint8 (N, C, H, W).
+    """Blur by a Gaussian, scramble `passes` times, and blur again.
 
     In each scramble a pixel becomes one of those at offsets -reach ... reach - 1 in both directions; see `scramble`.
     """

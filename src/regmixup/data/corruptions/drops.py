@@ -34,7 +34,7 @@ def spatter(
     *,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Drops where N(mean, spread^2), smoothed by a Gaussian of `sigma` pixels, exceeds `threshold`.
+    """Add drops where N(mean, spread^2), smoothed by a Gaussian of `sigma` pixels, exceeds `threshold`.
 
     Water (mud = 0) adds `strength` times a pale turquoise where `water` is brightest. Mud (mud = 1) covers: the drops'
     mask, smoothed by a Gaussian of `strength` pixels and set to 0 below 0.8, blends the image with brown.
@@ -56,7 +56,7 @@ def spatter(
 
 
 def water(drops: Tensor) -> Tensor:
-    """How light plays on the drops: (N, H, W) levels, 0 outside them -> shine with maximum 1 per image.
+    """Light the drops: (N, H, W) levels, 0 outside them -> shine with maximum 1 per image.
 
     The distance from the drops' Canny edges (thresholds 50 and 150), cut at 20, smoothed, equalised, and turned into a
     slope lit from the lower right by a 3x3 filter, smoothed again, times the drops. Levels are whole numbers as in
@@ -70,7 +70,7 @@ def water(drops: Tensor) -> Tensor:
 
 
 def canny(x: Tensor, low: float, high: float) -> Tensor:
-    """Canny's edge map: (N, H, W) levels -> bool.
+    """Return Canny's edge map: (N, H, W) levels -> bool.
 
     Gradients by 3x3 Sobel filters with repeated borders, magnitude |dx| + |dy|. A pixel above `low` that is a local
     maximum along its gradient (to the nearest 45 degrees) is a candidate; candidates above `high`, and candidates
@@ -104,7 +104,7 @@ def canny(x: Tensor, low: float, high: float) -> Tensor:
 
 
 def chamfer_distance(edge: Tensor, limit: int) -> Tensor:
-    """How far each pixel is from the nearest edge, cut at `limit`: (N, H, W) bool -> float.
+    """Return how far each pixel is from the nearest edge, cut at `limit`: (N, H, W) bool -> float.
 
     The distance of two pixels is the shortest path in steps to the 8 neighbours (length 1 and 1.4) and knight's moves
     (2.1969). For offsets a >= b >= 0 that is (a - 2b) straight steps and b knight's moves, or, where b > a / 2, (a - b)
@@ -147,14 +147,14 @@ def equalize(x: Tensor) -> Tensor:
 
 
 def filter3(x: Tensor, kernel: tuple[tuple[float, ...], ...]) -> Tensor:
-    """sum over the 3x3 neighbours, kernel[1 + y][1 + x] each; the image is mirrored at its borders (c b|a b c|b a)."""
+    """Sum over the 3x3 neighbours, kernel[1 + y][1 + x] each; the image is mirrored at its borders (c b|a b c|b a)."""
     p = _padded(x, "reflect")
     terms = [w * _shifted(p, y - 1, z - 1) for y, line in enumerate(kernel) for z, w in enumerate(line) if w]
     return torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0]
 
 
 def mean3(x: Tensor) -> Tensor:
-    """The mean of the 3x3 neighbourhood, mirrored at the borders."""
+    """Average the 3x3 neighbourhood, mirrored at the borders."""
     p = _padded(x, "reflect")
     p = p[:, :-2] + p[:, 1:-1] + p[:, 2:]
     return (p[..., :-2] + p[..., 1:-1] + p[..., 2:]).div_(9)
@@ -165,5 +165,5 @@ def _padded(x: Tensor, mode: str) -> Tensor:
 
 
 def _shifted(padded: Tensor, y: int, x: int) -> Tensor:
-    """The neighbours at (y, x) of every pixel, from a copy padded by 1."""
+    """Return the neighbours at (y, x) of every pixel, from a copy padded by 1."""
     return padded[:, 1 + y : padded.shape[1] - 1 + y, 1 + x : padded.shape[2] - 1 + x]

@@ -20,7 +20,7 @@ from regmixup.data.corruptions.pixels import normal, truncate, uniform
 from regmixup.data.images import luma
 from regmixup.mixing import to_float
 
-SIDE = 480  # of a texture, in pixels; it repeats without a seam
+SIDE = 480  # of a texture, in pixels; it tiles the plane
 # Mean and standard deviation of the R, G, B levels, and how much of the variance is coarser than a crop.
 _GLASS = (
     ((78, 149, 166), (27, 17, 15), 0.60),
@@ -43,7 +43,7 @@ def snow(
     *,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """b x + (1 - b) max(x, 1.5 grey(x) + 0.5) + flakes + flakes turned by 180 degrees, with b = blend.
+    """Return b x + (1 - b) max(x, 1.5 grey(x) + 0.5) + flakes + flakes turned by 180 degrees, with b = blend.
 
     The flakes are N(mean, spread^2) per pixel, enlarged by `zoom`, set to 0 below `threshold`, cut to 8 bits, and drawn
     out by a motion blur (`radius`, `sigma`) at an angle from U(-135, -45) degrees.
@@ -60,7 +60,7 @@ def snow(
 
 
 def fog(images: Tensor, amount: float, decay: float, *, generator: torch.Generator | None) -> Tensor:
-    """(x + amount * cloud) * m / (m + amount), where m is the image's largest value and the cloud is `plasma`.
+    """Return (x + amount * cloud) * m / (m + amount), where m is the image's largest value and the cloud is `plasma`.
 
     The cloud fills the smallest power of two that holds the image; its top left corner is used. One cloud per image,
     the same in all channels.
@@ -74,7 +74,7 @@ def fog(images: Tensor, amount: float, decay: float, *, generator: torch.Generat
 
 
 def plasma(u: Tensor, decay: float) -> Tensor:
-    """The diamond-square fractal on a torus, scaled to [0, 1]. u: (N, S, S) in [0, 1), S a power of two.
+    """Return the diamond-square fractal on a torus, scaled to [0, 1]. u: (N, S, S) in [0, 1), S a power of two.
 
     The grid is refined from step S down to 1. A new point is the mean of its four neighbours, first diagonal and then
     straight, plus w^2 (2u - 1), where u belongs to the point; w starts at 100 and falls by `decay` after each step.
@@ -99,7 +99,7 @@ def plasma(u: Tensor, decay: float) -> Tensor:
 
 
 def frost(images: Tensor, keep: float, ice: float, stride: float, *, generator: torch.Generator | None) -> Tensor:
-    """keep * x + ice * texture: a random crop of a random texture, of which every `stride`-th pixel is used.
+    """Return keep * x + ice * texture: a random crop of a random texture, of which every `stride`-th pixel is used.
 
     Crops wrap around. images: uint8 (N, C, H, W); grey images get the textures' luma.
     """
@@ -121,7 +121,7 @@ def frost(images: Tensor, keep: float, ice: float, stride: float, *, generator: 
 
 @lru_cache(maxsize=1)
 def textures() -> Tensor:
-    """The five textures: (5, 3, SIDE, SIDE) uint8."""
+    """Return the five textures: (5, 3, SIDE, SIDE) uint8."""
     made = []
     for seed, (mean, spread, coarse) in enumerate(_GLASS):
         random = np.random.RandomState(seed)
@@ -132,7 +132,7 @@ def textures() -> Tensor:
 
 
 def _crystals(random: np.random.RandomState, count: int) -> np.ndarray:
-    """`count` feathers that tile the torus, each with its own axis and with barbs at 60 degrees: (SIDE, SIDE).
+    """Return `count` feathers that tile the torus, each with its own axis and with barbs at 60 degrees: (SIDE, SIDE).
 
     A pixel belongs to the nearest of `count` random points. With u and v its offset from that point along and across
     the feather's axis, its brightness is a random function of u - |v| / tan(60), constant along the barbs.
@@ -152,7 +152,7 @@ def _crystals(random: np.random.RandomState, count: int) -> np.ndarray:
 
 
 def _cloud(random: np.random.RandomState, scale: float, slope: float) -> np.ndarray:
-    """Gaussian noise on the torus, spectrum ~ (f^2 + scale^-2)^(-slope): features of about `scale` pixels and up."""
+    """Return noise on the torus, spectrum ~ (f^2 + scale^-2)^(-slope): features of `scale` pixels and up."""
     frequency = np.hypot(np.fft.fftfreq(SIDE)[:, None], np.fft.rfftfreq(SIDE))
     spectrum = np.fft.rfft2(random.randn(SIDE, SIDE)) * (frequency**2 + (1 / scale) ** 2) ** (-slope / 2)
     spectrum[0, 0] = 0
@@ -160,5 +160,5 @@ def _cloud(random: np.random.RandomState, scale: float, slope: float) -> np.ndar
 
 
 def _unit(x: np.ndarray) -> np.ndarray:
-    """Shifted and scaled to mean 0 and variance 1."""
+    """Shift and scale to mean 0 and variance 1."""
     return (x - x.mean()) / x.std()
