@@ -40,7 +40,7 @@ def defocus_blur(images: Tensor, radius: float, softness: float, *, generator: t
 
 @lru_cache(maxsize=16)
 def disk(radius: float, softness: float) -> np.ndarray:
-    """Return the kernel: pixels within `radius` of the centre, equal weights, then a Gaussian of 3x3 (5x5 above radius 8).
+    """Return the kernel: equal weights within `radius` of the centre, then a Gaussian of 3x3 (5x5 above radius 8).
 
     CIFAR-C softens the disk on a grid of 17x17 pixels, or just as wide as the disk if that is wider, and mirrors the
     grid at its borders; so at radius 8 and above the rim is cut, and the weights do not add up to quite 1.
@@ -101,7 +101,7 @@ def motion_blur(images: Tensor, radius: float, sigma: float, *, generator: torch
 
 
 def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
-    """Compute sum_i w_i x(row + dy_i, column + dx_i) for i = 0 ... 2 radius, with w_i proportional to exp(-i^2 / (2 sigma^2)).
+    """Return sum_i w_i x(row + dy_i, column + dx_i), i = 0 ... 2 radius, with w_i proportional to exp(-i^2 / (2 sigma^2)).
 
     (dx_i, dy_i) = i (cos, sin)(angle), each rounded to the nearest pixel (halves down); edges repeat. Weights below
     1e-6 are left out: they move no pixel by a hundredth of a level. ImageMagick rounds the sum to 16 bits and then cuts

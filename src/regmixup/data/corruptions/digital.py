@@ -93,7 +93,7 @@ def _double(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _doubling(size: int) -> np.ndarray:
-    """Return a matrix (2 size, size): 3 for the nearest pixel and 1 for the next, which at the ends is the nearest again."""
+    """Return (2 size, size): 3 for the nearest pixel and 1 for the next, which at the ends is the nearest again."""
     row = np.arange(2 * size)
     matrix = np.zeros((2 * size, size))
     matrix[row, row // 2] = 3

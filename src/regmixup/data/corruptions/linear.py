@@ -37,13 +37,13 @@ def _radius(sigma: float, cut: float) -> int:
 
 @lru_cache(maxsize=64)
 def gaussian_matrix(size: int, sigma: float, cut: float, border: Border) -> np.ndarray:
-    """Return the (size, size) matrix of the filter with weights proportional to exp(-k^2 / (2 sigma^2)), |k| <= cut sigma."""
+    """Return the (size, size) matrix of a filter with weights ~ exp(-k^2 / (2 sigma^2)), |k| <= cut sigma."""
     offset = np.arange(-_radius(sigma, cut), _radius(sigma, cut) + 1)
     return filter_matrix(size, np.exp(-(offset**2) / (2 * sigma**2)), border)
 
 
 def filter_matrix(size: int, weight: np.ndarray, border: Border) -> np.ndarray:
-    """Return the (size, size) matrix of the filter with these weights, an odd number, centred and scaled to add up to 1."""
+    """Return the (size, size) matrix of the filter of an odd number of weights, centred and scaled to add up to 1."""
     reach = len(weight) // 2
     matrix = np.zeros((size, size))
     target = np.arange(size)[:, None]
