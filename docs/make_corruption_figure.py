@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
@@ -44,8 +43,7 @@ def draw() -> Image.Image:
     width = LABEL + 5 * (LARGE + GAP) + 8 + 5 * (LARGE + GAP)
     sheet = Image.new("RGB", (width, HEAD + step * len(names)), "white")
     pen = ImageDraw.Draw(sheet)
-    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
-    font = ImageFont.truetype(str(path), 11)
+    font = ImageFont.load_default(11)
     for half, (side, shown) in enumerate(((224, LARGE), (32, SMALL))):
         start = LABEL + half * (5 * step + 8)
         clean = photograph(side)

@@ -16,8 +16,7 @@ from PIL import Image
 import regmixup as rm
 from regmixup.data.decode import EvalTransform
 from regmixup.deployment import export as exporting
-from regmixup.deployment.deployable import Deployable
-from regmixup.deployment.export import export
+from regmixup.deployment.export import Deployable, export
 from regmixup.deployment.predictor import accepting_threshold
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
@@ -224,6 +223,17 @@ class TestFiles:
                 assert torch.equal(found.score, expected.score)
         folder, memory = run_of().predict(f"folder:{tmp_path}"), run_of().predict("digits/test")
         torch.testing.assert_close(folder.logits, memory.logits[:20], rtol=0, atol=1e-5)
+
+    def test_a_colour_file_is_what_pillow_makes_of_it_in_grey(self, run_of, predictor, tmp_path):
+        """As an image in memory that was converted before training would be."""
+        pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        (tmp_path / "3").mkdir()
+        path = tmp_path / "3" / "colour.png"
+        Image.fromarray(pixels).save(path)
+        grey = torch.from_numpy(np.array(Image.fromarray(pixels).convert("L")))[None]
+        assert torch.equal(predictor.predict_file(path).probs, predictor(grey).probs)
+        logits = run_of().predict(f"folder:{tmp_path}").logits
+        torch.testing.assert_close((logits.double() / predictor.temperature).softmax(1)[0], predictor(grey).probs)
 
     def test_files_of_another_size_than_the_images_in_memory_are_refused(self, run_of, predictor, tmp_path):
         (tmp_path / "3").mkdir()

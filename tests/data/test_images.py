@@ -1,4 +1,4 @@
-"""ImageSet: what it refuses, and how it identifies its pixels."""
+"""ImageSet: what it rejects, how it identifies its pixels; the protocol of images; grey."""
 
 import hashlib
 import math
@@ -6,8 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from regmixup.data.images import ImageSet
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet, LabelledImages, luma, to_grey
 
 
 def pixels(count=5, channels=3):
@@ -86,3 +88,45 @@ def test_one_changed_pixel_changes_the_fingerprint():
 
 def test_the_order_of_images_changes_the_fingerprint():
     assert image_set(pixels().flip(0)).fingerprint != image_set().fingerprint
+
+
+class TestGrey:
+    def test_it_is_pillows_for_every_colour_tried(self):
+        colours = torch.randint(256, (3, 300, 300), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+        expected = np.asarray(Image.fromarray(colours.permute(1, 2, 0).contiguous().numpy()).convert("L"))
+        assert np.array_equal(to_grey(colours)[0].numpy(), expected)
+
+    def test_pure_red_is_76_everywhere(self):
+        red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1)
+        assert to_grey(red).item() == 76
+        assert round(to_grey(red / 255).item() * 255) == 76
+        assert luma(red.double()).item() == pytest.approx(76.245)
+
+    def test_grey_pixels_keep_their_level(self):
+        levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+        assert torch.equal(to_grey(levels.expand(1, 3, 16, 16)), levels)
+        assert to_grey(levels) is levels
+
+
+def test_images_in_memory_and_on_disk_share_a_protocol(tmp_path):
+    """What a caller does with either: the size, a selection, and the pixels, part by part."""
+    stored = pixels(6)
+    for index, image in enumerate(stored):
+        (tmp_path / "ab"[index % 2]).mkdir(exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "ab"[index % 2] / f"{index}.png")
+    order = [0, 2, 4, 1, 3, 5]
+    paths = tuple(str(tmp_path / "ab"[index % 2] / f"{index}.png") for index in order)
+    labels = torch.tensor([0, 0, 0, 1, 1, 1])
+    memory: LabelledImages = ImageSet(stored[order], labels, ("a", "b"), "toy")
+    files: LabelledImages = FolderSet(paths, labels, ("a", "b"), "toy", tmp_path)
+    assert memory.shape == (3, 4, 6)
+    assert files.shape is None
+    for images in (memory, files):
+        assert len(images) == 6
+        assert len(images.fingerprint) == 64
+        chosen = images.select(torch.tensor([5, 1]), name="two", info={"of": "six"})
+        assert (chosen.name, chosen.info, chosen.labels.tolist()) == ("two", {"of": "six"}, [1, 0])
+        parts = list(images.parts(Image.open, size=4))
+        assert [part.name for part in parts] == ["toy"] * len(parts)
+        assert torch.equal(torch.cat([part.images for part in parts]), stored[order])
+        assert torch.equal(torch.cat([part.labels for part in parts]), labels)

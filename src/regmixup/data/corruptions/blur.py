@@ -101,7 +101,7 @@ def motion_blur(images: Tensor, radius: float, sigma: float, *, generator: torch
 
 
 def trail(x: Tensor, angle: Tensor, radius: float, sigma: float) -> Tensor:
-    """Return sum_i w_i x(row + dy_i, column + dx_i), i = 0 ... 2 radius, with w_i proportional to exp(-i^2 / (2 sigma^2)).
+    """Return sum_i w_i x(row + dy_i, column + dx_i), i = 0 ... 2 radius, with w_i ~ exp(-i^2 / (2 sigma^2)).
 
     (dx_i, dy_i) = i (cos, sin)(angle), each rounded to the nearest pixel (halves down); edges repeat. Weights below
     1e-6 are left out: they move no pixel by a hundredth of a level. ImageMagick rounds the sum to 16 bits and then cuts
