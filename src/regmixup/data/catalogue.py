@@ -184,7 +184,7 @@ def _corrupted(
 
 
 def _digits() -> dict[str, Family]:
-    shape = {"side": 8, "num_classes": 10}
+    shape: dict[str, Any] = {"side": 8, "num_classes": 10}
     sizes: dict[Role, int] = {"train": 450, "validation": 448, "test": 899}
     own = [
         _dataset(f"digits/{'val' if role == 'validation' else role}", role, "embedded:load_digits", images=n, **shape)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import Reader, clean_parts, make_loaders
+from regmixup.training.loading import clean_parts, make_loaders
 
 _SMALL = 3
 """Most images of a part of which an objective may forward one alone."""
