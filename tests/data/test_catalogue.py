@@ -232,3 +232,9 @@ def test_cifar_recipes(name: str) -> None:
     means = {"cifar10": (0.4914, 0.4822, 0.4465), "cifar100": (0.5071, 0.4867, 0.4408)}
     stds = {"cifar10": (0.2023, 0.1994, 0.2010), "cifar100": (0.2675, 0.2565, 0.2761)}
     assert (recipe.mean, recipe.std) == (means[family], stds[family])
+
+
+def test_the_names_of_corruptions_are_still_where_they_were() -> None:
+    with pytest.warns(DeprecationWarning, match=r"import BENCHMARK from regmixup\.data\.catalogue"):
+        from regmixup.data.corruption_names import BENCHMARK
+    assert len(BENCHMARK) == 15

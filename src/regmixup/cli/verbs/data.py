@@ -20,7 +20,7 @@ from tyro.conf import Positional
 
 from regmixup import data
 from regmixup.cli.parsing import Switch, parse
-from regmixup.data.catalogue import find
+from regmixup.data.catalogue import find, line_of
 from regmixup.data.files import data_root, existing_root
 from regmixup.names import check_name
 
@@ -99,7 +99,7 @@ class VerifyAction:
         root = existing_root(self.root)
         there = [item.name for item in present(root, compute=False)]
         # A line of the listing is a dataset, or for CIFAR-C a corruption at all its severities.
-        names = self.names or [n for line in there for n in data.names() if n == line or n.startswith(f"{line}/")]
+        names = self.names or [n for line in there for n in data.names() if line_of(find(n)) == line]
         reports = [data.verify(name, root=root) for name in names]
         for report in reports:
             detail = f"  {report.detail}" if report.detail else ""
