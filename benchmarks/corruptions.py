@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from regmixup.data import corrupt
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 
 PEER = "imagecorruptions"
 

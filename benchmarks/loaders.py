@@ -17,11 +17,11 @@ from collections.abc import Callable
 import torch
 
 import regmixup as rm
+from regmixup.data.decode import TrainTransform
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader
 from regmixup.data.streaming import StreamingLoader
-from regmixup.data.transforms import TrainTransform
 
 
 def seconds(work: Callable[[], None], device: torch.device) -> float:

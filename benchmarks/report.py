@@ -24,15 +24,16 @@ from typing import Any
 import torch
 
 from regmixup.config import encode
-from regmixup.data.corruption_names import BENCHMARK
+from regmixup.data.catalogue import BENCHMARK
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION
 from regmixup.posthoc import as_given
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.rows import ON_SHIFT
 from regmixup.rows.curves import path_curves, reliability_bins, score_curves
+from regmixup.run_folder import figures_path
 from regmixup.storage import write_json, write_rows, write_text
-from regmixup.study.measure import PAIRS, figure_path, png
+from regmixup.study.measure import PAIRS, png
 from regmixup.training.config import configure
 from regmixup.types import MEAN, Predictions, Row
 
@@ -123,7 +124,7 @@ def fabricate(root: Path) -> Path:
                 for e in range(1, config.epochs + 1)
             ]
             write_text(folder / "history.jsonl", "".join(json.dumps(epoch) + "\n" for epoch in epochs))
-            write_text(figure_path(folder, method), json.dumps(drawn))
+            write_text(figures_path(folder, method), json.dumps(drawn))
             entries.append({"method": method, "seed": seed, "folder": folder.name, "stem": method})
             place = {"network": config.network, "train_set": config.train_set, "seed": seed, "method": method}
             found += rows(Row(study="full", run=folder.name[-12:], **place), list(drawn["scores"]), draw)

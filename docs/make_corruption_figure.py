@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from sklearn.datasets import load_sample_image
 
 from regmixup.data import corrupt
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 from regmixup.data.seeds import generator_for
 
 LARGE, SMALL = 80, 64  # pixels shown of the 224x224 and 32x32 versions
@@ -44,8 +43,7 @@ def draw() -> Image.Image:
     width = LABEL + 5 * (LARGE + GAP) + 8 + 5 * (LARGE + GAP)
     sheet = Image.new("RGB", (width, HEAD + step * len(names)), "white")
     pen = ImageDraw.Draw(sheet)
-    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
-    font = ImageFont.truetype(str(path), 11)
+    font = ImageFont.load_default(11)
     for half, (side, shown) in enumerate(((224, LARGE), (32, SMALL))):
         start = LABEL + half * (5 * step + 8)
         clean = photograph(side)

@@ -72,7 +72,7 @@ def processes() -> multiprocessing.context.BaseContext:
         [
             "regmixup.study.runner",
             "regmixup.cli.verbs.train",
-            "regmixup.data.photographs",
+            "regmixup.data.embedded",
             "torch._dynamo",
             "sklearn.datasets",
             "scipy.special",

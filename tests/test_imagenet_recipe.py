@@ -10,7 +10,7 @@ from PIL import Image
 import regmixup as rm
 from benchmarks.imagenet_tree import CLASSES, write_tree
 from regmixup.cli import main
-from regmixup.data.transforms import TrainTransform
+from regmixup.data.decode import TrainTransform
 from regmixup.storage import read_rows
 from regmixup.training.loading import evaluation_transform
 from regmixup.training.setup import make_optimizer

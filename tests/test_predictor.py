@@ -5,7 +5,9 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
@@ -14,10 +16,9 @@ import torch
 from PIL import Image
 
 import regmixup as rm
-from regmixup.data.transforms import EvalTransform
+from regmixup.data.decode import EvalTransform
 from regmixup.deployment import export as exporting
-from regmixup.deployment.deployable import Deployable
-from regmixup.deployment.export import export
+from regmixup.deployment.export import Deployable, export
 from regmixup.deployment.predictor import accepting_threshold
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
@@ -38,10 +39,11 @@ VARIANTS = {
 
 @pytest.fixture(scope="session")
 def run_of(tmp_path_factory):
-    """Runs of three epochs on digits, trained when first asked for."""
+    """Short runs on digits, trained when first asked for: three epochs of the plain one, one of every other."""
     folder = tmp_path_factory.mktemp("deployed")
 
-    def get(variant="plain", method="regmixup", epochs=3):
+    def get(variant="plain", method="regmixup"):
+        epochs = 3 if (variant, method) == ("plain", "regmixup") else 1
         config = rm.configure("digits", method, epochs=epochs, lr=0.05, **VARIANTS[variant])
         return rm.train(config, folder, device="cpu")
 
@@ -73,8 +75,13 @@ def test_images():
 
 
 class TestFitting:
-    @pytest.mark.parametrize("acceptance", [0.5, 0.95, 1.0])
-    @pytest.mark.parametrize("score", ["dempster_shafer", "entropy", "energy", "max_probability", "max_logit"])
+    @pytest.mark.parametrize(
+        ("score", "acceptance"),
+        [
+            *(("dempster_shafer", acceptance) for acceptance in (0.5, 0.95, 1.0)),
+            *((score, 0.95) for score in ("entropy", "energy", "max_probability", "max_logit")),
+        ],
+    )
     def test_it_accepts_the_asked_share_of_the_validation_images(self, run_of, val, acceptance, score):
         found = rm.Predictor.from_run(run_of(), acceptance=acceptance, score=score, calibrate=False)
         needed = -(-len(val) * round(100 * acceptance) // 100)
@@ -115,7 +122,7 @@ class TestFitting:
         ],
     )
     def test_the_score_is_the_papers_unless_it_is_named(self, run_of, method, score):
-        run = run_of("plain", method, epochs=1)
+        run = run_of("plain", method)
         assert rm.Predictor.from_run(run).score == score
         assert rm.Predictor.from_run(run, score="energy").score == "energy"
 
@@ -224,6 +231,17 @@ class TestFiles:
                 assert torch.equal(found.score, expected.score)
         folder, memory = run_of().predict(f"folder:{tmp_path}"), run_of().predict("digits/test")
         torch.testing.assert_close(folder.logits, memory.logits[:20], rtol=0, atol=1e-5)
+
+    def test_a_colour_file_is_what_pillow_makes_of_it_in_grey(self, run_of, predictor, tmp_path):
+        """As an image in memory that was converted before training would be."""
+        pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        (tmp_path / "3").mkdir()
+        path = tmp_path / "3" / "colour.png"
+        Image.fromarray(pixels).save(path)
+        grey = torch.from_numpy(np.array(Image.fromarray(pixels).convert("L")))[None]
+        assert torch.equal(predictor.predict_file(path).probs, predictor(grey).probs)
+        logits = run_of().predict(f"folder:{tmp_path}").logits
+        torch.testing.assert_close((logits.double() / predictor.temperature).softmax(1)[0], predictor(grey).probs)
 
     def test_files_of_another_size_than_the_images_in_memory_are_refused(self, run_of, predictor, tmp_path):
         (tmp_path / "3").mkdir()
@@ -381,8 +399,19 @@ class TestExports:
                     torch.testing.assert_close(found[name], getattr(expected, name), rtol=0, atol=1e-5)
                 assert torch.equal(found["accepted"], expected.accepted)
 
+    def test_both_files_give_the_same_numbers(self, test_images, tmp_path):
+        """One module with both special heads and a constraint, untrained, as its members."""
+        torch.manual_seed(0)
+        build = partial(rm.networks.build, "small", num_classes=10, in_channels=1)
+        members = [build(head=GP, constraint="spectral_norm").eval(), build(head="rbf").eval()]
+        module = Deployable(members, temperature=2.0, score="entropy", threshold=2.0, factor=3.0)
+        for suffix in ("pt2", "onnx"):
+            export(module, tmp_path / f"model.{suffix}", input_shape=(1, 8, 8), pixels="float32", facts={})
+        self.check(lambda x: SimpleNamespace(**module(x)), tmp_path, test_images.float() / 255)
+
+    @pytest.mark.soak
     @pytest.mark.parametrize("variant", ["rbf", "sngp-ensemble"])
-    def test_both_files_give_the_same_numbers(self, run_of, variant, test_images, tmp_path):
+    def test_both_files_of_a_trained_run_give_the_same_numbers(self, run_of, variant, test_images, tmp_path):
         found = rm.Predictor.from_run(run_of(variant), score="entropy")
         for suffix in ("pt2", "onnx"):
             found.export(tmp_path / f"model.{suffix}")
@@ -391,10 +420,16 @@ class TestExports:
     def test_both_files_may_take_uint8(self, predictor, exported, test_images):
         self.check(predictor, exported, test_images)
 
-    @pytest.mark.parametrize("score", ["energy", "max_probability", "max_logit"])
-    def test_every_score_can_be_exported(self, score, tmp_path):
-        """Those not exported above, with the smallest module there is."""
-        module = Deployable([torch.nn.Linear(3, 4)], temperature=2.0, score=score, threshold=0.5)
+    def test_every_score_can_be_exported(self, tmp_path):
+        """All of them side by side, with the smallest network there is."""
+
+        class EveryScore(Deployable):
+            def forward(self, images):
+                logits = self.logits(images)
+                scores = torch.stack([score(logits) for score in rm.scores.SCORES.values()], dim=1)
+                return {**super().forward(images), "score": scores}
+
+        module = EveryScore([torch.nn.Linear(3, 4)], temperature=2.0, score="energy", threshold=0.5)
         export(module, tmp_path / "model.onnx", input_shape=(3,), pixels="float32", facts={})
         session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
         x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))

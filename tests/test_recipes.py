@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from regmixup import data, networks, recipes
+from regmixup.data.catalogue import find
 from regmixup.recipes import RECIPES, Recipe
 
 
@@ -153,7 +154,7 @@ def test_a_recipe_is_found_by_name():
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_names_a_dataset_and_a_network_that_exist_and_is_described(name):
     found = RECIPES[name]
-    assert data.check_dataset(found.recipe.train_set)
+    assert find(found.recipe.train_set)
     assert networks.check_network(found.recipe.network)
     assert found.description
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from regmixup import data, predictions
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.catalogue import find
+from regmixup.data.images import LabelledImages
+from regmixup.data.roles import role_of
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
 from regmixup.precision import memory_format
@@ -98,7 +99,7 @@ def _is_stored(run: Run, name: str, root: str | Path | None, *, features: bool) 
         return False
     if stored.info.get("precision", run.predicts_in) != run.predicts_in:
         return False
-    if not name.startswith("folder:"):
+    if not find(name).is_folder:
         return True
     now = {"data": data.load(name, root=root).fingerprint, "transform": str(run.transform())}
     return now.items() <= stored.info.items()
@@ -119,13 +120,13 @@ def _predict_each(
     if run.batch_norm != "trained":
         ranks.copy_from_first(model.buffers())  # each has estimated them, maybe with other last digits
 
-    def load(name: str) -> ImageSet | FolderSet:
+    def load(name: str) -> LabelledImages:
         source = data.load(name, root=root)
         _ = source.fingerprint  # which takes longer than a GPU's forward passes
         return source
 
     for name, source in zip(names, ahead(load, names, most=_AHEAD), strict=True):
-        shifted = name.partition("/")[0].endswith("-c")
+        shifted = bool(find(name).corruption)
         kept = not shifted if features is None else features
         yield name, _predict(run, model, name, source, ranks, features=kept, moments=shifted)
 
@@ -149,7 +150,7 @@ def _predict(
     run: Run,
     model: Classifier,
     name: str,
-    source: ImageSet | FolderSet,
+    source: LabelledImages,
     ranks: Ranks,
     *,
     features: bool,
@@ -165,7 +166,7 @@ def _predict(
     known = _labels_among(source.classes, record["classes"])
     batch_size = _BATCH.get(next(model.parameters()).device.type, _BATCH["cpu"])
     found = []
-    read = reader(transform, size)
+    read, role = reader(transform, size), role_of(name, run.config.train_set) or ""
     for part in clean_parts(source, read, rows=ranks.share(len(source), unit=batch_size)):
         images = match_channels(part.images, channels)
         if list(images.shape[1:]) != [channels, *size]:
@@ -174,15 +175,15 @@ def _predict(
         labels = known[part.labels]
         found.append(
             predictions.predict(
-                model, images, labels, dataset=name, batch_size=batch_size, features=features, moments=moments,
-                precision=run.predicts_in,
+                model, images, labels, dataset=name, role=role, batch_size=batch_size, features=features,
+                moments=moments, precision=run.predicts_in,
             )
         )  # fmt: skip
     every = [part for parts in ranks.to_first(found) for part in parts]
     if not ranks.first:
         return None
     info = {"run": run.fingerprint, "data": source.fingerprint, "precision": run.predicts_in, **source.info}
-    info |= {} if isinstance(source, ImageSet) else {"transform": str(transform)}
+    info |= {} if source.shape else {"transform": str(transform)}
     if run.batch_norm != "trained":
         how = f"without augmentation, in batches of at most {REFRESH_BATCH}"
         if run.batch_norm == "refreshed-augmented":

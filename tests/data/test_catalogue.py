@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from regmixup import data, recipes
-from regmixup.data import known
-from regmixup.data.checksums import FILE_SUMS
-from regmixup.data.files import MissingDataError
-from regmixup.data.root import data_root, existing_root
-from regmixup.data.sources import BY_HAND, SOURCES
+from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, line_of, sets_of
+from regmixup.data.files import MissingDataError, data_root, existing_root
+from regmixup.data.inventory import file_sum
+from regmixup.data.published import FILE_SUMS
 from regmixup.networks import NETWORKS
 
 from .official import write_cifar, write_cifar10_2, write_svhn
@@ -24,23 +23,56 @@ from .official import write_cifar, write_cifar10_2, write_svhn
 
 def test_catalogue_and_sources_import_no_torch() -> None:
     code = (
-        "import sys, regmixup.data, regmixup.data.known, regmixup.data.fetch, regmixup.data.listing, regmixup.recipes; "
+        "import sys, regmixup.data, regmixup.data.inventory, regmixup.data.fetch, regmixup.recipes; "
         "regmixup.data.names(); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("family", data.FAMILIES)
-def test_families_are_consistent(family: str) -> None:
-    entry = data.FAMILIES[family]
-    module, _, function = entry.loader.partition(":")
-    assert callable(getattr(import_module(f"regmixup.data.{module}"), function))
-    assert all(name.partition("/")[0] == family for name in entry.names)
-    assert set(entry.files) <= set(entry.names)
-    for name in entry.names:
-        part = data.part_of(name)
-        assert part is None or part.of in entry.names
-        assert bool(data.expected_files(name)) == bool(entry.files)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_records_are_consistent(family: str) -> None:
+    names = FAMILIES[family].names
+    for dataset in FAMILIES[family].datasets:
+        module, _, function = dataset.reader.partition(":")
+        assert callable(getattr(import_module(f"regmixup.data.{module}"), function))
+        assert find(dataset.name) is dataset
+        assert dataset.family == family
+        assert dataset.benchmark in FAMILIES
+        assert dataset.role in ("train", "validation", "test", "shifted", "ood")
+        assert dataset.whole in names
+        assert dataset.files == find(dataset.whole).files
+        assert set(dataset.checksums) <= set(dataset.files)
+        assert dataset.num_classes
+        assert dataset.images or (dataset.family == "svhn" and dataset.part)
+        assert (dataset.name.count("/") == 2) == bool(dataset.corruption) == bool(dataset.severity)
+        assert dataset.in_memory != family.startswith("imagenet")
+
+
+@pytest.mark.parametrize("name", [n for n in data.names() if not find(n).files and find(n).severity < 2])
+def test_the_record_of_an_embedded_dataset_is_right(name: str) -> None:
+    record, found = find(name), data.load(name)
+    assert (record.images, record.num_classes) == (len(found), len(found.classes))
+    assert found.shape == (1, record.side, record.side)
+
+
+def test_names_of_folders_and_interpolations() -> None:
+    folder = find("folder:some/where")
+    assert (folder.family, folder.role, folder.in_memory, folder.files) == ("folder", None, False, ())
+    path = find("path:cifar10/val-10")
+    assert (path.family, path.role, path.whole, path.images) == ("cifar10", "shifted", "cifar10/train", 20_000)
+    assert path.files == find("cifar10/train").files
+
+
+@pytest.mark.parametrize("name", ["vitamin-c/val", "mine/test", "cifar10", "folder:", "path:", "", "cifar10-c/fog"])
+def test_other_names_are_nobodys(name: str) -> None:
+    assert get(name) is None
+
+
+def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
+    assert len(sets_of("cifar10-c")) == 75
+    assert len(sets_of("digits-c")) == 25
+    assert line_of(find("cifar10-c/fog/3")) == "cifar10-c/fog"
+    assert line_of(find("cifar10/test")) == "cifar10/test"
 
 
 @pytest.mark.parametrize(
@@ -54,28 +86,27 @@ def test_families_are_consistent(family: str) -> None:
 )
 def test_an_unknown_name_gets_the_nearest_and_a_list_that_can_be_read(name: str, nearest: str, listed: str) -> None:
     with pytest.raises(ValueError, match=f"unknown dataset '{name}': did you mean '{nearest}'.* {listed}") as error:
-        data.check_dataset(name)
+        find(name)
     assert len(str(error.value)) < 600
 
 
 def test_an_unknown_name_like_no_other_gets_the_families_alone() -> None:
     with pytest.raises(ValueError, match=r"^unknown dataset 'zzz': Available: the families digits"):
-        data.check_dataset("zzz")
+        find("zzz")
     with pytest.raises(ValueError, match=r"^unknown dataset 'folder': Available: folder:PATH, any tree"):
-        data.check_dataset("folder")
+        find("folder")
 
 
 def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
-    for family, entry in data.FAMILIES.items():
-        if entry.files:
-            assert family in SOURCES or family in BY_HAND
+    for dataset in DATASETS.values():
+        assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
 
 
 def test_sources_are_well_formed() -> None:
-    expected = {file for entry in data.FAMILIES.values() for files in entry.files.values() for file in files}
+    expected = {file for dataset in DATASETS.values() for file in dataset.files}
     folders = {file.partition("/")[0] for file in expected}
-    for sources in SOURCES.values():
-        for source in sources:
+    for dataset in DATASETS.values():
+        for source in dataset.sources:
             assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", source.checksum)
             assert source.urls
             assert all(re.match(r"https?://", url) for url in source.urls)
@@ -85,11 +116,11 @@ def test_sources_are_well_formed() -> None:
     assert set(FILE_SUMS) <= expected
 
 
-@pytest.mark.parametrize("name", [n for n in data.names() if data.expected_files(n)])
+@pytest.mark.parametrize("name", [n for n in data.names() if find(n).files and find(n).severity < 2])
 def test_missing_datasets_say_what_is_missing(tmp_path: Path, name: str) -> None:
     with pytest.raises(MissingDataError, match=r"Expected there:\n.*missing") as error:
         data.load(name, root=tmp_path)
-    assert all(file in str(error.value) for file in data.expected_files(name))
+    assert all(file in str(error.value) for file in find(name).files)
     assert "`regmixup data fetch " in str(error.value)
 
 
@@ -148,22 +179,36 @@ def test_verify(tmp_path: Path) -> None:
     assert data.verify("digits/test").status == "unknown"
 
 
+def shrink(monkeypatch: pytest.MonkeyPatch, name: str, images: int) -> None:
+    """Let a dataset have officially few images."""
+    monkeypatch.setitem(DATASETS, name, dataclasses.replace(find(name), images=images))
+
+
+def publish(monkeypatch: pytest.MonkeyPatch, name: str, root: Path, algorithm: str) -> None:
+    """Let the files under the root be those that were published."""
+    dataset = find(name)
+    checksums = {file: file_sum(root / file, algorithm) for file in dataset.files}
+    monkeypatch.setitem(DATASETS, name, dataclasses.replace(dataset, checksums=checksums))
+
+
 def test_verify_by_the_published_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is bit for bit the published one is right, whatever the content's hash."""
-    write_cifar10_2(tmp_path, count=2000)
+    shrink(monkeypatch, "cifar10.2/test", 20)
+    write_cifar10_2(tmp_path, count=20)
     (tmp_path / "provenance.json").unlink()
     found = data.verify("cifar10.2/test", root=tmp_path)
     assert (found.status, found.expected) == ("mismatch", FILE_SUMS["cifar102_test.npz"])
     assert found.detail == "cifar102_test.npz"
-    monkeypatch.setitem(FILE_SUMS, "cifar102_test.npz", known.file_sum(tmp_path / "cifar102_test.npz", "sha256"))
+    publish(monkeypatch, "cifar10.2/test", tmp_path, "sha256")
     assert data.verify("cifar10.2/test", root=tmp_path).status == "ok"
 
-    write_svhn(tmp_path, "test", count=26_032, compressed=False)
+    shrink(monkeypatch, "svhn/test", 20)
+    write_svhn(tmp_path, "test", count=20, compressed=False)
     (tmp_path / "provenance.json").unlink()
     with pytest.raises(ValueError, match=r"test_32x32.mat .* content with SHA-256 985e56ae"):
         data.load("svhn/test", root=tmp_path)
-    monkeypatch.setitem(FILE_SUMS, "test_32x32.mat", known.file_sum(tmp_path / "test_32x32.mat", "md5"))
-    assert len(data.load("svhn/test", root=tmp_path)) == 26_032
+    publish(monkeypatch, "svhn/test", tmp_path, "md5")
+    assert len(data.load("svhn/test", root=tmp_path)) == 20
     assert data.verify("svhn/test", root=tmp_path).status == "ok"
 
 
@@ -173,7 +218,7 @@ def test_cifar_recipes(name: str) -> None:
     family, _, network = name.partition("-")
     assert (recipe.train_set, recipe.network) == (f"{family}/train", network)
     assert recipe.network in NETWORKS
-    assert data.check_dataset(recipe.train_set)
+    assert find(recipe.train_set).role == "train"
     assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.weight_decay) == (350, 128, 0.1, 5e-4)
     assert (recipe.momentum, recipe.nesterov, recipe.crop_padding, recipe.flip) == (0.9, True, 4, True)
     assert [round(recipe.lr_at(epoch), 9) for epoch in (0, 149.9, 150, 249.9, 250, 349)] == [
@@ -187,3 +232,9 @@ def test_cifar_recipes(name: str) -> None:
     means = {"cifar10": (0.4914, 0.4822, 0.4465), "cifar100": (0.5071, 0.4867, 0.4408)}
     stds = {"cifar10": (0.2023, 0.1994, 0.2010), "cifar100": (0.2675, 0.2565, 0.2761)}
     assert (recipe.mean, recipe.std) == (means[family], stds[family])
+
+
+def test_the_names_of_corruptions_are_still_where_they_were() -> None:
+    with pytest.warns(DeprecationWarning, match=r"import BENCHMARK from regmixup\.data\.catalogue"):
+        from regmixup.data.corruption_names import BENCHMARK
+    assert len(BENCHMARK) == 15

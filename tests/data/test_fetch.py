@@ -10,6 +10,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ import pytest
 
 from regmixup import data
 from regmixup.data import fetch as fetching
+from regmixup.data.catalogue import DATASETS, FAMILIES, find
 from regmixup.data.fetch import FetchError, fetch, sources_of
-from regmixup.data.sources import SOURCES, Source
+from regmixup.data.published import Source
 
 from .official import CIFAR10, python2_batch, python2_meta, random_images, write_cifar
 
@@ -119,7 +121,8 @@ def offer(monkeypatch: pytest.MonkeyPatch, content: bytes, *urls: str, **fields:
         fields.pop("provides", ("cifar-10-batches-py/test_batch",)),
         fields.pop("unpack", "tar"),
     )
-    monkeypatch.setitem(SOURCES, "cifar10", (source,))
+    for name in FAMILIES["cifar10"].names:
+        monkeypatch.setitem(DATASETS, name, replace(find(name), sources=(source,)))
     return source
 
 
@@ -271,7 +274,7 @@ def test_a_server_that_sends_a_byte_now_and_then(
 
 def test_every_file_has_a_bound() -> None:
     sizes = {"cifar-10-python.tar.gz": 170_498_071, "extra_32x32.mat": 1_329_278_602, "CIFAR-10-C.tar": 2_918_471_680}
-    found = {source.file: source for sources in SOURCES.values() for source in sources}
+    found = {source.file: source for dataset in DATASETS.values() for source in dataset.sources}
     for file, size in sizes.items():
         assert size <= found[file].megabytes * 10**6 < 1.01 * size
     assert all(0 < source.megabytes <= 3000 for source in found.values())
@@ -345,11 +348,15 @@ def test_links_and_devices_in_archives_are_left_out(
 
 
 def test_names() -> None:
-    assert sources_of("cifar10/val-10") == SOURCES["cifar10"]
-    assert sources_of("path:cifar10/test") == SOURCES["cifar10"]
-    assert sources_of("svhn/val-10") == SOURCES["svhn/train"]
-    assert sources_of("svhn/extra") == SOURCES["svhn/extra"]
-    assert sources_of("cifar10-c/fog/3") == SOURCES["cifar10-c"]
+    def files(name: str) -> list[str]:
+        return [source.file for source in sources_of(name)]
+
+    for name in ("cifar10", "cifar10/val-10", "path:cifar10/test"):
+        assert files(name) == ["cifar-10-python.tar.gz"]
+    assert files("svhn") == ["train_32x32.mat", "test_32x32.mat"]
+    assert files("svhn/val-10") == ["train_32x32.mat"]
+    assert files("svhn/extra") == ["extra_32x32.mat"]
+    assert files("cifar10-c/fog/3") == ["CIFAR-10-C.tar"]
     with pytest.raises(ValueError, match="did you mean 'cifar10'"):
         sources_of("cifar1")
     with pytest.raises(ValueError, match="unknown dataset 'cifar10/tests'"):
@@ -375,9 +382,9 @@ def test_nothing_is_fetched_unasked(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_dataset_that_lacks_a_file_is_not_there(tmp_path: Path) -> None:
     write_cifar(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
-    (source,) = SOURCES["cifar10"]
-    assert fetching._is_there(source, ["cifar10/test"], tmp_path)
-    assert not fetching._is_there(source, ["cifar10/train"], tmp_path)
+    (source,) = sources_of("cifar10")
+    assert fetching._is_there(source, [find("cifar10/test")], tmp_path)
+    assert not fetching._is_there(source, [find("cifar10/train")], tmp_path)
 
 
 def test_official_files_are_not_fetched_into_a_rebuilt_folder(tmp_path: Path) -> None:

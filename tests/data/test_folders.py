@@ -1,4 +1,4 @@
-"""Image folders: `folder:PATH`, decoding, chunks, fingerprints."""
+"""Image folders: `folder:PATH`, decoding, parts, fingerprints."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from regmixup import data
-from regmixup.data.decode import open_rgb
-from regmixup.data.folders import FolderSet, chunks, decode, describe_classes, image_files
-from regmixup.data.transforms import EvalTransform
+from regmixup.data.decode import EvalTransform, open_rgb
+from regmixup.data.folders import FolderSet, decode, describe_classes, image_files
 
 from .official import smooth_image, write_image, write_image_folder
 
@@ -39,7 +38,7 @@ def test_chunks_are_the_whole(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "set", {"a": 4, "b": 3})
     found = data.load(f"folder:{tmp_path / 'set'}")
     transform = EvalTransform(size=32, resize=40).build()
-    parts = list(chunks(found, lambda path: transform(open_rgb(path)), size=3))
+    parts = list(found.parts(lambda path: transform(open_rgb(path)), size=3))
     assert [len(part) for part in parts] == [3, 3, 1]
     whole = decode(found, resize=40, crop=32)
     assert torch.equal(torch.cat([part.images for part in parts]), whole.images)

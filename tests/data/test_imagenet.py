@@ -117,7 +117,7 @@ def test_subset_variants_are_numbered_among_the_thousand(tmp_path: Path) -> None
     found = data.load("imagenet-a/test", root=tmp_path)
     assert len(found.classes) == 1000
     assert found.labels.tolist() == [1, 1, 217]
-    assert subset_of(found.info) == (1, 217) == imagenet.class_indices("imagenet-a/test", tmp_path)
+    assert subset_of(found.info) == (1, 217)
     assert restrict_labels(found.labels, subset_of(found.info)).tolist() == [0, 0, 1]
 
 
@@ -127,19 +127,6 @@ def test_the_thousand_come_from_the_folders_where_they_are(tmp_path: Path) -> No
     mark_rebuilt(tmp_path / "imagenet-o")
     write_image_folder(tmp_path / "imagenet-o", {"n00000123": 1, "n00000999": 1})
     assert data.load("imagenet-o/test", root=tmp_path).labels.tolist() == [123, 999]
-
-
-def test_classes_of_absent_variants_come_from_timm(tmp_path: Path) -> None:
-    for name in ("imagenet-a/test", "imagenet-r/test"):
-        indices = imagenet.class_indices(name, tmp_path)
-        assert len(indices) == 200
-        assert list(indices) == sorted(indices)
-    assert imagenet.class_indices("imagenet-a/test", tmp_path)[:3] == (6, 11, 13)
-    assert imagenet.class_indices("imagenet-r/test", tmp_path)[:3] == (1, 2, 4)
-    with pytest.raises(ValueError, match="the classes of imagenet-o/test are the names of the folders"):
-        imagenet.class_indices("imagenet-o/test", tmp_path)
-    with pytest.raises(ValueError, match="name must be one of"):
-        imagenet.class_indices("imagenet-v2/test", tmp_path)
 
 
 def test_v2_folders_are_numbers(tmp_path: Path) -> None:

@@ -1,13 +1,20 @@
-"""ImageSet: what it refuses, and how it identifies its pixels."""
+"""ImageSet: what it rejects, how it identifies its pixels; the protocol of images; grey; torch datasets in memory."""
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torch.utils.data import TensorDataset
 
-from regmixup.data.images import ImageSet
+from regmixup import data
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet, LabelledImages, luma, to_grey
+
+from .official import random_images
 
 
 def pixels(count=5, channels=3):
@@ -86,3 +93,104 @@ def test_one_changed_pixel_changes_the_fingerprint():
 
 def test_the_order_of_images_changes_the_fingerprint():
     assert image_set(pixels().flip(0)).fingerprint != image_set().fingerprint
+
+
+class TestGrey:
+    def test_it_is_pillows_for_every_colour_tried(self):
+        colours = torch.randint(256, (3, 300, 300), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+        expected = np.asarray(Image.fromarray(colours.permute(1, 2, 0).contiguous().numpy()).convert("L"))
+        assert np.array_equal(to_grey(colours)[0].numpy(), expected)
+
+    def test_pure_red_is_76_everywhere(self):
+        red = torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1)
+        assert to_grey(red).item() == 76
+        assert round(to_grey(red / 255).item() * 255) == 76
+        assert luma(red.double()).item() == pytest.approx(76.245)
+
+    def test_grey_pixels_keep_their_level(self):
+        levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
+        assert torch.equal(to_grey(levels.expand(1, 3, 16, 16)), levels)
+        assert to_grey(levels) is levels
+
+
+def test_images_in_memory_and_on_disk_share_a_protocol(tmp_path):
+    """What a caller does with either: the size, a selection, and the pixels, part by part."""
+    stored = pixels(6)
+    for index, image in enumerate(stored):
+        (tmp_path / "ab"[index % 2]).mkdir(exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(tmp_path / "ab"[index % 2] / f"{index}.png")
+    order = [0, 2, 4, 1, 3, 5]
+    paths = tuple(str(tmp_path / "ab"[index % 2] / f"{index}.png") for index in order)
+    labels = torch.tensor([0, 0, 0, 1, 1, 1])
+    memory: LabelledImages = ImageSet(stored[order], labels, ("a", "b"), "toy")
+    files: LabelledImages = FolderSet(paths, labels, ("a", "b"), "toy", tmp_path)
+    assert memory.shape == (3, 4, 6)
+    assert files.shape is None
+    for images in (memory, files):
+        assert len(images) == 6
+        assert len(images.fingerprint) == 64
+        chosen = images.select(torch.tensor([5, 1]), name="two", info={"of": "six"})
+        assert (chosen.name, chosen.info, chosen.labels.tolist()) == ("two", {"of": "six"}, [1, 0])
+        parts = list(images.parts(Image.open, size=4))
+        assert [part.name for part in parts] == ["toy"] * len(parts)
+        assert torch.equal(torch.cat([part.images for part in parts]), stored[order])
+        assert torch.equal(torch.cat([part.labels for part in parts]), labels)
+
+
+PIXELS = random_images(3, seed=1, side=5)
+
+
+class Pairs(list[tuple[Any, Any]]):
+    """A dataset is anything with a length and items."""
+
+
+def test_tensors() -> None:
+    images = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
+    found = data.from_dataset(TensorDataset(images, torch.tensor([2, 0, 1])), "mine")
+    assert torch.equal(found.images, images)
+    assert found.labels.tolist() == [2, 0, 1]
+    assert (found.classes, found.name) == (("0", "1", "2"), "mine")
+
+
+@pytest.mark.parametrize("convert", [Image.fromarray, lambda p: p, lambda p: torch.from_numpy(p).permute(2, 0, 1)])
+@pytest.mark.parametrize("label", [1, np.int64(1), torch.tensor(1), torch.tensor([1])])
+def test_kinds_of_images_and_labels(convert: Any, label: Any) -> None:
+    found = data.from_dataset(Pairs((convert(p), label) for p in PIXELS), "mine")
+    np.testing.assert_array_equal(found.images.permute(0, 2, 3, 1).numpy(), PIXELS)
+    assert found.labels.tolist() == [1, 1, 1]
+
+
+def test_grey_and_class_names() -> None:
+    pairs = Pairs((Image.fromarray(p[:, :, 0]), 0) for p in PIXELS)
+    pairs.classes = ["cat", "dog"]  # type: ignore[attr-defined]
+    found = data.from_dataset(pairs, "mine")
+    assert found.images.shape == (3, 1, 5, 5)
+    assert found.classes == ("cat", "dog")
+
+
+def test_floats_stay_in_the_unit_interval() -> None:
+    found = data.from_dataset(Pairs((torch.full((3, 2, 2), v, dtype=torch.float64), 0) for v in (0.0, 1.0)), "mine")
+    assert found.images.dtype == torch.float32
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got -1 to 2; remove normalisation"):
+        data.from_dataset(Pairs((torch.full((3, 2, 2), v), 0) for v in (-1.0, 2.0)), "mine")
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got nan"):
+        data.from_dataset(Pairs([(torch.full((3, 2, 2), float("nan")), 0)]), "mine")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([], "mine: the dataset is empty"),
+        ([("a path", 0)], r"mine\[0\]: an image must be a PIL image, an array or a tensor, got str"),
+        ([(PIXELS[0], 0), (PIXELS[1][:4], 0)], "images must be of one size and type, .* at 1"),
+        ([(PIXELS[0], 0.5)], r"mine\[0\]: a label must be an integer, got float"),
+        ([(PIXELS[0], True)], "a label must be an integer, got bool"),
+        ([(PIXELS[0], torch.tensor([1, 2]))], "a label must be an integer, got Tensor"),
+        ([(PIXELS[0].astype(np.int64), 0)], "an image must be uint8 or float"),
+        ([(torch.zeros(2, 3, 4, 5), 0)], "an image must be uint8 or float"),
+        ([(PIXELS[0], -1)], r"labels must lie in \[0, 0\)|labels must lie"),
+    ],
+)
+def test_wrong_items(pairs: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        data.from_dataset(Pairs(pairs), "mine")

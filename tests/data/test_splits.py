@@ -1,11 +1,17 @@
-"""Stratified splits: disjoint, complete, proportional, and the same on every machine."""
+"""Stratified splits: disjoint, complete, proportional, the same on every machine; and the file that pins them."""
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.data.splits import stratified
+from regmixup import data
+from regmixup.data.splits import index_sha256, split_indices, stratified
+
+from .official import write_cifar, write_svhn, write_tiny_imagenet
 
 LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80).map(torch.tensor)
 FRACTIONS = st.sampled_from([(1.0,), (0.5, 0.5), (0.9, 0.1), (0.25, 0.25, 0.5), (0.1,) * 10])
@@ -64,3 +70,86 @@ def test_an_empty_part_is_still_an_index():
 def test_fractions_must_be_positive_and_sum_to_one(fractions):
     with pytest.raises(ValueError, match="fractions must be positive and sum to 1, got"):
         stratified(torch.tensor([0, 1]), fractions)
+
+
+# The 45,000 / 5,000 split of 50,000 labels 0, 1, ..., 9, 0, 1, ...: a change of this hash is a change of every result.
+PINNED = "5efa23c6d8c9abd798b74a7c4386cd7023b23f3bd8a53bd9ee857a9dc7f12090"
+PINNED_REAL = {
+    "cifar10/train": "2d8f4caf4261af88833c82ec65bdf7c2f238557e4522ad55b49dc04c35b5aad8",
+    "cifar100/train": "0577cd51702373bafb30ab24d62a9c2332ba4d1e39dc326b87bbc7ff3c283b0c",
+}
+
+
+def test_the_split_of_cifar10_is_pinned() -> None:
+    parts = split_indices(torch.arange(50_000) % 10, (0.9, 0.1))
+    assert [len(part) for part in parts] == [45_000, 5_000]
+    assert index_sha256(parts) == PINNED
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", PINNED_REAL)
+def test_the_split_of_the_real_labels_is_pinned(name: str, real_root: Path) -> None:
+    parts = stratified(data.load(name, root=real_root).labels, (0.9, 0.1))
+    assert index_sha256(parts) == PINNED_REAL[name]
+
+
+def test_a_split_is_stored_and_then_compared(tmp_path: Path) -> None:
+    labels, store = torch.arange(100) % 4, tmp_path / "splits" / "mine.json"
+    first = split_indices(labels, (0.9, 0.1), seed=3, store=store)
+    content = json.loads(store.read_text())
+    assert content["parts"] == [part.tolist() for part in first]
+    assert content["sha256"] == index_sha256(first)
+    assert index_sha256(split_indices(labels, (0.9, 0.1), seed=3, store=store)) == content["sha256"]
+    with pytest.raises(ValueError, match=r"mine.json pins another split: expected seed 4, found 3"):
+        split_indices(labels, (0.9, 0.1), seed=4, store=store)
+    with pytest.raises(ValueError, match=r"mine.json pins another split: expected sha256 .*, found"):
+        split_indices(torch.arange(100) // 25, (0.9, 0.1), seed=3, store=store)
+    store.write_text("[]")
+    with pytest.raises(ValueError, match=r"mine.json pins another split"):
+        split_indices(labels, (0.9, 0.1), seed=3, store=store)
+    store.write_text("{")
+    with pytest.raises(ValueError, match=r"cannot read .*mine.json"):
+        split_indices(labels, (0.9, 0.1), seed=3, store=store)
+
+
+@pytest.mark.parametrize("family", ["cifar10", "cifar100", "svhn", "tiny-imagenet"])
+def test_parts_by_name(tmp_path: Path, family: str) -> None:
+    if family.startswith("cifar"):
+        write_cifar(tmp_path, family, per_file=40 if family == "cifar10" else 1000)
+    elif family == "svhn":
+        write_svhn(tmp_path, "train", count=100)
+    else:
+        write_tiny_imagenet(tmp_path, per_class=10)
+    whole = data.load(f"{family}/train", root=tmp_path)
+    large, small = (data.load(f"{family}/{part}", root=tmp_path) for part in ("train-90", "val-10"))
+    expected = stratified(whole.labels, (0.9, 0.1))
+    for part, index in zip((large, small), expected, strict=True):
+        assert torch.equal(part.images, whole.images[index])
+        assert torch.equal(part.labels, whole.labels[index])
+        assert part.info == {"rebuilt": "true", "part_of": whole.name, "whole": whole.fingerprint}
+    assert (large.name, small.name) == (f"{family}/train-90", f"{family}/val-10")
+    assert (tmp_path / "splits" / f"{family}-train-90-10.json").is_file()
+
+
+def test_a_part_that_would_be_empty(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar100")
+    with pytest.raises(ValueError, match="cifar100/val-10: the dataset is empty"):
+        data.load("cifar100/val-10", root=tmp_path)
+
+
+def test_a_changed_train_set_is_noticed(tmp_path: Path) -> None:
+    write_svhn(tmp_path, "train", count=100)
+    data.load("svhn/val-10", root=tmp_path)
+    write_svhn(tmp_path, "train", count=110)
+    with pytest.raises(ValueError, match=r"svhn-train-90-10.json pins another split"):
+        data.load("svhn/val-10", root=tmp_path)
+
+
+def test_a_root_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_svhn(tmp_path, "train", count=100)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr("regmixup.data.splits.write_text", refuse)
+    assert len(data.load("svhn/val-10", root=tmp_path)) == 10

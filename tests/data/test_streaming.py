@@ -6,9 +6,8 @@ import torch
 from PIL import Image
 from torchvision.transforms.functional import pil_to_tensor
 
-from regmixup.data.decode import open_rgb
+from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
 from regmixup.data.streaming import StreamingLoader
-from regmixup.data.transforms import EvalTransform, TrainTransform
 
 CPU = torch.device("cpu")
 

@@ -13,8 +13,8 @@ from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from PIL import Image
 from scipy import ndimage
 
-from regmixup.data.corruptions.ice import SIDE, textures
 from regmixup.data.corruptions.pixels import normal, uniform
+from regmixup.data.corruptions.weather import SIDE, textures
 
 
 class Fresh:

@@ -4,10 +4,9 @@ import pytest
 from PIL import Image
 
 from regmixup.data.files import MissingDataError
-from regmixup.study.check import SIDES, check_data, check_folder, missing_data
+from regmixup.study.check import check_data, check_folder, missing_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
-from regmixup.training.run import Run
 from tests.data.official import write_cifar
 from tests.study.mini import MINI, write_mini
 from tests.study.test_plan import CIFAR
@@ -78,11 +77,6 @@ def test_cifar_100_c_is_no_shifted_version_of_cifar_10(tmp_path):
     text = CIFAR.replace('shift = ["cifar10-c"]', 'shift = ["cifar100-c"]')
     with pytest.raises(ValueError, match="cifar10-wrn28-10: cifar100-c does not show the classes of cifar10/train"):
         check_data(planned(tmp_path, text), tmp_path)
-
-
-def test_the_sides_of_embedded_images_are_right(finished_study):
-    run = Run.open(next(path.parent for path in finished_study.runs.glob("*/config.json")))
-    assert run.provenance()["input"] == [1, SIDES["digits"], SIDES["digits"]]
 
 
 class TestFolder:

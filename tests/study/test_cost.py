@@ -10,7 +10,6 @@ import torch
 from regmixup.data import load
 from regmixup.methods import METHODS
 from regmixup.study.cost import (
-    IMAGES,
     PASSES,
     Estimate,
     epoch_seconds,
@@ -81,7 +80,7 @@ def test_every_factor_belongs_to_a_method_and_sizes_are_those_of_the_data():
     assert images("digits-mirrored/test") == len(load("digits-mirrored/test"))
     assert images("path:digits/test") == len(load("path:digits/test"))
     assert images("folder:x") is None
-    assert IMAGES["cifar10/train-90"] + IMAGES["cifar10/val-10"] == IMAGES["cifar10/train"]
+    assert images("cifar10/train-90") + images("cifar10/val-10") == images("cifar10/train")
 
 
 def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(tmp_path):

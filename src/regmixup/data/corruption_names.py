@@ -1,25 +1,15 @@
-"""The names of the common corruptions (Hendrycks and Dietterich, 2019). Importing this imports no torch.
-
-Shift results are over the 15 of the benchmark; the 4 extra ones were made for validation and are no part of it.
-"""
+"""Deprecated: `BENCHMARK` and `EXTRA` are in `regmixup.data.catalogue`. This module leaves with the next version."""
 
 from __future__ import annotations
 
-BENCHMARK = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
+import warnings
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("BENCHMARK", "EXTRA"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from regmixup.data import catalogue
+
+    warnings.warn(f"import {name} from regmixup.data.catalogue", DeprecationWarning, stacklevel=2)
+    return getattr(catalogue, name)

@@ -1,4 +1,4 @@
-"""Fetching a dataset: resumable downloads from several mirrors, checked before anything is unpacked."""
+"""Fetch datasets: resumable downloads from several mirrors, verified before anything is unpacked."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from typing import IO
 
 import filelock
 
-from regmixup.data import FAMILIES, check_dataset, expected_files, whole_of
-from regmixup.data.files import is_present, is_rebuilt, missing_files
-from regmixup.data.known import file_sum
-from regmixup.data.root import data_root
-from regmixup.data.sources import BY_HAND, SOURCES, Source
+from regmixup.data.catalogue import FAMILIES, Dataset, find, get
+from regmixup.data.files import data_root, is_present, is_rebuilt, missing_files
+from regmixup.data.inventory import file_sum
+from regmixup.data.published import Source
 from regmixup.names import unknown
 
 OnProgress = Callable[[str, int, int | None], None]
 ATTEMPTS = 5
 CHUNK = 1 << 20
 LEAST_RATE = 1 << 16
-"""Bytes per second: a mirror has the time in which its file would arrive at this rate."""
+"""Bytes per second: the time limit of a mirror is that in which its file would arrive at this rate."""
 
 
 class FetchError(RuntimeError):
@@ -39,20 +38,19 @@ class FetchError(RuntimeError):
 def fetch(
     name: str, root: str | Path | None = None, on_progress: OnProgress | None = None, *, timeout: float = 30.0
 ) -> Path:
-    """Fetch a dataset's official files into the root, and return the root. What is there already is not fetched again.
+    """Fetch a dataset's official files into the root, and return the root. Files that are there are not fetched again.
 
-    name: a family ("cifar10") or a dataset ("cifar10/test"); an archive always comes whole. A file is downloaded to
-    `.downloads/` under the root. If a connection breaks, what has arrived is kept, and this or the next call goes on
-    from there. The checksum is compared before the file is put in place or unpacked. A mirror that sends more than the
-    file has, or is slower than 64 KiB per second on the whole, is given up.
+    name: a family ("cifar10") or a dataset ("cifar10/test"); an archive is always fetched whole. A file is downloaded
+    to `.downloads/` under the root. If a connection breaks, the partial file is kept, and this or the next call resumes
+    it. The checksum is compared before the file is put in place or unpacked. A mirror that sends more than the file can
+    have, or that averages less than 64 KiB per second, is skipped.
 
     timeout: seconds without an answer after which a connection counts as broken. on_progress: called with the file's
-    name, the bytes that have arrived, and the total where the server tells it.
+    name, the bytes received, and the total where the server states it.
     """
-    sources = sources_of(name)
+    sources, datasets = sources_of(name), _datasets_of(name)
     root = data_root(root)
     downloads = root / ".downloads"
-    datasets = [whole_of(name)] if "/" in name else list(FAMILIES[name].files)
     for source in sources:
         if _is_there(source, datasets, root):
             continue
@@ -63,7 +61,8 @@ def fetch(
         lock = downloads / f"{source.file}.lock"
         with filelock.FileLock(lock):
             if not _is_there(source, datasets, root):  # another process may have fetched it while we waited
-                _install(source, _download(source, downloads, name, root, on_progress, timeout), root)
+                arrived = _download(source, downloads, on_progress, timeout, hint=_offline(root, datasets))
+                _install(source, arrived, root)
         lock.unlink(missing_ok=True)
         with suppress(OSError):  # not empty: another download is kept there
             downloads.rmdir()
@@ -71,22 +70,27 @@ def fetch(
 
 
 def sources_of(name: str) -> tuple[Source, ...]:
-    """What must be fetched for a family or a dataset; a set that is not fetched is an error with what to do instead."""
-    family = name.removeprefix("path:").partition("/")[0]
-    if name != family:
-        check_dataset(name)
-    elif family not in FAMILIES:
-        raise unknown("dataset", name, FAMILIES)
-    for key in (name, whole_of(name), family):
-        if key in SOURCES:
-            return SOURCES[key]
-    if family in BY_HAND:
-        raise ValueError(f"{name} cannot be fetched automatically: {BY_HAND[family]}.\n{_layout(name)}")
+    """Return what must be fetched for a family or a dataset; raise for one that is not fetched, saying what to do."""
+    datasets = _datasets_of(name)
+    sources = tuple(dict.fromkeys(source for dataset in datasets for source in dataset.sources))
+    if sources:
+        return sources
+    if by_hand := next((dataset.by_hand for dataset in datasets if dataset.by_hand), ""):
+        raise ValueError(f"{name} cannot be fetched automatically: {by_hand}.\n{_layout(datasets)}")
     raise ValueError(f"{name} needs no files: it is embedded or made from what you have")
 
 
-def _is_there(source: Source, datasets: list[str], root: Path) -> bool:
-    """Whether what a source provides is there, and nothing that it would bring is missing from the datasets."""
+def _datasets_of(name: str) -> list[Dataset]:
+    """Return the datasets whose files are meant by the name of a family or of a dataset."""
+    if name in FAMILIES:
+        return [find(n) for n in FAMILIES[name].names if not find(n).part and not find(n).optional]
+    if get(name) is None and "/" not in name:
+        raise unknown("dataset", name, FAMILIES)
+    return [find(find(name).whole)]
+
+
+def _is_there(source: Source, datasets: list[Dataset], root: Path) -> bool:
+    """Return whether a source's files are there, and none that it would bring is missing from the datasets."""
     if not all(is_present(root / file, folder=file.endswith("/")) for file in source.provides):
         return False
     own = {file.partition("/")[0] for file in source.provides}
@@ -94,16 +98,17 @@ def _is_there(source: Source, datasets: list[str], root: Path) -> bool:
     return not any(file.partition("/")[0] in own for file in missing)
 
 
-def _layout(name: str) -> str:
-    datasets = [name] if "/" in name else list(FAMILIES[name].files)
-    files = dict.fromkeys(file for dataset in datasets for file in expected_files(dataset))
+def _offline(root: Path, datasets: list[Dataset]) -> str:
+    return f"Without a network, put the files in {root} by hand.\n{_layout(datasets)}"
+
+
+def _layout(datasets: list[Dataset]) -> str:
+    files = dict.fromkeys(file for dataset in datasets for file in dataset.files)
     return "Expected under the root:\n" + "\n".join(f"  {file}" for file in files)
 
 
-def _download(
-    source: Source, folder: Path, name: str, root: Path, on_progress: OnProgress | None, timeout: float
-) -> Path:
-    """The whole file, with the right checksum, from the first mirror that gives it."""
+def _download(source: Source, folder: Path, on_progress: OnProgress | None, timeout: float, *, hint: str) -> Path:
+    """Return the complete file, with the right checksum, from the first mirror that delivers it."""
     partial = folder / f"{source.file}.partial"
     algorithm = source.checksum.partition(":")[0]
     failures = []
@@ -116,18 +121,15 @@ def _download(
         found = file_sum(partial, algorithm)
         if found == source.checksum:
             return partial
-        # What has arrived is wrong somewhere, so there is nothing to go on from.
+        # The file is wrong somewhere, so there is nothing to resume.
         partial.unlink()
         failures.append(f"  {url}: the file is damaged: expected {source.checksum}, found {found}")
     kept = f"{partial.stat().st_size} bytes are kept; the next call goes on from there. " if partial.exists() else ""
-    raise FetchError(
-        f"cannot fetch {source.file}:\n" + "\n".join(failures) + f"\n{kept}"
-        f"Without a network, put the files in {root} by hand.\n{_layout(name)}"
-    )
+    raise FetchError(f"cannot fetch {source.file}:\n" + "\n".join(failures) + f"\n{kept}{hint}")
 
 
 def _download_from(url: str, partial: Path, source: Source, on_progress: OnProgress | None, timeout: float) -> None:
-    """Append to `partial` until the file is whole; a broken connection is taken up again a few times."""
+    """Append to `partial` until the file is complete; resume a broken connection a few times."""
     size, total = 0, None
     deadline = time.monotonic() + timeout + source.megabytes * 1e6 / LEAST_RATE
     for attempt in range(ATTEMPTS):
@@ -145,7 +147,7 @@ def _download_from(url: str, partial: Path, source: Source, on_progress: OnProgr
 def _receive(
     url: str, partial: Path, source: Source, on_progress: OnProgress | None, timeout: float, deadline: float
 ) -> int | None:
-    """One request for what is still missing; the file's whole size, where the server tells it."""
+    """Make one request for what is missing; return the file's total size, where the server states it."""
     have = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "regmixup", "Accept-Encoding": "identity"})
     if have:
@@ -155,7 +157,7 @@ def _receive(
     except urllib.error.HTTPError as error:
         if error.code != 416:
             raise
-        # The server has nothing beyond what we have: it is whole, or it is not this file.
+        # The server has nothing beyond what we have: the file is complete, or it is another one.
         total = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
         if total is None or int(total[1]) != have:
             partial.unlink()
@@ -172,7 +174,7 @@ def _receive(
             while chunk := response.read1(CHUNK):
                 have += len(chunk)
                 if have > source.megabytes * 10**6:
-                    out.truncate(0)  # it is another file: there is nothing to go on from
+                    out.truncate(0)  # it is another file: there is nothing to resume
                 _check_size(have, source)
                 out.write(chunk)
                 if on_progress is not None:
@@ -189,7 +191,7 @@ def _check_size(size: int, source: Source) -> None:
 
 
 def _install(source: Source, arrived: Path, root: Path) -> None:
-    """Put the file, or what it contains, in place. Every file appears whole, by a rename."""
+    """Put the file, or what it contains, in place. Every file appears by a rename, complete."""
     if source.unpack == "no":
         arrived.replace(root / source.file)
         return
@@ -209,7 +211,7 @@ def _install(source: Source, arrived: Path, root: Path) -> None:
 
 
 def safe_path(member: str) -> PurePosixPath:
-    """An archive member's path, if it stays inside the folder it is unpacked to.
+    """Return an archive member's path; raise if it leads out of the folder it is unpacked to.
 
     >>> safe_path("../../etc/passwd")
     Traceback (most recent call last):
@@ -222,7 +224,7 @@ def safe_path(member: str) -> PurePosixPath:
 
 
 def _tar_members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """The regular files of a tar archive. Links and devices are left out."""
+    """Yield the regular files of a tar archive. Links and devices are skipped."""
     with tarfile.open(archive) as tar:
         for member in tar:
             content = tar.extractfile(member) if member.isreg() else None

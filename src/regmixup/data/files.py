@@ -1,14 +1,17 @@
-"""The files of a dataset: where they must lie, and what to say when one is missing or is not what it should be."""
+"""The files of datasets: the root they lie under, which are missing, and errors for those that are damaged."""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from regmixup.data import expected_files
+from regmixup.data.catalogue import Dataset
 from regmixup.storage import read_json
 
+VARIABLE = "REGMIXUP_DATA"
 MAX_TEXT = 1 << 25
 """Bytes of a list of images; the longest official one, of ImageNet's validation set, has less than 4 MB."""
 
@@ -17,39 +20,73 @@ class MissingDataError(ValueError):
     """Files of a dataset are not there."""
 
 
-def missing_files(name: str, root: Path) -> list[str]:
-    """Those of a dataset's files that are not under the root; names of folders, which must not be empty, end in /."""
-    return [f for f in expected_files(name) if not is_present(root / f, folder=f.endswith("/"))]
+def data_root(root: str | Path | None = None) -> Path:
+    """Return the given folder, or the environment variable REGMIXUP_DATA, or the user's cache folder for this package.
+
+    The cache folder is `$XDG_CACHE_HOME/regmixup`, by default `~/.cache/regmixup`. Nothing is created here.
+
+    >>> str(data_root("somewhere"))
+    'somewhere'
+    """
+    if root is not None:
+        return Path(root).expanduser()
+    if named := os.environ.get(VARIABLE):
+        return Path(named).expanduser()
+    return cache_folder()
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder for this package, or one for temporary files where there is no home directory."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the XDG specification says that a relative path is to be ignored
+        try:
+            cache = Path.home() / ".cache"
+        except RuntimeError:
+            cache = Path(tempfile.gettempdir())
+    return cache / "regmixup"
+
+
+def existing_root(root: str | Path | None = None) -> Path:
+    """Return `data_root`, for reading: a folder that the user named must exist."""
+    found = data_root(root)
+    named = "root" if root is not None else VARIABLE if os.environ.get(VARIABLE) else None
+    if named and not found.is_dir():
+        state = "is a file" if found.exists() else "does not exist"
+        raise ValueError(f"{named} must name a folder, got {found}, which {state}")
+    return found
+
+
+def missing_files(dataset: Dataset, root: Path) -> list[str]:
+    """Return those of a dataset's files that are not under the root; folders, which must not be empty, end in /."""
+    return [file for file in dataset.files if not is_present(root / file, folder=file.endswith("/"))]
 
 
 def is_present(path: Path, *, folder: bool) -> bool:
-    """Whether a file is there, or a folder with something in it."""
+    """Return whether a file is there, or a folder with something in it."""
     return path.is_dir() and any(path.iterdir()) if folder else path.is_file()
 
 
-def check_files(name: str, root: Path) -> None:
+def check_files(dataset: Dataset, root: Path) -> None:
     """Raise unless all files of a dataset are there."""
-    if missing := missing_files(name, root):
-        raise MissingDataError(f"{name} is not complete under {root}. {layout(name, missing)}")
-
-
-def layout(name: str, missing: list[str]) -> str:
-    """What is expected under the root, as part of a message."""
-    width = max(map(len, expected_files(name)))
-    lines = [f"  {f:{width}}  {'missing' if f in missing else 'found'}" for f in expected_files(name)]
-    return (
-        "Expected there:\n" + "\n".join(lines) + f"\nTo fetch it: `regmixup data fetch {name}`. "
+    missing = missing_files(dataset, root)
+    if not missing:
+        return
+    width = max(map(len, dataset.files))
+    lines = [f"  {file:{width}}  {'missing' if file in missing else 'found'}" for file in dataset.files]
+    raise MissingDataError(
+        f"{dataset.name} is not complete under {root}. Expected there:\n" + "\n".join(lines) + "\n"
+        f"To fetch it: `regmixup data fetch {dataset.name}`. "
         "If you have the files, name their folder by --root or the environment variable REGMIXUP_DATA."
     )
 
 
 def wrong_file(path: Path, expected: object, found: object) -> ValueError:
-    """The error for a file that is there but is not the official one."""
+    """Return the error for a file that is there but is not the official one."""
     return ValueError(f"{path} is damaged or not the official file: expected {expected}, found {found}")
 
 
 def is_rebuilt(folder: Path) -> bool:
-    """Whether a folder's `provenance.json` says `"rebuilt": true`.
+    """Return whether a folder's `provenance.json` says `"rebuilt": true`.
 
     Such a folder holds files in the official format that somebody made: corruptions generated anew, or a small subset
     for a test. Its sets may have other sizes than the official ones, and carry `info["rebuilt"] = "true"`.
@@ -62,13 +99,13 @@ def is_rebuilt(folder: Path) -> bool:
 
 
 def rebuilt_info(folder: Path) -> dict[str, str]:
-    """The entry of `ImageSet.info` for a folder."""
+    """Return the entry of `ImageSet.info` for a folder."""
     return {"rebuilt": "true"} if is_rebuilt(folder) else {}
 
 
 @contextmanager
 def reading(path: Path | str, kind: str) -> Iterator[None]:
-    """Whatever a library's parser raises for a damaged file becomes a ValueError that names the file."""
+    """Turn whatever a library's parser raises for a damaged file into a ValueError that names the file."""
     try:
         yield
     except Exception as error:

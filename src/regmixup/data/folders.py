@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EXTENSIONS, Source, decode_all, open_rgb
+from regmixup.data.catalogue import Dataset, find
+from regmixup.data.decode import EXTENSIONS, EvalTransform, Reader, decode_all, open_rgb
+from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet
-from regmixup.data.root import data_root
-from regmixup.data.transforms import EvalTransform
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
-"""What the parts of a dataset are called, in small letters."""
+"""Usual names of the parts of a dataset, in lower case."""
 _SHOWN = 50
 
 
@@ -57,46 +56,49 @@ class FolderSet:
     def __len__(self) -> int:
         return len(self.paths)
 
+    @property
+    def shape(self) -> None:
+        """None: files have any size, until a reader brings them to one."""
+
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over the sorted lines "relative path, tab, size in bytes": found without reading a file."""
+        """SHA-256 of the sorted lines "relative path, tab, size in bytes": computed without reading a file."""
         start = len(str(self.folder)) + 1
         lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{os.stat(p).st_size}" for p in self.paths)  # noqa: PTH116
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
-        """The files at `index`, in that order."""
+        """Return the files at `index`, in that order."""
         paths = tuple(self.paths[i] for i in index.tolist())
         return FolderSet(
             paths, self.labels[index], self.classes, name or self.name, self.folder, {**self.info, **(info or {})}
         )
 
+    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
+        """Yield the images in memory, each as `read` returns it, `size` at a time, in order."""
+        for start in range(0, len(self), size):
+            part = self.select(torch.arange(start, min(start + size, len(self))))
+            yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
+
 
 def decode(folder_set: FolderSet, *, resize: int = 256, crop: int = 224) -> ImageSet:
-    """All images in memory: the shorter side resized to `resize` (bilinear, antialiased), then the centre cropped.
+    """Return all images in memory: the shorter side resized to `resize` (bilinear, antialiased), the centre cropped.
 
-    For a set that does not fit, see `chunks`.
+    For a set that does not fit, see `FolderSet.parts`.
     """
     transform = EvalTransform(size=crop, resize=resize).build()
-    (whole,) = chunks(folder_set, lambda path: transform(open_rgb(path)), size=len(folder_set))
+    (whole,) = folder_set.parts(lambda path: transform(open_rgb(path)), size=len(folder_set))
     return replace(whole, info={**whole.info, "resize": str(resize), "crop": str(crop)})
 
 
-def chunks(folder_set: FolderSet, read: Callable[[Source], Image.Image], *, size: int = 1000) -> Iterator[ImageSet]:
-    """The images in memory, each as `read` returns it, `size` at a time, in order."""
-    for start in range(0, len(folder_set), size):
-        part = folder_set.select(torch.arange(start, min(start + size, len(folder_set))))
-        yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
-
-
 def class_folders(folder: Path) -> tuple[str, ...]:
-    """The names of a folder's subfolders, sorted; hidden ones are left out."""
+    """Return the sorted names of a folder's subfolders, without hidden ones."""
     with os.scandir(folder) as entries:
         return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
 
 
 def image_files(folder: Path) -> list[str]:
-    """Return the paths of all image files under a folder, sorted; hidden files and folders are left out.
+    """Return the sorted paths of all image files under a folder, without hidden files and folders.
 
     Links are followed, but no folder is entered twice: a link may lead back to where it came from.
     """
@@ -113,13 +115,13 @@ def image_files(folder: Path) -> list[str]:
 
 
 def _fail(error: OSError) -> None:
-    raise error  # os.walk would leave a folder that cannot be read out in silence
+    raise error  # os.walk would skip a folder that cannot be read, silently
 
 
 def from_class_folders(
     name: str, folder: Path, labels: dict[str, int], classes: tuple[str, ...], info: dict[str, str]
 ) -> FolderSet:
-    """The files of the class folders named in `labels`, folder after folder."""
+    """Return the files of the class folders named in `labels`, folder by folder."""
     paths: list[str] = []
     numbers: list[int] = []
     for class_folder, label in labels.items():
@@ -135,8 +137,9 @@ def find_folder(name: str, root: Path) -> Path | None:
     return next((place.absolute() for place in (path, root / path) if place.is_dir()), None)
 
 
-def load_folder(name: str, root: Path) -> FolderSet:
+def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     """Load `folder:PATH`: every subfolder of PATH that holds images is a class, in sorted order; see `find_folder`."""
+    name = dataset.name
     folder = find_folder(name, root)
     if folder is None:
         path = Path(name.removeprefix("folder:")).expanduser()
@@ -169,10 +172,11 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
 
 
 def describe_classes(name: str, root: str | Path | None = None) -> str:
-    """Return a line with the classes of `folder:PATH` and how many images each has; nothing for other datasets."""
-    if not name.startswith("folder:"):
+    """Return a line with the classes of `folder:PATH` and how many images each has; "" for other datasets."""
+    dataset = find(name)
+    if not dataset.is_folder:
         return ""
-    found = load_folder(name, data_root(root))
+    found = load_folder(dataset, data_root(root))
     counts = found.labels.bincount().tolist()
     entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
     more = f", and {len(entries) - _SHOWN} more" if len(entries) > _SHOWN else ""

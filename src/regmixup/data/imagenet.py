@@ -21,49 +21,33 @@ from pathlib import Path
 
 import torch
 
+from regmixup.data.catalogue import Dataset
 from regmixup.data.files import is_rebuilt, read_text, reading, rebuilt_info, wrong_file
 from regmixup.data.folders import FolderSet, class_folders, from_class_folders, image_files
 from regmixup.data.mat5 import read_records
 
-IMAGES = {
-    "imagenet/train": 1_281_167,
-    "imagenet/val": 50_000,
-    "imagenet-a/test": 7_500,
-    "imagenet-r/test": 30_000,
-    "imagenet-o/test": 2_000,
-    "imagenet-v2/test": 10_000,
-    "imagenet-sketch/test": 50_889,
-}
-FOLDERS = {
-    "imagenet-a/test": "imagenet-a",
-    "imagenet-r/test": "imagenet-r",
-    "imagenet-o/test": "imagenet-o",
-    "imagenet-v2/test": "imagenetv2-matched-frequency-format-val",
-    "imagenet-sketch/test": "sketch",
-}
-SUBSETS = ("imagenet-a/test", "imagenet-r/test", "imagenet-o/test")
 WNID = re.compile(r"n\d{8}")
 
 
-def load_imagenet(name: str, root: Path) -> FolderSet:
-    """`imagenet/train`, `imagenet/val`."""
-    base = root / "imagenet"
-    folder = base / name.partition("/")[2]
+def load_imagenet(dataset: Dataset, root: Path) -> FolderSet:
+    """List the files of `imagenet/train` or `imagenet/val`."""
+    base, name = root / "imagenet", dataset.name
+    folder = base / dataset.split
     found = class_folders(folder)
-    if name == "imagenet/val" and not found:
-        return _check_count(_flat_val(name, base, folder), base)
+    if dataset.split == "val" and not found:
+        return _check_count(_flat_val(name, base, folder), dataset, base)
     classes = _check_classes(folder, found, base, 1000)
     info = rebuilt_info(base)
-    dataset = from_class_folders(name, folder, {c: label for label, c in enumerate(classes)}, classes, info)
-    return _check_count(_by_file_name(dataset) if name == "imagenet/val" else dataset, base)
+    files = from_class_folders(name, folder, {c: label for label, c in enumerate(classes)}, classes, info)
+    return _check_count(_by_file_name(files) if dataset.split == "val" else files, dataset, base)
 
 
-def load_variant(name: str, root: Path) -> FolderSet:
-    """`imagenet-a/test`, `imagenet-r/test`, `imagenet-o/test`, `imagenet-v2/test`, `imagenet-sketch/test`."""
-    folder = root / FOLDERS[name]
+def load_variant(dataset: Dataset, root: Path) -> FolderSet:
+    """List the files of `imagenet-a/test`, or of -r, -o, -v2 or -sketch."""
+    folder = root / dataset.files[0]
     classes = wnids(root)
     info = rebuilt_info(folder)
-    if name == "imagenet-v2/test":
+    if dataset.family == "imagenet-v2":
         found = class_folders(folder)
         official = set(map(str, range(1000)))
         if not official.issuperset(found) or (len(found) != 1000 and not info):
@@ -71,31 +55,15 @@ def load_variant(name: str, root: Path) -> FolderSet:
             raise wrong_file(folder, "folders 0 to 999", f"{len(found)} folders, among them {strange[0]!r}")
         labels = {c: int(c) for c in sorted(found, key=int)}
     else:
-        own = _check_classes(folder, class_folders(folder), folder, 200 if name in SUBSETS else 1000)
-        labels = dict(zip(own, indices_of(own, classes, folder), strict=True))
-    if name in SUBSETS:
+        own = _check_classes(folder, class_folders(folder), folder, dataset.num_classes)
+        labels = dict(zip(own, _indices_of(own, classes, folder), strict=True))
+    if dataset.num_classes == 200:
         info["class_subset"] = ",".join(map(str, labels.values()))
-    return _check_count(from_class_folders(name, folder, labels, classes, info), folder)
+    return _check_count(from_class_folders(dataset.name, folder, labels, classes, info), dataset, folder)
 
 
-def class_indices(name: str, root: Path) -> tuple[int, ...]:
-    """The indices among the 1000 classes that ImageNet-A, -R or -O covers.
-
-    They come from the set's own folder names; where the folder is absent, from the list in timm (A and R only).
-    """
-    if name not in SUBSETS:
-        raise ValueError(f"name must be one of {', '.join(SUBSETS)}, got {name!r}")
-    folder = root / FOLDERS[name]
-    if folder.is_dir():
-        return indices_of(_check_classes(folder, class_folders(folder), folder, 200), wnids(root), folder)
-    listed = _timm_list(FOLDERS[name].replace("-", "_") + "_synsets.txt")
-    if listed is None:
-        raise ValueError(f"the classes of {name} are the names of the folders in {folder}, which is not there")
-    return indices_of(listed, wnids(root), folder)
-
-
-def indices_of(own: tuple[str, ...], classes: tuple[str, ...], folder: Path) -> tuple[int, ...]:
-    """Positions of some WordNet ids among all."""
+def _indices_of(own: tuple[str, ...], classes: tuple[str, ...], folder: Path) -> tuple[int, ...]:
+    """Return the positions of some WordNet ids among all."""
     position = {wnid: index for index, wnid in enumerate(classes)}
     for wnid in own:
         if wnid not in position:
@@ -104,7 +72,7 @@ def indices_of(own: tuple[str, ...], classes: tuple[str, ...], folder: Path) -> 
 
 
 def wnids(root: Path) -> tuple[str, ...]:
-    """The WordNet ids of the classes, sorted: from the folders of ImageNet under the root, else from timm's list."""
+    """Return the sorted WordNet ids of the classes, from ImageNet's folders under the root, else from timm's list."""
     for split in ("train", "val"):
         folder = root / "imagenet" / split
         found = class_folders(folder) if folder.is_dir() else ()
@@ -119,7 +87,7 @@ def wnids(root: Path) -> tuple[str, ...]:
 
 
 def _timm_list(file: str) -> tuple[str, ...] | None:
-    """A list that timm ships, without importing timm."""
+    """Read a list of classes that timm ships, without importing timm."""
     spec = find_spec("timm")
     for location in (spec.submodule_search_locations or []) if spec else []:
         path = Path(location) / "data" / "_info" / file
@@ -128,7 +96,7 @@ def _timm_list(file: str) -> tuple[str, ...] | None:
     return None
 
 
-def _check_classes(folder: Path, found: tuple[str, ...], base: Path, count: int) -> tuple[str, ...]:
+def _check_classes(folder: Path, found: tuple[str, ...], base: Path, count: int | None) -> tuple[str, ...]:
     strange = next((c for c in found if not WNID.fullmatch(c)), None)
     if strange is not None:
         raise wrong_file(folder, "folders named by WordNet ids (n and 8 digits)", repr(strange))
@@ -137,19 +105,19 @@ def _check_classes(folder: Path, found: tuple[str, ...], base: Path, count: int)
     return found
 
 
-def _check_count(dataset: FolderSet, base: Path) -> FolderSet:
-    if len(dataset) != IMAGES[dataset.name] and not is_rebuilt(base):
-        raise wrong_file(dataset.folder, f"{IMAGES[dataset.name]} image files", len(dataset))
-    return dataset
+def _check_count(files: FolderSet, dataset: Dataset, base: Path) -> FolderSet:
+    if len(files) != dataset.images and not is_rebuilt(base):
+        raise wrong_file(files.folder, f"{dataset.images} image files", len(files))
+    return files
 
 
-def _by_file_name(dataset: FolderSet) -> FolderSet:
-    names = [path.replace("\\", "/").rpartition("/")[2] for path in dataset.paths]
-    return dataset.select(torch.tensor(sorted(range(len(names)), key=names.__getitem__)))
+def _by_file_name(files: FolderSet) -> FolderSet:
+    names = [path.replace("\\", "/").rpartition("/")[2] for path in files.paths]
+    return files.select(torch.tensor(sorted(range(len(names)), key=names.__getitem__)))
 
 
 def _flat_val(name: str, base: Path, folder: Path) -> FolderSet:
-    """All validation files in one folder, and a list of their classes beside it."""
+    """List the validation files where all are in one folder, with a list of their classes beside it."""
     files = image_files(folder)
     wnid_of = _val_classes(base, len(files))
     classes = tuple(sorted(set(wnid_of.values())))
@@ -166,7 +134,7 @@ def _flat_val(name: str, base: Path, folder: Path) -> FolderSet:
 
 
 def _val_classes(base: Path, count: int) -> dict[str, str]:
-    """The WordNet id of every validation image, by the file's name without its extension."""
+    """Return the WordNet id of every validation image, by the file's name without its extension."""
     for path in (base / "val.txt", base / "LOC_val_solution.csv"):
         if path.is_file():
             pairs = [re.split(r"[\s,]+", line.strip())[:2] for line in read_text(path).splitlines()]
@@ -187,7 +155,7 @@ def _val_classes(base: Path, count: int) -> dict[str, str]:
 
 
 def _devkit_ids(path: Path) -> dict[str, str]:
-    """The devkit's class numbers (1-based, in an order of their own) and their WordNet ids."""
+    """Return the WordNet ids by the devkit's class numbers, which are 1-based and in an order of their own."""
     with reading(path, "the meta.mat of the ImageNet devkit"):
         records = read_records(path, "synsets", limit=1 << 24)
         pairs = {str(int(record["ILSVRC2012_ID"].item())): record["WNID"] for record in records}

@@ -1,18 +1,58 @@
-"""A labelled set of images in memory, and how it is checked and identified."""
+"""Labelled images: the protocol that images in memory and image files share, and the images in memory.
+
+`ImageSet` holds pixels; `folders.FolderSet` holds the paths of image files. Callers that need no more than the protocol
+`LabelledImages` work with both.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from regmixup.data.decode import Reader
+
+
+class LabelledImages(Protocol):
+    """What training, prediction and evaluation need of a dataset, wherever its pixels are.
+
+    labels: (N,) int64. classes: the class names, in label order. name: what `load` was asked for. info: facts about it.
+    """
+
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def info(self) -> dict[str, str]: ...
+    @property
+    def fingerprint(self) -> str:
+        """A SHA-256 that identifies the images."""
+
+    @property
+    def shape(self) -> tuple[int, int, int] | None:
+        """(C, H, W) of every image in memory; None for files, which a reader brings to a size."""
+
+    def __len__(self) -> int: ...
+    def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> LabelledImages:
+        """Return the images at `index`, in that order."""
+
+    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
+        """Yield the images in memory, in order: files as `read` returns them, `size` at a time."""
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images with labels.
+    """Images in memory, with labels.
 
     images: (N, C, H, W) uint8; derived sets may be float32 in [0, 1]. labels: (N,) int64.
     classes: the class names, in label order. name: what `load` was asked for. info: facts about a derived set.
@@ -47,6 +87,12 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        _, channels, height, width = self.images.shape
+        return channels, height, width
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the pixel array in (N, H, W, C) order: the same whatever archive the images came from."""
@@ -56,7 +102,97 @@ class ImageSet:
         return digest.hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> ImageSet:
-        """The images at `index`, in that order."""
+        """Return the images at `index`, in that order."""
         return ImageSet(
             self.images[index], self.labels[index], self.classes, name or self.name, {**self.info, **(info or {})}
         )
+
+    def parts(self, read: Reader | None = None, *, size: int = 1000) -> Iterator[ImageSet]:
+        """Yield itself: the images are in memory."""
+        yield self
+
+
+def luma(x: Tensor) -> Tensor:
+    """Return the grey value 0.299 R + 0.587 G + 0.114 B of floating-point images: (..., 3, H, W) -> (..., 1, H, W).
+
+    These are the weights of ITU-R BT.601, which Pillow and torchvision use. A grey image, of one channel, is its own.
+    """
+    if x.shape[-3] == 1:
+        return x
+    red, green, blue = x.unbind(-3)
+    return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(-3)
+
+
+def to_grey(images: Tensor) -> Tensor:
+    """Return images with one channel, uint8 or floating point: (..., 3, H, W) -> (..., 1, H, W).
+
+    uint8 is rounded as in Pillow's mode "L", bit for bit, so that a grey file comes out as it is stored.
+
+    >>> red, grey = [255, 0, 0], [77, 77, 77]
+    >>> [to_grey(torch.tensor(pixel, dtype=torch.uint8).view(3, 1, 1)).item() for pixel in (red, grey)]
+    [76, 77]
+    """
+    if images.shape[-3] == 1 or images.is_floating_point():
+        return luma(images)
+    red, green, blue = images.int().unbind(-3)
+    return ((19595 * red + 38470 * green + 7471 * blue + (1 << 15)) >> 16).to(torch.uint8).unsqueeze(-3)
+
+
+def from_dataset(dataset: Any, name: str) -> ImageSet:
+    """Read every (image, label) pair of a torch dataset, one with `__len__` and `__getitem__`, into memory.
+
+    An image may be a PIL image, a NumPy array (H, W, C) or (H, W), or a tensor (C, H, W) or (H, W); all of one size.
+    uint8 stays uint8; floating point must lie in [0, 1], so leave normalisation to the network. The class names are
+    the dataset's `classes` if it has them, else numbers.
+    """
+    if len(dataset) == 0:
+        raise ValueError(f"{name}: the dataset is empty")
+    images: list[Tensor] = []
+    labels: list[int] = []
+    for index in range(len(dataset)):
+        image, label = dataset[index]
+        pixels = _pixels(image, f"{name}[{index}]")
+        if images and (pixels.shape != images[0].shape or pixels.dtype != images[0].dtype):
+            raise ValueError(
+                f"{name}: images must be of one size and type, got {images[0].dtype} {tuple(images[0].shape)} "
+                f"and, at {index}, {pixels.dtype} {tuple(pixels.shape)}"
+            )
+        images.append(pixels)
+        labels.append(_label(label, f"{name}[{index}]"))
+    stacked = torch.stack(images)
+    if stacked.is_floating_point() and not (float(stacked.min()) >= 0 and float(stacked.max()) <= 1):
+        raise ValueError(
+            f"{name}: floating-point images must lie in [0, 1], got {float(stacked.min()):g} to "
+            f"{float(stacked.max()):g}; remove normalisation from the dataset's transform"
+        )
+    classes = getattr(dataset, "classes", None) or [str(label) for label in range(max(labels) + 1)]
+    return ImageSet(stacked, torch.tensor(labels, dtype=torch.int64), tuple(map(str, classes)), name)
+
+
+def _pixels(image: object, where: str) -> Tensor:
+    """Return one image as (C, H, W), uint8 or float32."""
+    from PIL import Image
+
+    if isinstance(image, Image.Image):
+        image = np.asarray(image if image.mode in ("L", "RGB") else image.convert("RGB"))
+    if isinstance(image, np.ndarray):
+        tensor = torch.from_numpy(np.array(image))
+        tensor = tensor.permute(2, 0, 1) if tensor.ndim == 3 else tensor
+    elif isinstance(image, Tensor):
+        tensor = image
+    else:
+        raise ValueError(f"{where}: an image must be a PIL image, an array or a tensor, got {type(image).__name__}")
+    tensor = tensor.unsqueeze(0) if tensor.ndim == 2 else tensor
+    if tensor.ndim != 3 or not (tensor.dtype == torch.uint8 or tensor.is_floating_point()):
+        raise ValueError(
+            f"{where}: an image must be uint8 or float, (C, H, W), got {tensor.dtype} {tuple(tensor.shape)}"
+        )
+    return tensor if tensor.dtype == torch.uint8 else tensor.float()
+
+
+def _label(label: Any, where: str) -> int:
+    single = isinstance(label, np.generic) or (isinstance(label, Tensor) and label.numel() == 1)
+    value = label.item() if single else label
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{where}: a label must be an integer, got {type(label).__name__}")
+    return value

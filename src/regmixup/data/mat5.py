@@ -1,10 +1,10 @@
 """MATLAB files, version 5: the format of SVHN and of ImageNet's list of classes.
 
 A file is a header of 128 bytes and then elements: a tag (type, number of bytes) and the data. A variable is an element
-of type `MATRIX`, or one compressed by zlib, whose data are again elements: flags, dimensions, name, values. Read are
-numeric arrays and arrays of structures whose fields are numbers or text; all else is refused. A stated size bounds what
-a file takes uncompressed, and fixed numbers its variables and the values in a structure. (SciPy's reader allocates what
-a header announces, and a single changed byte can make it crash the interpreter.)
+of type `MATRIX`, or one compressed by zlib, whose data are again elements: flags, dimensions, name, values. This reads
+numeric arrays, and arrays of structures whose fields are numbers or text, and rejects everything else. The uncompressed
+size, the number of variables and the number of values in a structure are bounded. (SciPy's reader allocates what a
+header announces, and a single changed byte can make it crash the interpreter.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Record = dict[str, Any]
 
 
 def read_arrays(path: Path, *, limit: int) -> dict[str, np.ndarray]:
-    """The variables of a file, all numeric arrays, each in MATLAB's (column-major) order; a ValueError names the file.
+    """Read the variables of a file, all numeric arrays in MATLAB's (column-major) order; a ValueError names the file.
 
     limit: the most bytes that all variables together may take uncompressed.
     """
@@ -42,7 +42,7 @@ def read_arrays(path: Path, *, limit: int) -> dict[str, np.ndarray]:
 
 
 def read_records(path: Path, name: str, *, limit: int) -> list[Record]:
-    """A variable that is an array of structures, as dictionaries; a field is an array or text, or None if neither."""
+    """Read a variable that is an array of structures, as dictionaries; a field is an array, text, or else None."""
     value = _read(path, limit).get(name)
     if not isinstance(value, list):
         raise ValueError(f"cannot read {path} as a MAT-file: expected an array of structures named {name!r}")
@@ -83,7 +83,7 @@ def _read(path: Path, limit: int) -> dict[str, Any]:
 
 
 def _elements(data: memoryview, order: str, *, aligned: bool = True) -> Iterator[tuple[int, memoryview]]:
-    """The (type, content) pairs that follow one another. Inside a variable they begin at multiples of 8 bytes."""
+    """Yield the (type, content) pairs of a sequence. Inside a variable they begin at multiples of 8 bytes."""
     position = 0
     while position < len(data):
         if len(data) - position < 8:
@@ -113,7 +113,7 @@ def _decompress(data: memoryview, limit: int) -> memoryview:
 
 
 def _variable(data: memoryview, order: str, *, inside: bool = False) -> tuple[str, Any]:
-    """A variable's name and value. inside: whether it is a field of a structure; those contain no further ones."""
+    """Return a variable's name and value. inside: whether it is a field of a structure; those are not nested."""
     parts = list(islice(_elements(data, order), 5 if inside else MAX_VALUES + 6))
     if len(parts) < 4 or [kind for kind, _ in parts[:3]] != [6, 5, 1] or len(parts[0][1]) != 8:
         raise ValueError("a variable must begin with its flags, dimensions and name")
@@ -146,7 +146,7 @@ def _array(name: str, shape: tuple[int, ...], part: tuple[int, memoryview], orde
 
 
 def _records(name: str, count: int, parts: list[tuple[int, memoryview]], order: str) -> list[Record]:
-    """The length of the fields' names, the names, and then the fields of one structure after the other."""
+    """Read the length of the fields' names, the names, and then the fields of one structure after the other."""
     if len(parts) < 2 or parts[0][0] != 5 or len(parts[0][1]) != 4 or parts[1][0] != 1:
         raise ValueError(f"the structure {name!r} must state the names of its fields")
     length, names = int(np.frombuffer(parts[0][1], f"{order}i4")[0]), bytes(parts[1][1])

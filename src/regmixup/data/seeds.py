@@ -8,7 +8,7 @@ import torch
 
 
 def seed_for(seed: int, *purpose: str | int) -> int:
-    """63 bits from the SHA-256 of the seed and the purpose.
+    """Return 63 bits of the SHA-256 of the seed and the purpose.
 
     >>> seed_for(0, "order", 3) == seed_for(0, "order", 3) != seed_for(0, "order", 4)
     True
@@ -18,9 +18,9 @@ def seed_for(seed: int, *purpose: str | int) -> int:
 
 
 def reseed(device: torch.device, seed: int) -> None:
-    """Restart torch's own generators, of the CPU and of the current device of a kind.
+    """Seed torch's own generators, of the CPU and of the given kind of device.
 
-    torch.manual_seed asks every kind of device.
+    torch.manual_seed would seed those of every kind of device, which is slower.
     """
     torch.default_generator.manual_seed(seed)
     if device.type != "cpu":
@@ -28,5 +28,5 @@ def reseed(device: torch.device, seed: int) -> None:
 
 
 def generator_for(seed: int, *purpose: str | int) -> torch.Generator:
-    """A CPU generator for one purpose. A stream is resumed by asking for it again: a seed and a position, no state."""
+    """Return a CPU generator for one purpose. A stream is resumed by its seed and a position; no state is stored."""
     return torch.Generator().manual_seed(seed_for(seed, *purpose))

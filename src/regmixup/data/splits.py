@@ -14,7 +14,7 @@ from regmixup.storage import read_json, write_text
 
 
 def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -> list[Tensor]:
-    """Split indices so that every class is divided in the given fractions; each part sorted.
+    """Split indices so that every class is divided in the given fractions; return the parts, each sorted.
 
     Within a class, samples are ordered by the SHA-256 of "seed:index" and cut at the rounded cumulative fractions,
     so the split depends on nothing but its arguments: no library's random generator is involved.
@@ -40,17 +40,17 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -
 
 
 def index_sha256(parts: list[Tensor]) -> str:
-    """SHA-256 of the indices, part after part, as little-endian 64-bit integers."""
+    """Return the SHA-256 of the indices, part by part, as little-endian 64-bit integers."""
     return hashlib.sha256(b"".join(part.numpy().astype("<i8").tobytes() for part in parts)).hexdigest()
 
 
 def split_indices(
     labels: Tensor, fractions: tuple[float, ...], seed: int = 0, store: Path | None = None
 ) -> list[Tensor]:
-    """`stratified`, pinned by a file: written the first time, and from then on compared with what is computed.
+    """Return the `stratified` split, pinned by a file: written the first time, and compared with from then on.
 
     store: the JSON file, with the split's parts and their hash; None pins nothing. A folder that cannot be written to
-    is left alone, since the split does not depend on the file.
+    is no error, since the split does not depend on the file.
     """
     parts = stratified(labels, fractions, seed=seed)
     if store is None:

@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.functional import pil_to_tensor
 
 from regmixup.config import check_count
-from regmixup.data.decode import open_rgb
+from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
 from regmixup.data.loader import epoch_batches
 from regmixup.data.seeds import generator_for, seed_for
-from regmixup.data.transforms import EvalTransform, TrainTransform
 from regmixup.types import Batch
 
 
@@ -48,8 +47,8 @@ class _Samples(Dataset[tuple[Tensor, int]]):
 class StreamingLoader:
     """Shuffled batches of files, decoded and augmented by `workers` processes; the last, partial batch is kept.
 
-    The same contract as `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers, and
-    can be entered at any batch (`start`). Ranks share every global batch without overlap.
+    Its contract is that of `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers,
+    and can start at any batch (`start`). Ranks share every global batch without overlap.
     """
 
     def __init__(
@@ -76,23 +75,23 @@ class StreamingLoader:
 
     @property
     def num_images(self) -> int:
-        """Images per epoch, over all ranks."""
+        """Number of images per epoch, over all ranks."""
         return len(self.samples)
 
     def __len__(self) -> int:
-        """Batches per epoch."""
+        """Return the number of batches per epoch."""
         return -(-self.num_images // self.batch_size)
 
     def load(self, picked: Batch) -> Batch:
-        """The batch itself: the workers have made it."""
+        """Return the batch itself: the workers have made it."""
         return picked
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """The same as `epoch`."""
+        """Yield the batches: see `epoch`."""
         return self.epoch(epoch, start=start)
 
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """The batches of one epoch from batch `start` on; x is uint8 on the loader's device."""
+        """Yield the batches of one epoch, starting at batch `start`; x is uint8 on the loader's device."""
         batches = epoch_batches(
             self.num_images, self.batch_size, self.seed, epoch, shuffle=self.shuffle, rank=self.rank, world=self.world
         )[start:]
@@ -106,7 +105,7 @@ class StreamingLoader:
             pin_memory=pin,
             prefetch_factor=4 if self.workers else None,
             generator=generator_for(self.seed, "workers", epoch),
-            worker_init_fn=_leave_signals_to_the_main_process,
+            worker_init_fn=_ignore_signals_from_others,
         )
         for x, y in loader:
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
@@ -116,21 +115,21 @@ class StreamingLoader:
             yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))
 
 
-def _leave_signals_to_the_main_process(worker: int) -> None:
-    """Ctrl-C and a scheduler's SIGTERM reach every process of a job; the main one needs its workers to save its work.
+def _ignore_signals_from_others(worker: int) -> None:
+    """Ignore Ctrl-C, and SIGTERM unless it comes from the main process, which ends its workers in that way.
 
-    So a worker ignores Ctrl-C, and heeds SIGTERM only from the main process, which ends it in that way.
+    Both reach every process of a job, and the main process needs its workers to save its work.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main = parent_process()
     if main is None or not hasattr(signal, "sigwaitinfo"):  # macOS, where a signal's sender cannot be told
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    Thread(target=_end_when_told_by, args=(main.pid,), daemon=True).start()
+    Thread(target=_exit_on_sigterm_from, args=(main.pid,), daemon=True).start()
 
 
-def _end_when_told_by(pid: int | None) -> None:
-    """Wait for SIGTERM from a process, and end."""
+def _exit_on_sigterm_from(pid: int | None) -> None:
+    """Wait for SIGTERM from a process, and exit."""
     while signal.sigwaitinfo({signal.SIGTERM}).si_pid != pid:
         pass
     os._exit(0)

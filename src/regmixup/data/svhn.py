@@ -10,23 +10,20 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from regmixup.data import expected_files
+from regmixup.data.catalogue import Dataset
 from regmixup.data.files import is_rebuilt, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.mat5 import read_arrays
 
 CLASSES = tuple("0123456789")
-IMAGES = {"train": 73_257, "test": 26_032, "extra": 531_131}
 
 
-def load_svhn(name: str, root: Path) -> ImageSet:
-    """`svhn/train`, `svhn/test`, `svhn/extra`; the label is the digit."""
-    (file,) = expected_files(name)
-    path = root / file
-    count = IMAGES[name.partition("/")[2]]
-    variables = read_arrays(
-        path, limit=(count + 1) * (3072 + 8 + 8)
-    )  # the labels are numbers of 8 bytes, then some room
+def load_svhn(dataset: Dataset, root: Path) -> ImageSet:
+    """Read `svhn/train`, `svhn/test` or `svhn/extra`; the label is the digit."""
+    path, count = root / dataset.files[0], dataset.images
+    assert count is not None
+    # A label is a number of 8 bytes; the rest is for headers.
+    variables = read_arrays(path, limit=(count + 1) * (3072 + 8 + 8))
     if missing := {"X", "y"} - variables.keys():
         raise wrong_file(path, "variables X and y", f"no {' and no '.join(sorted(missing))}")
     pixels, digits = variables["X"], variables["y"]
@@ -41,4 +38,4 @@ def load_svhn(name: str, root: Path) -> ImageSet:
         raise wrong_file(path, "labels from 1 to 10", f"{digits[outside][0]}")
     images = torch.from_numpy(np.array(pixels.transpose(3, 2, 0, 1), order="C"))
     labels = torch.from_numpy(digits.reshape(-1).astype(np.int64) % 10)
-    return ImageSet(images, labels, CLASSES, name, rebuilt_info(path.parent))
+    return ImageSet(images, labels, CLASSES, dataset.name, rebuilt_info(path.parent))

@@ -16,37 +16,36 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from regmixup.data.catalogue import Dataset
 from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.files import is_rebuilt, read_text, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
 
 FOLDER = "tiny-imagenet-200"
-IMAGES = {"train": 100_000, "val": 10_000}
 CLASSES = 200
 CHUNK = 1000
 
 
-def load_tiny_imagenet(name: str, root: Path) -> ImageSet:
-    """`tiny-imagenet/train`, `tiny-imagenet/val`, and the same for `tiny-imagenet-64`."""
-    family, _, split = name.partition("/")
-    folder = root / FOLDER
+def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
+    """Read `tiny-imagenet/train` or `tiny-imagenet/val`, or the same of `tiny-imagenet-64`."""
+    folder, split = root / FOLDER, dataset.split
     classes = _classes(folder)
     files = _val_files(folder, classes) if split == "val" else _train_files(folder, classes)
-    if len(files) != IMAGES[split] and not is_rebuilt(folder):
-        raise wrong_file(folder / split, f"{IMAGES[split]} images", len(files))
+    if len(files) != dataset.images and not is_rebuilt(folder):
+        raise wrong_file(folder / split, f"{dataset.images} images", len(files))
     images = []
     for start in range(0, len(files), CHUNK):
         paths = [path for path, _ in files[start : start + CHUNK]]
         chunk = decode_all(paths, partial(open_rgb, size=(64, 64)))
-        images.append(halve(chunk) if family == "tiny-imagenet" else chunk)
+        images.append(halve(chunk) if dataset.side == 32 else chunk)
     if not images:
         raise wrong_file(folder / split, "images", "none")
     labels = torch.tensor([label for _, label in files])
-    return ImageSet(torch.cat(images), labels, classes, name, rebuilt_info(folder))
+    return ImageSet(torch.cat(images), labels, classes, dataset.name, rebuilt_info(folder))
 
 
 def halve(images: Tensor) -> Tensor:
-    """uint8 (N, 3, 64, 64) -> uint8 (N, 3, 32, 32)."""
+    """Resize uint8 (N, 3, 64, 64) to uint8 (N, 3, 32, 32)."""
     from torchvision.transforms.v2.functional import resize
 
     small = resize(images.float(), [32, 32], antialias=True)
@@ -66,7 +65,10 @@ def _classes(folder: Path) -> tuple[str, ...]:
 
 
 def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
-    """In the order of `val_annotations.txt`: the file's name, the class, and a bounding box, separated by tabs."""
+    """Return the files and labels in the order of `val_annotations.txt`.
+
+    A line has the file's name, the class, and a bounding box, separated by tabs.
+    """
     path = folder / "val" / "val_annotations.txt"
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     files = []
@@ -82,7 +84,7 @@ def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]
 
 
 def _train_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
-    """Class after class, in the order of the numbers in the files' names: `<class>_0.JPEG` to `<class>_499.JPEG`."""
+    """Return the files and labels, class by class, in the order of the numbers in the names: `<class>_0.JPEG`, ..."""
     files = []
     for label, wnid in enumerate(classes):
         found = sorted(

@@ -1,11 +1,12 @@
-"""Reading the pickles in which CIFAR is distributed, without running anything they contain.
+"""Read the pickles in which CIFAR is distributed, without running code that they contain.
 
 A pickle is a program for a stack machine. It is read twice. `_check` walks through its instructions with the standard
-library's disassembler, and runs none: allowed are those of plain data (numbers, strings, lists, dictionaries, NumPy
-arrays of integers), as many as the largest official file needs several times over, and dictionary keys that are text.
-Only then does `pickle.Unpickler` run it, and under the names of NumPy's functions it finds a few lines of ours.
+library's disassembler, and runs none. It accepts those of plain data (numbers, strings, lists, dictionaries, NumPy
+arrays of integers), up to several times the number in the largest official file, and dictionary keys that are text.
+Only then does `pickle.Unpickler` run it, and the names of NumPy's functions resolve to a few lines of ours.
 
-Read are protocols 2 to 5: the official files (Python 2, byte strings, NumPy 1) and what Python 3 with any NumPy writes.
+Protocols 2 to 5 are supported: the official files (Python 2, byte strings, NumPy 1) and what Python 3 with any NumPy
+writes.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ _ALLOWED = {
     *_PUT, *_GET,
 }  # fmt: skip
 _TEXT = {"str", "bytes", "bytes_or_str"}
-"""Kinds of values that may be keys: hashing a nested tuple may never end, and integers can be made to collide."""
+"""Kinds of values that may be keys: hashing a nested tuple may take forever, and integers can be made to collide."""
 
 
 def read_pickle(path: Path) -> dict[str, Any]:
     """Return the dictionary in a file: integers, strings, lists, and arrays of integers (read-only). Keys are text.
 
-    Python 2's strings come as bytes. Whatever is wrong is a ValueError that names the file.
+    Python 2's strings are returned as bytes. Anything wrong is a ValueError that names the file.
     """
     with reading(path, "a pickle of plain data"):
         if path.stat().st_size > MAX_BYTES:
@@ -117,7 +118,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Name:
-    """What a pickle finds under a name of NumPy's: it can be called, and that is all."""
+    """What a NumPy name in a pickle resolves to: it can be called, and nothing else."""
 
     def __init__(self, make: Callable[..., object]) -> None:
         self.make = make

@@ -1,4 +1,4 @@
-"""A trained run that answers for images: probabilities, an out-of-distribution score, and whether to accept."""
+"""Deploy a trained run: calibrated probabilities, an out-of-distribution score, and whether to accept an image."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup import data
 from regmixup.config import check_count, check_number, encode
-from regmixup.data.decode import Source, decode_all
-from regmixup.data.transforms import EvalTransform
-from regmixup.data.validation import check_validation, validation_of
-from regmixup.deployment.deployable import Deployable
-from regmixup.deployment.export import Pixels, export
+from regmixup.data.catalogue import get
+from regmixup.data.decode import EvalTransform, Source, decode_all
+from regmixup.data.roles import check_validation, validation_of
+from regmixup.deployment.export import Deployable, Pixels, export
 from regmixup.methods import METHODS
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.scores import SCORES
@@ -34,10 +32,10 @@ _MARGIN = 1e-4
 
 @dataclass(frozen=True)
 class Decision:
-    """What a predictor says about N images, on the CPU; about a single image without the leading N.
+    """The output of a predictor for N images, on the CPU; for a single image without the leading N.
 
     probs: (N, K) calibrated probabilities of the classes `class_names`. label: (N,) the most probable class.
-    score: (N,) larger for images less like the train set. accepted: (N,) bool, False where the score says: reject.
+    score: (N,) larger for images less like the train set. accepted: (N,) bool, score <= threshold.
     """
 
     probs: Tensor
@@ -52,7 +50,7 @@ class Predictor:
     """A trained model with a temperature and a threshold, both from validation images; `Predictor.from_run` makes it.
 
     module: the tensor code, see `Deployable`. class_names: K names. input_shape: (C, H, W) of the images.
-    transform: how image files come to that size, as in the run's evaluation; None: they must have it already.
+    transform: how files are resized, as in the run's evaluation; None: they must have that size already.
     temperature, threshold, score: as the module uses them; score is a name. acceptance: the share of validation images
     that the threshold had to accept. validation: the dataset it was fitted on. fingerprint: that of the run.
     """
@@ -81,7 +79,7 @@ class Predictor:
         root: str | Path | None = None,
         device: str | torch.device | None = None,
     ) -> Predictor:
-        """Load a finished run (or the folder of one) and fit what it needs on validation images.
+        """Load a finished run (or the folder of one) and fit a temperature and a threshold on validation images.
 
         validation: a dataset's name, default the validation set that belongs to the run's train set; or Predictions,
             as those of a companion run for a model that was trained on everything. Never a test, shifted or OOD set.
@@ -90,7 +88,7 @@ class Predictor:
             (entropy for Mixup, the largest logit for DUQ), else dempster_shafer.
         calibrate: whether to fit a temperature, by ECE; without, it is 1.
         posthoc: for heads that know their logits' variance, a MeanField with the factor to use; default MeanField().
-            Other predictives are sampled or need the train features, and are refused.
+            Other predictives are sampled or need the train features, and are rejected.
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
         """
         run = run if isinstance(run, Run) else Run.open(run)
@@ -158,7 +156,7 @@ class Predictor:
         export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _checked(self, batch: Tensor, given: Tensor) -> Tensor:
-        """A batch in uint8 or float32, or an error that says what was given."""
+        """Return the batch in uint8 or float32; raise if it does not hold such images."""
         if batch.ndim != 4 or tuple(batch.shape[1:]) != self.input_shape or len(batch) == 0:
             shape = ", ".join(map(str, self.input_shape))
             raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}")
@@ -173,7 +171,7 @@ class Predictor:
 
 
 def accepting_threshold(scores: Tensor, acceptance: float) -> float:
-    """The smallest threshold t such that score <= t for at least the share `acceptance` of the scores (N,).
+    """Return the smallest threshold t such that score <= t for at least the share `acceptance` of the scores (N,).
 
     It lies a little above the last accepted score, by 1e-4 of it, or half-way to the first rejected one if that is
     nearer: the same scores, rounded otherwise by another batch size, device or runtime, should get the same decisions.
@@ -198,7 +196,7 @@ def _paper_score(objective: Objective) -> str:
 
 
 def _mean_field(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None:
-    """The map from logits and their variance to logits; None for heads without a variance."""
+    """Return the map from logits and their variance to logits; None for heads without a variance."""
     if posthoc is None:
         return MeanField() if uncertain else None
     if not isinstance(posthoc, MeanField):
@@ -212,8 +210,9 @@ def _mean_field(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None
 
 
 def _given(validation: Predictions, run: Run, classes: int, mean_field: MeanField | None) -> Predictions:
-    """Predictions from the caller, checked; a dataset that is not ours can have any name."""
-    if validation.dataset.removeprefix("path:") in data.names():
+    """Check Predictions from the caller and return them; a dataset that is not ours may have any name."""
+    known = get(validation.dataset)
+    if known is not None and not known.is_folder:
         own = validation.info.get("run") == run.fingerprint
         check_validation(validation.dataset, run.config.train_set, seen=own)
     if not torch.isfinite(validation.logits).all():

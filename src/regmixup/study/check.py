@@ -7,29 +7,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from regmixup import data
-from regmixup.data import whole_of
-from regmixup.data.files import MissingDataError, missing_files
+from regmixup.data.catalogue import FAMILIES, find
+from regmixup.data.files import MissingDataError, data_root, missing_files
 from regmixup.data.folders import FolderSet, find_folder
-from regmixup.data.root import data_root
 from regmixup.storage import read_table
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.loading import reader
-
-SIDES = {
-    **dict.fromkeys(("digits", "digits-c", "digits-mirrored", "photographs"), 8),
-    **dict.fromkeys(("cifar10", "cifar10.1", "cifar10.2", "cifar10-c", "cifar100", "cifar100-c"), 32),
-    **dict.fromkeys(("svhn", "tiny-imagenet"), 32),
-    "tiny-imagenet-64": 64,
-}
-"""Image side of each family that is held in memory; image files are resized for models trained on files."""
 
 
 def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> dict[str, list[str]]:
     """Return the datasets of a plan that are incomplete under the root, with their missing files. Reads no image."""
     where = data_root(root)
-    names = dict.fromkeys(whole_of(name) for planned in plan for name in _datasets(planned))
-    found = {name: missing_files(name, where) for name in names if not name.startswith("folder:")}
-    found |= {name: [name] for name in names if name.startswith("folder:") and find_folder(name, where) is None}
+    names = dict.fromkeys(find(name).whole for planned in plan for name in _datasets(planned))
+    found = {name: missing_files(find(name), where) for name in names}
+    found |= {name: [name] for name in names if find(name).is_folder and find_folder(name, where) is None}
     return {name: files for name, files in found.items() if files}
 
 
@@ -45,9 +36,9 @@ def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> No
             f"{next(iter(missing))}`. If you have the files, name their folder by --root or the environment variable "
             "REGMIXUP_DATA"
         )
-    names = ((SIDES.get(_family(p.config.train_set)), name) for p in plan for name in p.evaluate.datasets())
+    names = ((find(p.config.train_set).side, name) for p in plan for name in p.evaluate.datasets())
     for side, name in dict.fromkeys(names):
-        if side is not None and _family(name) not in SIDES:
+        if side is not None and not find(name).in_memory:
             # As prediction does with every file, for the first one: models of images in memory resize none.
             files = data.load(name, root=root)
             assert isinstance(files, FolderSet)
@@ -58,7 +49,7 @@ def explain_missing(missing: dict[str, list[str]]) -> str:
     """Return one line per family, with its first missing file."""
     families: dict[str, list[str]] = {}
     for name, files in missing.items():
-        families.setdefault(name.partition("/")[0], []).extend(files)
+        families.setdefault(find(name).family, []).extend(files)
     lines = []
     for family, files in families.items():
         distinct = list(dict.fromkeys(files))
@@ -96,21 +87,17 @@ def _datasets(planned: PlannedRun) -> list[str]:
 def _misfits(planned: PlannedRun) -> Iterator[str]:
     """Yield problems: sets that the model cannot predict, whose labels mean nothing to it, or that it has seen."""
     config, sets = planned.config, planned.evaluate
-    family = _family(config.train_set)
-    side = SIDES.get(family, config.image_size)
+    trained = find(config.train_set)
+    side = trained.side or config.image_size
     for name in sets.datasets():
-        if SIDES.get(_family(name), side) != side:
-            found = SIDES[_family(name)]
+        found = find(name).side or side
+        if found != side:
             yield f"{name} has images of {found}x{found}, models of {config.train_set} see images of {side}x{side}"
     for name in (sets.test, *sets.shift) if sets.test else ():
-        own = _family(name)
-        if own not in (family, "folder") and family != "folder" and not own.startswith((f"{family}-", f"{family}.")):
+        own = FAMILIES[name].datasets[0] if name in FAMILIES else find(name)
+        if own.benchmark != trained.benchmark and not own.is_folder and not trained.is_folder:
             yield f"{name} does not show the classes of {config.train_set}: it may be an OOD set, no other"
     if sets.test == config.train_set:
         yield f"test must be a set that the models are not trained on, got {sets.test}"
     if sets.test in sets.ood:
         yield f"ood must not name the test set, got {sets.test}"
-
-
-def _family(name: str) -> str:
-    return "folder" if name.startswith("folder:") else name.removeprefix("path:").partition("/")[0]

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
 from regmixup.run_folder import rows_path
 from regmixup.study.plan import PlannedRun, Study
@@ -80,19 +81,6 @@ FLOAT32_FACTOR = 6.8
 MEASURE_MICROSECONDS = 20.0
 """Metrics and intervals, per evaluated image: 16 s for the 800,000 of a CIFAR-10 evaluation."""
 
-IMAGES = {
-    "cifar10/train": 50_000, "cifar10/train-90": 45_000, "cifar10/val-10": 5_000, "cifar10/test": 10_000,
-    "cifar100/train": 50_000, "cifar100/train-90": 45_000, "cifar100/val-10": 5_000, "cifar100/test": 10_000,
-    "cifar10.1": 2_000, "cifar10.2": 2_000, "cifar10-c": 10_000, "cifar100-c": 10_000, "svhn/test": 26_032,
-    "tiny-imagenet/val": 10_000, "imagenet/train": 1_281_167, "imagenet/val-tune": 5_000, "imagenet/val-test": 45_000,
-    "imagenet-a": 7_500, "imagenet-r": 30_000, "imagenet-o": 2_000, "imagenet-v2": 10_000, "imagenet-sketch": 50_889,
-    "digits/train": 450, "digits/val": 448, "digits/test": 899, "digits-c": 899, "digits-mirrored": 452,
-    "photographs": 520,
-}  # fmt: skip
-"""Number of images, by the name of a set or, where all sets of a family are alike, of the family."""
-
-_PATH_IMAGES = 20_000
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -121,9 +109,7 @@ class Estimate:
 
 def images(dataset: str) -> int | None:
     """Return the number of images of a set, None if unknown."""
-    if dataset.startswith("path:"):
-        return _PATH_IMAGES
-    return IMAGES.get(dataset, IMAGES.get(dataset.partition("/")[0]))
+    return find(dataset).images
 
 
 def training_minutes(method: str, config: TrainConfig) -> float | None:

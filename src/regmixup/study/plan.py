@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods, recipes
 from regmixup.config import check_choices, decode, encode, fingerprint, introduced
-from regmixup.data import FAMILIES, part_of
+from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, is_hidden, unknown
 from regmixup.study.grid import Point, ValueGrid, adjust
 from regmixup.study.planned import Evaluation, PlannedRun
@@ -181,7 +181,7 @@ class Study:
 
     def _companion(self, config: TrainConfig, evaluate: Evaluation) -> TrainConfig | None:
         """Return the companion of a run, after checking that the validation set may choose anything."""
-        from regmixup.data.validation import check_validation
+        from regmixup.data.roles import check_validation, rest_of
 
         validation = evaluate.validation
         if not validation:
@@ -191,7 +191,7 @@ class Study:
             return None
         check_validation(validation, config.train_set, seen=False)
         seed = self.seeds[0] if evaluate.calibration == "companion" else config.seed
-        return replace(config, train_set=_rest_of(validation), seed=seed)
+        return replace(config, train_set=rest_of(validation), seed=seed)
 
     @property
     def content(self) -> str:
@@ -218,24 +218,6 @@ class Study:
 
 def _value(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _rest_of(validation: str) -> str:
-    """Return the other part of the split that a validation set belongs to.
-
-    >>> _rest_of("cifar10/val-10")
-    'cifar10/train-90'
-    """
-    own = part_of(validation)
-    family = FAMILIES.get(validation.partition("/")[0])
-    for name in family.names if own and family else ():
-        other = part_of(name)
-        if own and other and other.of == own.of and other.index != own.index:
-            return name
-    raise ValueError(
-        f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "
-        f"got {validation!r}"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +276,7 @@ class StudyFile(StudyHeader):
                 raise ValueError(f"only.{method} must be a list of recipes, got {chosen!r}")
             for recipe in chosen:
                 check_name(f"recipe of only.{method}", recipe, names)
-        families = {name: recipes.get(name).train_set.partition("/")[0] for name in names}
+        families = {name: find(recipes.get(name).train_set).family for name in names}
         for table in (self.train, self.evaluate):
             for section in _sections(table):
                 check_name("recipe or family of a section", section, {*families, *families.values()})

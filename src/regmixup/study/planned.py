@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup.config import check_choices, check_count, encode, fingerprint, introduced
-from regmixup.data import FAMILIES, check_dataset
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import FAMILIES, find, sets_of
 from regmixup.precision import Precision
 from regmixup.study.grid import Point
 
@@ -53,7 +52,7 @@ class Evaluation:
         if not self.test and (self.shift or self.ood or self.profile):
             raise ValueError("evaluate must name a test set where it names shifted, OOD or profile sets, got none")
         for name in self.datasets():
-            check_dataset(name)
+            find(name)
         for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} must name each dataset once, got {', '.join(names)}")
@@ -62,7 +61,7 @@ class Evaluation:
 
     def shift_sets(self) -> list[str]:
         """Return the shifted sets, families replaced by their members."""
-        return [name for entry in self.shift for name in (_family_sets(entry) if entry in FAMILIES else [entry])]
+        return [d.name for entry in self.shift for d in (sets_of(entry) if entry in FAMILIES else [find(entry)])]
 
     def reported(self) -> list[str]:
         """Return the sets that the model is measured on; only the validation set where there is no test set."""
@@ -72,14 +71,6 @@ class Evaluation:
     def datasets(self) -> list[str]:
         """Return every dataset to predict."""
         return [self.validation, *self.reported()] if self.validation and self.test else self.reported()
-
-
-def _family_sets(family: str) -> list[str]:
-    """Return the sets of a family; of CIFAR-C, those of the 15 corruptions that published means are taken over."""
-    names = FAMILIES[family].names
-    corruptions = {parts[1] for name in names if len(parts := name.split("/")) == 3}
-    left_out = EXTRA if set(BENCHMARK) <= corruptions else ()
-    return [name for name in names if name.split("/")[1] not in left_out]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from regmixup import recipes
+from regmixup.data.catalogue import family_of
 from regmixup.recipes import Recipe
 from regmixup.study.planned import Evaluation, PlannedRun
 
@@ -86,7 +87,7 @@ def _shrink_run(planned: PlannedRun) -> PlannedRun:
 
 
 def _stand_in(dataset: str) -> StandIn:
-    return STAND_INS.get(dataset.removeprefix("path:").partition("/")[0], StandIn())
+    return STAND_INS.get(family_of(dataset), StandIn())
 
 
 def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.decode import Reader
+from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import Reader, clean_parts, make_loaders
+from regmixup.training.loading import clean_parts, make_loaders
 
 _SMALL = 3
 """Most images of a shard of which an objective may forward one alone."""
@@ -70,7 +70,7 @@ def drop_counters(model: nn.Module) -> None:
             module.num_batches_tracked = None
 
 
-def refresh_batches(dataset: ImageSet | FolderSet, read: Reader) -> Iterator[Tensor]:
+def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:
     """Yield every image of a dataset once, without augmentation, in batches of at most 512 and of even size.
 
     The order is random, as folders are sorted by class, and always the same.
@@ -81,7 +81,7 @@ def refresh_batches(dataset: ImageSet | FolderSet, read: Reader) -> Iterator[Ten
             yield part.images
 
 
-def augmented_batches(dataset: ImageSet | FolderSet, config: TrainConfig, device: torch.device) -> Iterator[Tensor]:
+def augmented_batches(dataset: LabelledImages, config: TrainConfig, device: torch.device) -> Iterator[Tensor]:
     """Yield the images of the epoch that would follow a run's last: cropped and flipped as there, and not mixed."""
     (loader,) = make_loaders(dataset, replace(config, shards=1), device, workers=min(4, os.cpu_count() or 1), mine=[0])
     for picked in loader.picks(config.total_epochs):

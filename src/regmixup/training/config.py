@@ -11,7 +11,7 @@ import torch
 
 from regmixup import methods, networks, objectives, recipes
 from regmixup.config import check_count, fingerprint
-from regmixup.data import check_dataset
+from regmixup.data import catalogue
 from regmixup.names import unknown
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
@@ -42,7 +42,7 @@ class TrainConfig(Recipe):
         check_count("seed", self.seed, least=0)
         check_count("members", self.members)
         check_network(self.network)
-        check_dataset(self.train_set)
+        catalogue.find(self.train_set)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
         if not isinstance(self.head, Head):

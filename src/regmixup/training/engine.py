@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 
 from regmixup.config import check_choices, check_count, check_number
-from regmixup.data.root import cache_folder
+from regmixup.data.files import cache_folder
 from regmixup.precision import products
 from regmixup.training.compilation import missing_options
 from regmixup.training.config import TrainConfig

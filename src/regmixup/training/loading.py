@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import Source, described, open_rgb
-from regmixup.data.folders import FolderSet, chunks
-from regmixup.data.images import ImageSet
+from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
 from regmixup.data.streaming import StreamingLoader
-from regmixup.data.transforms import EvalTransform, TrainTransform
 from regmixup.training.config import TrainConfig
-
-Reader = Callable[[Source], Image.Image]
-"""From an image file to an RGB image of a network's size."""
 
 
 def make_loaders(
-    dataset: ImageSet | FolderSet, config: TrainConfig, device: torch.device, *, workers: int, mine: Sequence[int]
+    dataset: LabelledImages, config: TrainConfig, device: torch.device, *, workers: int, mine: Sequence[int]
 ) -> list[Loader]:
     """Return a loader of training batches for each of the shards that are this process's.
 
@@ -39,6 +35,7 @@ def make_loaders(
             flip=config.flip,
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
+    assert isinstance(dataset, FolderSet)
     transform = TrainTransform(
         size=config.image_size,
         interpolation=config.interpolation,
@@ -61,12 +58,9 @@ def make_loaders(
     ]
 
 
-def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int, int, int]:
+def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int, int]:
     """Return channels, height and width of what the network sees; an error if they do not suit the configuration."""
-    if isinstance(dataset, ImageSet):
-        _, channels, height, width = dataset.images.shape
-    else:
-        channels, height, width = 3, config.image_size, config.image_size
+    channels, height, width = dataset.shape or (3, config.image_size, config.image_size)
     if len(config.mean) != channels:
         raise ValueError(
             f"mean and std must have one value for each of the {channels} channels of {dataset.name}, got "
@@ -75,7 +69,7 @@ def input_shape(dataset: ImageSet | FolderSet, config: TrainConfig) -> tuple[int
     return channels, height, width
 
 
-def clean_parts(dataset: ImageSet | FolderSet, read: Reader, *, rows: range | None = None) -> Iterator[ImageSet]:
+def clean_parts(dataset: LabelledImages, read: Reader, *, rows: range | None = None) -> Iterator[ImageSet]:
     """Yield the images of a dataset without augmentation, a part at a time; all of them, or those in `rows`.
 
     Image files are read as `read` does it, see `reader`; images in memory stay as they are.
@@ -84,10 +78,7 @@ def clean_parts(dataset: ImageSet | FolderSet, read: Reader, *, rows: range | No
         if not rows:
             return
         dataset = dataset.select(torch.arange(rows.start, rows.stop))
-    if isinstance(dataset, ImageSet):
-        yield dataset
-        return
-    yield from chunks(dataset, read)
+    yield from dataset.parts(read)
 
 
 def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform | None:
@@ -122,7 +113,4 @@ def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
 
 def match_channels(images: Tensor, channels: int) -> Tensor:
     """Convert images (N, C, H, W) to the channels of a network: colour becomes grey where there is one."""
-    if channels != 1 or images.shape[1] != 3:
-        return images
-    grey = images.float().mean(dim=1, keepdim=True)
-    return grey if images.is_floating_point() else grey.round().to(images.dtype)
+    return to_grey(images) if channels == 1 and images.shape[1] == 3 else images

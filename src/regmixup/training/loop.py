@@ -27,11 +27,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.decode import EvalTransform
+from regmixup.data.images import LabelledImages
 from regmixup.data.loader import Loader, epoch_batches
 from regmixup.data.seeds import generator_for, reseed, seed_for
-from regmixup.data.transforms import EvalTransform
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
@@ -184,7 +183,7 @@ class Training:
     """
 
     run: Run
-    dataset: ImageSet | FolderSet
+    dataset: LabelledImages
     device: torch.device
     ranks: Ranks
     engine: Engine

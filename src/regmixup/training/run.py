@@ -20,9 +20,9 @@ import torch
 import regmixup
 from regmixup import data, networks, predictions, run_folder
 from regmixup.config import NUMERICS_VERSION, decode, encode, fingerprint
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
-from regmixup.data.transforms import EvalTransform
+from regmixup.data.catalogue import find
+from regmixup.data.decode import EvalTransform
+from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.precision import Precision, autocast, products
 from regmixup.storage import read_json
@@ -159,8 +159,7 @@ class Run:
             stored = record["transform"]
             return None if stored is None else decode(EvalTransform, stored, f"transform of {self.folder}")
         # Runs of earlier versions did not record it.
-        module = data.check_dataset(self.config.train_set).loader.partition(":")[0]
-        return evaluation_transform(self.config, files=module in ("folders", "imagenet"))
+        return evaluation_transform(self.config, files=not find(self.config.train_set).in_memory)
 
     def model(self, *, device: str | torch.device | None = None, root: str | Path | None = None) -> Classifier:
         """Return the trained network, in evaluation mode. Refreshed, it needs its train set, which lies in `root`."""
@@ -235,7 +234,7 @@ class Run:
 
 def provenance_record(
     config: TrainConfig,
-    dataset: ImageSet | FolderSet,
+    dataset: LabelledImages,
     shape: tuple[int, int, int],
     transform: EvalTransform | None,
     engine: Engine,

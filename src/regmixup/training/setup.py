@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from regmixup import data, run_folder
-from regmixup.data.folders import FolderSet
-from regmixup.data.images import ImageSet
+from regmixup.data.catalogue import find
+from regmixup.data.images import LabelledImages
 from regmixup.data.seeds import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.precision import memory_format
@@ -39,7 +39,7 @@ from regmixup.training.run import Run
 
 def prepare(
     run: Run,
-    dataset: ImageSet | FolderSet,
+    dataset: LabelledImages,
     device: torch.device,
     ranks: Ranks,
     engine: Engine,
@@ -66,7 +66,7 @@ def prepare(
         ranks=ranks,
         engine=engine,
         shape=shape,
-        transform=evaluation_transform(config, files=isinstance(dataset, FolderSet)),
+        transform=evaluation_transform(config, files=dataset.shape is None),
         model=model,
         optimizer=optimizer,
         mine=mine,
@@ -165,7 +165,7 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.SGD:
 def check_folder_unchanged(run: Run, root: str | Path | None) -> None:
     """Raise if a finished run was trained on a folder whose files have changed: a folder is named by its path."""
     name = run.config.train_set
-    if name.startswith("folder:"):
+    if find(name).is_folder:
         check_same_data(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
 
 

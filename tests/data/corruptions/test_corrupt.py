@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regmixup.data import corrupt
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 from regmixup.data.corruptions import BLOCK, CORRUPTIONS
 from regmixup.data.corruptions.constants import CONSTANTS, nearest_constants
 from tests.data.corruptions.photographs import pieces, whole
@@ -167,5 +167,5 @@ def test_names_are_listed_without_torch():
     import subprocess
     import sys
 
-    code = "import sys; from regmixup.data.corruption_names import BENCHMARK; assert 'torch' not in sys.modules"
+    code = "import sys; from regmixup.data.catalogue import BENCHMARK; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,15 +8,13 @@ import torch
 from PIL import Image
 from scipy import ndimage, stats
 
-from regmixup.data.corruptions.edges import canny, chamfer_distance, equalize
-from regmixup.data.corruptions.glass import scramble
-from regmixup.data.corruptions.ice import SIDE, textures
-from regmixup.data.corruptions.jpeg import jpeg_compression
+from regmixup.data.corruptions.blur import scramble, trail
+from regmixup.data.corruptions.digital import jpeg_compression
+from regmixup.data.corruptions.drops import canny, chamfer_distance, equalize
 from regmixup.data.corruptions.linear import box_matrix, gaussian
-from regmixup.data.corruptions.motion import trail
 from regmixup.data.corruptions.noise import alias_table, shot_noise
 from regmixup.data.corruptions.pixels import normal, truncate, uniform
-from regmixup.data.corruptions.weather import plasma
+from regmixup.data.corruptions.weather import SIDE, plasma, textures
 from tests.data.corruptions.photographs import arrays, pieces, whole
 from tests.references import corruptions as twins
 

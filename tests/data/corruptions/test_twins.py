@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regmixup.data import corrupt
-from regmixup.data.corruption_names import BENCHMARK, EXTRA
+from regmixup.data.catalogue import BENCHMARK, EXTRA
 from regmixup.data.corruptions.constants import CONSTANTS
 from tests.data.corruptions.photographs import arrays, pieces, whole
 from tests.references.corruptions import TWINS, Fresh, Replay
@@ -68,7 +68,7 @@ def test_the_same_random_numbers_give_the_twins_pixels_at_imagenets_strength(nam
     assert (np.abs(ours - twin) > (2 if name == "glass_blur" else 0)).mean() < 0.01
 
 
-@pytest.mark.parametrize("severity", SEVERITIES)
+@pytest.mark.parametrize("severity", [3, *(pytest.param(s, marks=pytest.mark.soak) for s in SEVERITIES if s != 3)])
 @pytest.mark.parametrize("name", RANDOM)
 def test_fresh_random_numbers_give_the_twins_distribution(name, severity):
     images = pieces(60)

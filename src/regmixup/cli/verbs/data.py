@@ -20,7 +20,8 @@ from tyro.conf import Positional
 
 from regmixup import data
 from regmixup.cli.parsing import Switch, parse
-from regmixup.data.root import data_root, existing_root
+from regmixup.data.catalogue import find, line_of
+from regmixup.data.files import data_root, existing_root
 from regmixup.names import check_name
 
 
@@ -35,7 +36,7 @@ class ListAction:
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.listing import present
+        from regmixup.data.inventory import present
 
         root = existing_root(self.root)
         print(f"root {root}")
@@ -43,7 +44,7 @@ class ListAction:
             size = f"{item.bytes / 1e6:9.1f} MB"
             print(f"  {item.name:28} {item.problem or _describe(item.images, size, item.fingerprint)}")
         print("embedded")
-        for name in (name for name in data.names() if not data.check_dataset(name).files):
+        for name in (name for name in data.names() if not find(name).files):
             found = data.load(name)
             print(f"  {name:28} {_describe(len(found), '', found.fingerprint)}")
 
@@ -93,12 +94,12 @@ class VerifyAction:
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.listing import present
+        from regmixup.data.inventory import present
 
         root = existing_root(self.root)
         there = [item.name for item in present(root, compute=False)]
         # A line of the listing is a dataset, or for CIFAR-C a corruption at all its severities.
-        names = self.names or [n for line in there for n in data.names() if n == line or n.startswith(f"{line}/")]
+        names = self.names or [n for line in there for n in data.names() if line_of(find(n)) == line]
         reports = [data.verify(name, root=root) for name in names]
         for report in reports:
             detail = f"  {report.detail}" if report.detail else ""
@@ -151,9 +152,8 @@ class CorruptAction:
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.corruption_names import BENCHMARK, EXTRA
+        from regmixup.data.catalogue import BENCHMARK, EXTRA
         from regmixup.data.corruptions.build import build_corrupted
-        from regmixup.data.images import ImageSet
 
         official = {"cifar10/test": "CIFAR-10-C", "cifar100/test": "CIFAR-100-C"}
         if self.out is None and self.name not in official:
@@ -161,9 +161,9 @@ class CorruptAction:
                 f"out must name a folder for {self.name}: only {', '.join(official)} have one of their own"
             )
         folder = self.out or data_root(self.root) / official[self.name]
-        source = data.load(self.name, root=self.root)
-        if not isinstance(source, ImageSet):
+        if not find(self.name).in_memory:
             raise ValueError(f"{self.name} is a set of files; only datasets in memory can be corrupted")
+        source = data.load(self.name, root=self.root)
         names = BENCHMARK + EXTRA if self.extra else BENCHMARK
         columns = (TextColumn("{task.description:20}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True)) as bars:

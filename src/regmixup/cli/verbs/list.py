@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 import regmixup
 from regmixup.cli.parsing import parse
-from regmixup.data import FAMILIES
+from regmixup.data.catalogue import FAMILIES
 from regmixup.methods import METHODS
 from regmixup.networks import CONSTRAINTS, HEADS, NETWORKS
 from regmixup.recipes import RECIPES

@@ -1,7 +1,7 @@
 """The 19 corruptions of CIFAR-C and ImageNet-C (Hendrycks and Dietterich, 2019), batched in torch, on any device.
 
 Each corruption is a function `(images, *constants, generator=...) -> images`, uint8 (N, C, H, W) in and out, in a file
-with its closest relatives; `constants` holds the numbers for severities 1 to 5. CIFAR-C fixed no seed, so what is
+with similar ones; `constants` holds the numbers for severities 1 to 5. CIFAR-C fixed no seed, so what is
 rebuilt here equals the released files in distribution, not bit for bit. Where more than chance differs (frost), the
 file says so.
 """
@@ -14,18 +14,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.data.corruptions.blur import defocus_blur, gaussian_blur, zoom_blur
+from regmixup.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
 from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, Constants, nearest_constants
+from regmixup.data.corruptions.digital import jpeg_compression, pixelate
 from regmixup.data.corruptions.drops import spatter
 from regmixup.data.corruptions.elastic import elastic_transform
-from regmixup.data.corruptions.glass import glass_blur
-from regmixup.data.corruptions.ice import frost
-from regmixup.data.corruptions.jpeg import jpeg_compression
-from regmixup.data.corruptions.motion import motion_blur
 from regmixup.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from regmixup.data.corruptions.pixelation import pixelate
 from regmixup.data.corruptions.tone import brightness, contrast, saturate
-from regmixup.data.corruptions.weather import fog, snow
+from regmixup.data.corruptions.weather import fog, frost, snow
 from regmixup.names import check_name, unknown
 
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
@@ -49,7 +45,7 @@ def corrupt(
     generator: torch.Generator | None = None,
     constants: Literal["auto"] | Constants = "auto",
 ) -> Tensor:
-    """Corrupt images by name; the result has the same shape, type and device, and depends on `generator` alone.
+    """Corrupt images; the result has the same shape, type and device, and depends on `generator` alone.
 
     images: uint8 (N, 3, H, W), or (N, 1, H, W) for grey. severity: 1 to 5.
     generator: random numbers are drawn on its own device, so a CPU generator gives the same noise on every device.
@@ -58,7 +54,7 @@ def corrupt(
         corruptions only). "auto" takes the one whose side is nearest to the image's shorter side: up to 20 pixels
         digits, up to 128 cifar, above that imagenet.
 
-    Images are worked on in blocks of about a million values, so memory stays small however many there are.
+    Images are processed in blocks of about a million values, so memory stays small however many there are.
 
     >>> grey = torch.full((1, 1, 8, 8), 100, dtype=torch.uint8)
     >>> corrupt(grey, "brightness", severity=1).unique().tolist()  # 100 + 0.1 * 255, cut to an integer

@@ -1,4 +1,4 @@
-"""Writing corrupted copies of a test set in the format of CIFAR-10-C."""
+"""Write corrupted copies of a test set in the format of CIFAR-10-C."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regmixup import __version__
 from regmixup.config import check_count
-from regmixup.data.corruption_names import BENCHMARK
+from regmixup.data.catalogue import BENCHMARK
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
 from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, nearest_constants
 from regmixup.data.images import ImageSet
@@ -33,15 +33,15 @@ def build_corrupted(
     device: str | torch.device = "cpu",
     on_progress: Callable[[str, int], None] | None = None,
 ) -> Path:
-    """Corrupt `source` and write it as CIFAR-10-C is stored; returns the folder.
+    """Corrupt `source` and write it as CIFAR-10-C is stored; return the folder.
 
     `<corruption>.npy`: uint8 (S N, H, W, C), the N images at the first severity, then at the second, and so on.
     `labels.npy`: the labels, repeated S times. `provenance.json`: says that this was rebuilt, from what and how; it is
     written first, so that no reader can take the folder for the released one.
 
     Each corruption and severity has a random stream of its own, so a file does not depend on which others are built. A
-    corruption that is already there as a whole is kept: after an interruption, call again with the same arguments. A
-    folder that was built from other images, with another seed or by other code is refused.
+    corruption that is already complete is kept: after an interruption, call again with the same arguments. A folder
+    that was built from other images, with another seed or by other code is rejected.
 
     device: where the work is done; the random numbers are the same on all. on_progress: called with the corruption
     and the severity that have just been finished.
@@ -86,13 +86,13 @@ def build_corrupted(
 
 
 def _shape(images: Tensor, severities: list[int]) -> tuple[int, ...]:
-    """What a file of one corruption holds: (S N, H, W, C)."""
+    """Return the shape of the file of one corruption: (S N, H, W, C)."""
     count, channels, height, width = images.shape
     return len(severities) * count, height, width, channels
 
 
 def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
-    """Whether a file holds all of an array, without reading it: a file that was cut off cannot be mapped."""
+    """Return whether a file holds all of an array, without reading it: a truncated file cannot be mapped."""
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -108,7 +108,7 @@ def _corrupt_to(
     seed: int,
     on_progress: Callable[[str, int], None] | None,
 ) -> None:
-    """One corruption at every severity, appended to the file one after the other: only one is held in memory."""
+    """Write one corruption at every severity, one after the other: only one is held in memory."""
     shape = _shape(images, severities)
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})

@@ -17,7 +17,7 @@ SIDES: dict[Constants, int] = {"digits": 8, "cifar": 32, "imagenet": 224}
 
 
 def nearest_constants(height: int, width: int) -> Constants:
-    """The set whose side (8, 32 or 224) is nearest to the image's shorter side; a tie goes to the smaller.
+    """Return the set whose side (8, 32 or 224) is nearest to the image's shorter side; a tie goes to the smaller.
 
     >>> nearest_constants(8, 8), nearest_constants(64, 64), nearest_constants(160, 200)
     ('digits', 'cifar', 'imagenet')

@@ -14,8 +14,9 @@ from regmixup.mixing import to_float
 def elastic_transform(
     images: Tensor, strength: float, sigma: float, jitter: float, *, generator: torch.Generator | None
 ) -> Tensor:
-    """Three points of the image move by U(-jitter, jitter) pixels each way and the image follows by an affine map; then
-    each pixel is taken from where a displacement field points. Both by bilinear interpolation.
+    """Apply a random affine map, then a random displacement field, both by bilinear interpolation.
+
+    The affine map moves three points of the image by U(-jitter, jitter) pixels each way.
 
     The field is U(-1, 1) per pixel and axis, smoothed by a Gaussian of `sigma` pixels cut at 3 sigma, times `strength`.
     images: uint8 (N, C, H, W). CIFAR-C's affine map (OpenCV's) rounds coordinates to 1/32 pixel; this one does not.
@@ -30,7 +31,7 @@ def elastic_transform(
 
 
 def affine(x: Tensor, moved: Tensor) -> Tensor:
-    """The image under the affine map that moves three fixed points by `moved`; mirrored at its borders (c b|a b c|b a).
+    """Apply the affine map that moves three fixed points by `moved`; mirrored at its borders (c b|a b c|b a).
 
     x: (N, C, H, W) float; moved: (N, 3, 2) in pixels, as (right, down). The points are (m + s, m + s), (m + s, m - s)
     and (m - s, m - s), with m the middle and s a third of the shorter side, in whole pixels.
@@ -56,13 +57,13 @@ def affine(x: Tensor, moved: Tensor) -> Tensor:
 
 
 def displace(x: Tensor, field: Tensor) -> Tensor:
-    """x(row + dy, column + dx). field: (N, 2, H, W), dx and dy in pixels. Borders repeat as b a|a b c|c b."""
+    """Return x(row + dy, column + dx). field: (N, 2, H, W), dx and dy in pixels. Borders repeat as b a|a b c|c b."""
     row, column = (torch.arange(side, dtype=x.dtype, device=x.device) for side in x.shape[-2:])
     return _sample(x, field[:, 0] + column, field[:, 1] + row[:, None], mirrored=False)
 
 
 def _sample(x: Tensor, column: Tensor, row: Tensor, *, mirrored: bool) -> Tensor:
-    """Bilinear samples of x (N, C, H, W) at (N, H, W) columns and rows, in pixels.
+    """Sample x bilinearly: (N, C, H, W) at (N, H, W) columns and rows, in pixels.
 
     `grid_sample` calls the outer pixels' centres (mirrored border) or their outer edges (repeated border) -1 and 1.
     """

@@ -18,13 +18,13 @@ Border = Literal["nearest", "reflect", "mirror"]
 
 
 def apply(x: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
-    """R X C^T of every image. x: (N, C, H, W) float; rows: (H', H); columns: (W', W) -> (N, C, H', W')."""
+    """Return R X C^T of every image. x: (N, C, H, W) float; rows: (H', H); columns: (W', W) -> (N, C, H', W')."""
     left, right = (torch.from_numpy(matrix).to(x.device, x.dtype) for matrix in (rows, columns.T))
     return torch.einsum("ij,ncjk->ncik", left, x @ right).contiguous()  # einsum returns a permuted layout, slow to use
 
 
 def gaussian(x: Tensor, sigma: float, *, cut: float = 4.0, border: Border = "nearest") -> Tensor:
-    """Convolution with a Gaussian cut at `cut` standard deviations. x: (N, C, H, W) float. sigma 0 is the identity."""
+    """Convolve with a Gaussian cut at `cut` standard deviations. x: (N, C, H, W) float. sigma 0 is the identity."""
     if _radius(sigma, cut) == 0:
         return x
     height, width = x.shape[-2:]
@@ -37,13 +37,13 @@ def _radius(sigma: float, cut: float) -> int:
 
 @lru_cache(maxsize=64)
 def gaussian_matrix(size: int, sigma: float, cut: float, border: Border) -> np.ndarray:
-    """(size, size) matrix of the filter with weights proportional to exp(-k^2 / (2 sigma^2)), |k| <= cut sigma."""
+    """Return the (size, size) matrix of a filter with weights ~ exp(-k^2 / (2 sigma^2)), |k| <= cut sigma."""
     offset = np.arange(-_radius(sigma, cut), _radius(sigma, cut) + 1)
     return filter_matrix(size, np.exp(-(offset**2) / (2 * sigma**2)), border)
 
 
 def filter_matrix(size: int, weight: np.ndarray, border: Border) -> np.ndarray:
-    """(size, size) matrix of the filter with these weights, an odd number, centred and scaled to add up to 1."""
+    """Return the (size, size) matrix of the filter of an odd number of weights, centred and scaled to add up to 1."""
     reach = len(weight) // 2
     matrix = np.zeros((size, size))
     target = np.arange(size)[:, None]
@@ -53,7 +53,7 @@ def filter_matrix(size: int, weight: np.ndarray, border: Border) -> np.ndarray:
 
 
 def inside(index: np.ndarray, size: int, border: Border) -> np.ndarray:
-    """Which pixel stands in for one outside: nearest a a|a b c|c c, reflect b a|a b c|c b, mirror c b|a b c|b a."""
+    """Map pixels outside to those inside: nearest a a|a b c|c c, reflect b a|a b c|c b, mirror c b|a b c|b a."""
     if border == "nearest" or size == 1:
         return index.clip(0, size - 1)
     period = 2 * size if border == "reflect" else 2 * size - 2
@@ -63,7 +63,7 @@ def inside(index: np.ndarray, size: int, border: Border) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def box_matrix(source: int, target: int) -> np.ndarray:
-    """(target, source): each target pixel is the mean of the source pixels whose centres it covers, as PIL's BOX.
+    """Return the (target, source) matrix of PIL's BOX: means of the source pixels whose centres a target pixel covers.
 
     A target pixel smaller than a source pixel counts as one source pixel wide.
     """

@@ -1,4 +1,4 @@
-"""Noise: every value of every pixel on its own. images: uint8 (N, C, H, W)."""
+"""Noise: every value of every pixel independently. Images are uint8 (N, C, H, W)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from regmixup.mixing import to_float
 
 
 def gaussian_noise(images: Tensor, scale: float, *, generator: torch.Generator | None) -> Tensor:
-    """x + N(0, scale^2)."""
+    """Return x + N(0, scale^2)."""
     noise = normal(tuple(images.shape), images.device, generator)
     return truncate(noise.mul_(scale).add_(to_float(images)))
 
 
 def speckle_noise(images: Tensor, scale: float, *, generator: torch.Generator | None) -> Tensor:
-    """x + x N(0, scale^2)."""
+    """Return x + x N(0, scale^2)."""
     x = to_float(images)
     noise = normal(tuple(images.shape), images.device, generator)
     return truncate(noise.mul_(scale).mul_(x).add_(x))
 
 
 def impulse_noise(images: Tensor, amount: float, *, generator: torch.Generator | None) -> Tensor:
-    """A fraction `amount` of the values becomes 0 or 255, half each (salt and pepper)."""
+    """Set a fraction `amount` of the values to 0 or 255, half each (salt and pepper)."""
     u = uniform(tuple(images.shape), images.device, generator)
     return images.masked_fill(u < amount, 255).masked_fill(u < amount / 2, 0)
 
 
 def shot_noise(images: Tensor, photons: float, *, generator: torch.Generator | None) -> Tensor:
-    """Poisson(photons x) / photons: a white pixel counts `photons` photons on average.
+    """Return Poisson(photons x) / photons: a white pixel counts `photons` photons on average.
 
     There are only 256 grey levels, so there are only 256 distributions: each is a row of an alias table (Walker, 1977),
     and a sample is one uniform number and one look-up, the same on every device. The low 8 bits of the uniform (24 bits
@@ -48,7 +48,7 @@ def shot_noise(images: Tensor, photons: float, *, generator: torch.Generator | N
 
 @lru_cache(maxsize=16)
 def alias_table(photons: float) -> tuple[np.ndarray, np.ndarray]:
-    """Shot noise of every grey level as an alias table: thresholds (256, 256) int32 in units of 2^-16, aliases uint8.
+    """Return shot noise of every grey level as an alias table: thresholds (256, 256) in units of 2^-16, and aliases.
 
     Row v describes 256 equally likely columns: column k gives the pixel k with probability threshold / 2^16, and
     its alias otherwise. It is filled by Robin Hood's rule: the poorest value is topped up by the richest, and is done.

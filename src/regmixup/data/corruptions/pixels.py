@@ -11,14 +11,16 @@ SLACK = 2.0**-10  # pixel levels, see `truncate`
 
 
 def uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
-    """U[0, 1) numbers on `device`, float32. They are drawn on the generator's own device, so a CPU generator gives the
-    same numbers for images on any device; without a generator they come from the global one of `device`."""
+    """Draw U[0, 1) numbers, float32, on the generator's own device, and move them to `device`.
+
+    So a CPU generator gives the same numbers for images on any device. Without one, `device`'s global one is used.
+    """
     source = generator.device if generator is not None else device
     return torch.rand(shape, generator=generator, device=source).to(device)
 
 
 def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
-    """N(0, 1) numbers on `device`, float32, from `uniform` by the Box-Muller map.
+    """Draw N(0, 1) numbers on `device`, float32, from `uniform` by the Box-Muller map.
 
     The uniforms are paired 8 apart, as `torch.randn` does on the CPU, so that both give the same numbers up to
     rounding; here the map runs on all threads and on the images' device.
@@ -33,7 +35,7 @@ def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Genera
 
 
 def truncate(x: Tensor, *, slack: float = 0.0) -> Tensor:
-    """Values in [0, 1] become uint8 pixels as in CIFAR-C: clipped, times 255, the fraction cut off. Overwrites x.
+    """Turn values in [0, 1] into uint8 pixels as in CIFAR-C: clip, times 255, cut the fraction. Overwrites x.
 
     slack: in pixel levels; `SLACK` where exact arithmetic often gives whole levels (a mean of equal pixels, a shift by
     51 levels) and a float32 rounding error just below must not cost one.
@@ -43,11 +45,3 @@ def truncate(x: Tensor, *, slack: float = 0.0) -> Tensor:
     """
     levels = x.clamp_(0, 1).mul_(255)
     return (levels.add_(slack) if slack else levels).to(torch.uint8)
-
-
-def luma(x: Tensor) -> Tensor:
-    """0.299 R + 0.587 G + 0.114 B of (N, 3, H, W), as (N, 1, H, W); a grey image is its own."""
-    if x.shape[1] == 1:
-        return x
-    red, green, blue = x.unbind(1)
-    return (0.299 * red + 0.587 * green + 0.114 * blue).unsqueeze(1)

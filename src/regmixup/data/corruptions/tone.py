@@ -1,4 +1,4 @@
-"""Brightness, contrast and saturation. images: uint8 (N, C, H, W); one channel is grey."""
+"""Brightness, contrast and saturation. Images are uint8 (N, C, H, W); one channel is grey."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regmixup.mixing import to_float
 
 
 def brightness(images: Tensor, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Raises the HSV value, the largest channel, by `shift` and scales the others with it; greys just shift."""
+    """Raise the HSV value, the largest channel, by `shift` and scale the others with it; greys just shift."""
     x = to_float(images)
     value = x.amax(dim=1, keepdim=True)
     raised = (value + shift).clamp(0, 1)
@@ -19,14 +19,14 @@ def brightness(images: Tensor, shift: float, *, generator: torch.Generator | Non
 
 
 def contrast(images: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Shrinks each channel towards its mean over the image."""
+    """Shrink each channel towards its mean over the image."""
     x = to_float(images)
     mean = x.mean(dim=(2, 3), keepdim=True)
     return truncate(mean + factor * (x - mean))
 
 
 def saturate(images: Tensor, scale: float, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """The HSV saturation s = (max - min) / max becomes scale s + shift, cut to [0, 1]; hue and value stay.
+    """Change the HSV saturation s = (max - min) / max to scale s + shift, cut to [0, 1]; hue and value stay.
 
     A channel v is max (1 - s d) with d = (max - v) / (max - min), and d is a matter of hue alone. Grey pixels have the
     hue of red, as is usual, so a shift reddens them. One-channel images have no colour and do not change.

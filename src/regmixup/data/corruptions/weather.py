@@ -1,14 +1,34 @@
-"""Snow and fog. images: uint8 (N, C, H, W)."""
+"""Snow, fog and frost. Images are uint8 (N, C, H, W).
+
+CIFAR-C and ImageNet-C make frost from crops of five photographs of frosted glass. We ship no photographs: `textures`
+generates five feathered textures from fixed seeds. Each has the mean and the standard deviation per channel that we
+measured on one of the photographs, and about the same share of coarse structure. A severity therefore changes pixels
+about as much as in CIFAR-C, but the crystals differ: frost is the one corruption here that differs from CIFAR-C by more
+than chance.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from regmixup.data.corruptions.blur import centre_zoom, zoomed_size
-from regmixup.data.corruptions.motion import trail
-from regmixup.data.corruptions.pixels import luma, normal, truncate, uniform
+from regmixup.data.corruptions.blur import centre_zoom, trail, zoomed_size
+from regmixup.data.corruptions.pixels import normal, truncate, uniform
+from regmixup.data.images import luma
 from regmixup.mixing import to_float
+
+SIDE = 480  # of a texture, in pixels; it tiles the plane
+# Mean and standard deviation of the R, G, B levels, and how much of the variance is coarser than a crop.
+_GLASS = (
+    ((78, 149, 166), (27, 17, 15), 0.60),
+    ((201, 205, 215), (21, 22, 23), 0.35),
+    ((201, 205, 215), (21, 22, 23), 0.35),
+    ((138, 153, 165), (29, 29, 30), 0.20),
+    ((112, 123, 135), (44, 43, 42), 0.35),
+)
 
 
 def snow(
@@ -23,7 +43,7 @@ def snow(
     *,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """b x + (1 - b) max(x, 1.5 grey(x) + 0.5) + flakes + flakes turned by 180 degrees, with b = blend.
+    """Return b x + (1 - b) max(x, 1.5 grey(x) + 0.5) + flakes + flakes turned by 180 degrees, with b = blend.
 
     The flakes are N(mean, spread^2) per pixel, enlarged by `zoom`, set to 0 below `threshold`, cut to 8 bits, and drawn
     out by a motion blur (`radius`, `sigma`) at an angle from U(-135, -45) degrees.
@@ -40,7 +60,7 @@ def snow(
 
 
 def fog(images: Tensor, amount: float, decay: float, *, generator: torch.Generator | None) -> Tensor:
-    """(x + amount * cloud) * m / (m + amount), where m is the image's largest value and the cloud is `plasma`.
+    """Return (x + amount * cloud) * m / (m + amount), where m is the image's largest value and the cloud is `plasma`.
 
     The cloud fills the smallest power of two that holds the image; its top left corner is used. One cloud per image,
     the same in all channels.
@@ -54,7 +74,7 @@ def fog(images: Tensor, amount: float, decay: float, *, generator: torch.Generat
 
 
 def plasma(u: Tensor, decay: float) -> Tensor:
-    """The diamond-square fractal on a torus, scaled to [0, 1]. u: (N, S, S) in [0, 1), S a power of two.
+    """Return the diamond-square fractal on a torus, scaled to [0, 1]. u: (N, S, S) in [0, 1), S a power of two.
 
     The grid is refined from step S down to 1. A new point is the mean of its four neighbours, first diagonal and then
     straight, plus w^2 (2u - 1), where u belongs to the point; w starts at 100 and falls by `decay` after each step.
@@ -76,3 +96,69 @@ def plasma(u: Tensor, decay: float) -> Tensor:
         step, wibble = half, wibble / decay
     cloud -= cloud.amin(dim=(1, 2), keepdim=True)
     return cloud / cloud.amax(dim=(1, 2), keepdim=True).clamp_min(1e-12)
+
+
+def frost(images: Tensor, keep: float, ice: float, stride: float, *, generator: torch.Generator | None) -> Tensor:
+    """Return keep * x + ice * texture: a random crop of a random texture, of which every `stride`-th pixel is used.
+
+    Crops wrap around. images: uint8 (N, C, H, W); grey images get the textures' luma.
+    """
+    count, channels, height, width = images.shape
+    step = int(stride)
+    side = SIDE // step
+    table = textures()[:, :, step // 2 :: step, step // 2 :: step].to(images.device)
+    table = (table if channels == 3 else luma(table.float())).float().contiguous()
+    u = uniform((count, 3), images.device, generator)
+    pick = (u[:, 0] * len(table)).long()
+    row, column = (
+        (((u[:, k] * side).long()[:, None] + torch.arange(size, device=images.device)) % side)
+        for k, size in ((1, height), (2, width))
+    )
+    plane = (pick[:, None] * channels + torch.arange(channels, device=images.device))[:, :, None, None]
+    place = (plane * side + row[:, None, :, None]) * side + column[:, None, None, :]
+    return (images.float() * keep).add_(table.take(place), alpha=ice).clamp_(0, 255).to(torch.uint8)
+
+
+@lru_cache(maxsize=1)
+def textures() -> Tensor:
+    """Return the five textures: (5, 3, SIDE, SIDE) uint8."""
+    made = []
+    for seed, (mean, spread, coarse) in enumerate(_GLASS):
+        random = np.random.RandomState(seed)
+        ice = _unit(1.2 * _crystals(random, 60) + 0.8 * _crystals(random, 500) + _cloud(random, 40, 2.0))
+        field = np.sqrt(coarse) * _cloud(random, SIDE, 4.0) + np.sqrt(1 - coarse) * ice
+        made.append(np.array(mean)[:, None, None] + np.array(spread)[:, None, None] * field)
+    return torch.from_numpy(np.stack(made).round().clip(0, 255).astype(np.uint8))
+
+
+def _crystals(random: np.random.RandomState, count: int) -> np.ndarray:
+    """Return `count` feathers that tile the torus, each with its own axis and with barbs at 60 degrees: (SIDE, SIDE).
+
+    A pixel belongs to the nearest of `count` random points. With u and v its offset from that point along and across
+    the feather's axis, its brightness is a random function of u - |v| / tan(60), constant along the barbs.
+    """
+    from scipy.spatial import cKDTree
+
+    points = random.rand(count, 2) * SIDE
+    axis = random.rand(count) * 2 * np.pi
+    barb = random.randn(count, 2 * SIDE)
+    barb = barb + np.roll(barb, 1, axis=1)  # about two pixels wide
+    pixel = np.stack(np.meshgrid(np.arange(SIDE), np.arange(SIDE), indexing="ij"), axis=-1).reshape(-1, 2)
+    _, nearest = cKDTree(points, boxsize=SIDE).query(pixel)
+    dy, dx = ((pixel - points[nearest] + SIDE / 2) % SIDE - SIDE / 2).T
+    sine, cosine = np.sin(axis[nearest]), np.cos(axis[nearest])
+    along, across = dy * sine + dx * cosine, np.abs(dy * cosine - dx * sine)
+    return _unit(barb[nearest, (along - across * 0.577 + SIDE).astype(np.int64)].reshape(SIDE, SIDE))
+
+
+def _cloud(random: np.random.RandomState, scale: float, slope: float) -> np.ndarray:
+    """Return noise on the torus, spectrum ~ (f^2 + scale^-2)^(-slope): features of `scale` pixels and up."""
+    frequency = np.hypot(np.fft.fftfreq(SIDE)[:, None], np.fft.rfftfreq(SIDE))
+    spectrum = np.fft.rfft2(random.randn(SIDE, SIDE)) * (frequency**2 + (1 / scale) ** 2) ** (-slope / 2)
+    spectrum[0, 0] = 0
+    return _unit(np.fft.irfft2(spectrum, s=(SIDE, SIDE)))
+
+
+def _unit(x: np.ndarray) -> np.ndarray:
+    """Shift and scale to mean 0 and variance 1."""
+    return (x - x.mean()) / x.std()

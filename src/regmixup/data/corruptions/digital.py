@@ -1,10 +1,11 @@
-"""Baseline JPEG, encoded and decoded on the images' own device, without the entropy coding, which loses nothing.
+"""Pixelation and JPEG. Images are uint8 (N, C, H, W).
 
-torchvision's codec takes the images one by one on the CPU, and on a GPU needs nvJPEG, whose pixels differ from the
-CPU's. All that JPEG loses, it loses in steps that any device can do for a batch: colour transform, 2x2 chroma means,
-8x8 cosine transform, rounding to multiples of the quantisation table, and the way back. They are done here with the
-integer roundings of libjpeg-turbo, PIL's codec; results differ from PIL's only where its fixed-point cosine transform
-rounds the other way (about 5 % of the pixels, 0.1 levels on average).
+JPEG runs on the images' own device, without the entropy coding, which is lossless. torchvision's codec takes the images
+one by one on the CPU, and on a GPU needs nvJPEG, whose pixels differ from the CPU's. Everything that JPEG loses, it
+loses in steps that any device can do for a batch: colour transform, 2x2 chroma means, 8x8 cosine transform, rounding to
+multiples of the quantisation table, and the inverse of each. They use the integer roundings of libjpeg-turbo, PIL's
+codec; results differ from PIL's only where its fixed-point cosine transform rounds the other way (about 5 % of the
+pixels, 0.1 levels on average).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import apply
+from regmixup.data.corruptions.linear import apply, box_matrix
 
 _LUMA = (
     *(16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55),
@@ -32,7 +33,7 @@ _CHROMA = (
 
 
 def jpeg_compression(images: Tensor, quality: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Baseline JPEG at `quality` (1 to 100), chroma at half resolution, as PIL saves and loads it by default.
+    """Apply baseline JPEG at `quality` (1 to 100), chroma at half resolution, as PIL saves and loads it by default.
 
     images: uint8 (N, 3, H, W), or (N, 1, H, W) for greyscale JPEG.
     """
@@ -57,7 +58,7 @@ def _pad_to(x: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def _to_ycc(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(N, 3, H, W) RGB levels -> Y, Cb, Cr, each (N, 1, H, W), rounded as libjpeg's 16-bit fixed point does."""
+    """Convert (N, 3, H, W) RGB levels to Y, Cb, Cr, each (N, 1, H, W), rounded as libjpeg's 16-bit fixed point does."""
     red, green, blue = x.split(1, dim=1)
     y = (red * 0.299).add_(green, alpha=0.587).add_(blue, alpha=0.114)
     cb = ((blue - y) * (0.5 / 0.886)).add_(128.5 - 2.0**-16).floor_()
@@ -66,7 +67,7 @@ def _to_ycc(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _to_rgb(y: Tensor, cb: Tensor, cr: Tensor) -> Tensor:
-    """Y, Cb, Cr levels -> uint8 RGB (N, 3, H, W); each colour difference is rounded before it is added."""
+    """Convert Y, Cb, Cr levels to uint8 RGB (N, 3, H, W); each colour difference is rounded before it is added."""
     cb, cr = cb - 128, cr - 128
     red = (cr * 1.402).add_(0.5).floor_().add_(y)
     green = (cb * -0.344136286).add_(cr, alpha=-0.714136286).add_(0.5).floor_().add_(y)
@@ -75,14 +76,14 @@ def _to_rgb(y: Tensor, cb: Tensor, cr: Tensor) -> Tensor:
 
 
 def _halve(x: Tensor) -> Tensor:
-    """Means of 2x2 pixels; a half is rounded down in the even columns of the result and up in the odd ones."""
+    """Average 2x2 pixels; a half is rounded down in the even columns of the result and up in the odd ones."""
     total = x[..., ::2, ::2] + x[..., ::2, 1::2] + x[..., 1::2, ::2] + x[..., 1::2, 1::2]
     bias = torch.tensor([1.0, 2.0], device=x.device).repeat(-(-total.shape[-1] // 2))[: total.shape[-1]]
     return total.add_(bias).mul_(0.25).floor_()
 
 
 def _double(x: Tensor) -> Tensor:
-    """Twice the size ("fancy" upsampling): 3/4 of the nearest pixel plus 1/4 of the next, along both axes."""
+    """Double the size ("fancy" upsampling): 3/4 of the nearest pixel plus 1/4 of the next, along both axes."""
     rows, columns = (
         _doubling(side) if x.shape[-1] > 2 else np.repeat(np.eye(side), 2, axis=0) * 4 for side in x.shape[-2:]
     )
@@ -92,7 +93,7 @@ def _double(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _doubling(size: int) -> np.ndarray:
-    """(2 size, size): 3 for the nearest pixel and 1 for the next, which at the ends is the nearest again."""
+    """Return (2 size, size): 3 for the nearest pixel and 1 for the next, which at the ends is the nearest again."""
     row = np.arange(2 * size)
     matrix = np.zeros((2 * size, size))
     matrix[row, row // 2] = 3
@@ -101,7 +102,7 @@ def _doubling(size: int) -> np.ndarray:
 
 
 def _lossy(x: Tensor, table: tuple[int, ...], quality: float) -> Tensor:
-    """What is left of (N, C, H, W) levels, sides multiples of 8, after coding each 8x8 block at `quality`."""
+    """Encode and decode each 8x8 block of (N, C, H, W) levels, sides multiples of 8, at `quality`."""
     count, channels, height, width = x.shape
     there, steps, back = (torch.from_numpy(m).to(x.device) for m in _transforms(table, quality))
     blocks = x.view(count, channels, height // 8, 8, width // 8, 8).transpose(3, 4).reshape(-1, 64)
@@ -113,7 +114,7 @@ def _lossy(x: Tensor, table: tuple[int, ...], quality: float) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _transforms(table: tuple[int, ...], quality: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Block -> eighths of coefficients (64, 64), the quantisation steps in eighths (64,), and coefficients -> block.
+    """Return block -> eighths of coefficients (64, 64), the steps in eighths (64,), and coefficients -> block.
 
     The steps are the standard's, scaled by 50 / q below quality q = 50 and by 2 - q / 50 above.
     """
@@ -125,3 +126,20 @@ def _transforms(table: tuple[int, ...], quality: float) -> tuple[np.ndarray, np.
     both = np.kron(cosine, cosine)  # orthogonal: its transpose is its inverse
     there, back = 8 * both.T, both * steps[:, None]
     return there.astype(np.float32), (8 * steps).astype(np.float32), back.astype(np.float32)
+
+
+def pixelate(images: Tensor, share: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Shrink the sides to int(share * side) by means over boxes, and stretch them back, as PIL's BOX does both.
+
+    PIL works on one axis at a time, columns first, and rounds to whole levels after each. Stretching only repeats
+    pixels, so it can be done before the other axis is shrunk. images: uint8 (N, C, H, W).
+    """
+    rows, columns = (torch.from_numpy(_there_and_back(side, share)).to(images.device) for side in images.shape[-2:])
+    x = (images.float() @ columns.T).add_(0.5).floor_()
+    return torch.einsum("ij,ncjk->ncik", rows, x).add_(0.5).to(torch.uint8)
+
+
+@lru_cache(maxsize=64)
+def _there_and_back(side: int, share: float) -> np.ndarray:
+    small = max(1, int(side * share))
+    return (box_matrix(small, side) @ box_matrix(side, small)).astype(np.float32)

@@ -1,9 +1,9 @@
-"""Which datasets may choose a temperature or a threshold."""
+"""The role of a dataset for a model, and which datasets a temperature or a threshold may be fitted on."""
 
 import pytest
 
 from regmixup.data import names
-from regmixup.data.validation import check_validation, validation_of
+from regmixup.data.roles import check_validation, rest_of, role_of, validation_of
 
 EXPECTED = {
     "digits/train": "digits/val",
@@ -83,3 +83,58 @@ def test_a_folder_is_the_same_whatever_its_name(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="must be images that were not trained on"):
             check_validation(name, "folder:set/train")
     check_validation("folder:set/val", "folder:set/train")
+
+
+@pytest.mark.parametrize(
+    ("name", "train_set", "role"),
+    [
+        ("digits/train", "digits/train", "train"),
+        ("digits/val", "digits/train", "validation"),
+        ("digits/test", "digits/train", "test"),
+        ("digits-c/contrast/3", "digits/train", "shifted"),
+        ("digits-mirrored/test", "digits/train", "ood"),
+        ("photographs/test", "digits/train", "ood"),
+        ("path:digits/test", "digits/train", "shifted"),
+        ("cifar10/train", "cifar10/train-90", "train"),
+        ("cifar10/val-10", "cifar10/train-90", "validation"),
+        ("cifar10/val-10", "cifar10/train", "train"),
+        ("svhn/extra", "svhn/train", "validation"),
+        ("cifar10.1/test", "cifar10/train", "shifted"),
+        ("cifar10.1/test", "cifar10.1/test", "train"),
+        ("cifar10-c/fog/1", "cifar10/train", "shifted"),
+        ("cifar10-c/fog/1", "cifar100/train", "ood"),
+        ("cifar100/test", "cifar100/train", "test"),
+        ("cifar100/test", "cifar10/train", "ood"),
+        ("cifar10/train", "cifar100/train", "ood"),
+        ("tiny-imagenet/val", "cifar10/train", "ood"),
+        ("tiny-imagenet/val", "tiny-imagenet/train", "validation"),
+        ("imagenet/val", "imagenet/train", "test"),
+        ("imagenet/val-tune", "imagenet/train", "validation"),
+        ("imagenet-a/test", "imagenet/train", "shifted"),
+        ("imagenet-o/test", "imagenet/train", "ood"),
+        ("folder:here", "cifar10/train", None),
+        ("folder:here", "folder:there", None),
+        ("folder:here/train", "folder:here", "train"),
+        ("cifar10/test", "folder:here", "test"),
+    ],
+)
+def test_roles(name, train_set, role):
+    assert role_of(name, train_set) == role
+
+
+@pytest.mark.parametrize("train_set", EXPECTED)
+def test_only_sets_of_the_role_validation_pass(train_set):
+    for name in names():
+        if role_of(name, train_set) == "validation":
+            check_validation(name, train_set)
+        else:
+            with pytest.raises(ValueError, match="validation must"):
+                check_validation(name, train_set)
+
+
+def test_the_rest_of_a_split():
+    assert rest_of("cifar10/val-10") == "cifar10/train-90"
+    assert rest_of("imagenet/val-test") == "imagenet/val-tune"
+    for name in ("cifar10/test", "digits/val", "folder:x"):
+        with pytest.raises(ValueError, match=r"must be part of a split, such as cifar10/val-10"):
+            rest_of(name)

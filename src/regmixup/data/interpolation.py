@@ -17,7 +17,7 @@ PAIRS, LAMBDAS = 1000, 20
 
 
 def interpolate(source: ImageSet, *, pairs: int = PAIRS, lambdas: int = LAMBDAS) -> ImageSet:
-    """The derived set of `pairs` x `lambdas` images."""
+    """Return the set of `pairs` x `lambdas` images that lie between pairs of a dataset's images."""
     first, second = pair_ends(source, pairs=pairs)
     lam = torch.linspace(0, 1, lambdas, dtype=torch.float64)
     images = to_float(source.images)
@@ -29,14 +29,14 @@ def interpolate(source: ImageSet, *, pairs: int = PAIRS, lambdas: int = LAMBDAS)
 
 
 def pair_ends(source: ImageSet, *, pairs: int = PAIRS) -> tuple[torch.Tensor, torch.Tensor]:
-    """The indices i and j, (pairs,) each, of the images at lambda = 1 and at lambda = 0."""
+    """Return the indices i and j, (pairs,) each, of the images at lambda = 1 and at lambda = 0."""
     if int(source.labels.min()) == int(source.labels.max()):
         raise ValueError(f"path:{source.name} needs at least two classes, {source.name} holds one")
     return _pairs(source.labels, pairs, generator_for(0, "path", source.fingerprint))
 
 
 def _pairs(labels: torch.Tensor, count: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """`count` index pairs, uniform over those with different labels, by rejection."""
+    """Draw `count` index pairs, uniform over those with different labels, by rejection."""
     found = torch.empty(0, 2, dtype=torch.int64)
     while len(found) < count:
         pairs = torch.randint(len(labels), (2 * count, 2), generator=generator)

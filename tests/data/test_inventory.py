@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from regmixup import data
-from regmixup.data import listing
+from regmixup.data import inventory
 from regmixup.data.contact_sheet import contact_sheet
-from regmixup.data.listing import CACHE, present
+from regmixup.data.inventory import CACHE, present
 
 from .official import write_cifar, write_cifar_c, write_image_folder, write_svhn, write_tiny_imagenet
 
@@ -49,7 +49,7 @@ def test_a_second_listing_reads_nothing(root: Path, monkeypatch: pytest.MonkeyPa
         calls.append(name)
         return data.read(name, where)
 
-    monkeypatch.setattr(listing, "read", count)
+    monkeypatch.setattr(inventory, "read", count)
     assert present(root) == first
     assert calls == []
     images, _ = write_svhn(root, count=7)

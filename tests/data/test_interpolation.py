@@ -5,7 +5,7 @@ import torch
 
 from regmixup import data
 from regmixup.data.images import ImageSet
-from regmixup.data.path import interpolate
+from regmixup.data.interpolation import interpolate
 
 
 def source(labels=(0, 0, 1, 2, 1, 0, 2, 2)):

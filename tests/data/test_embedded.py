@@ -1,4 +1,4 @@
-"""The embedded digits: splits, corruptions and mirrored digits."""
+"""The embedded datasets: digits, corrupted and mirrored digits, and patches of photographs."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import sklearn.datasets
 import torch
 
 from regmixup import data
-from regmixup.data import DIGIT_CORRUPTIONS
+from regmixup.data.catalogue import DIGIT_CORRUPTIONS, find
 
 SPLITS = ("digits/train", "digits/val", "digits/test")
 FINGERPRINTS = {
@@ -94,7 +94,7 @@ def test_severities_draw_their_own_noise():
     assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.1
 
 
-@pytest.mark.parametrize("name", [n for n in data.names() if not data.expected_files(n)])
+@pytest.mark.parametrize("name", [n for n in data.names() if not find(n).files])
 def test_every_listed_name_loads_under_its_name(name):
     dataset = data.load(name)
     assert dataset.name == name
@@ -138,3 +138,47 @@ def test_an_unknown_name_is_an_error_with_the_nearest(name, message):
 def test_corrupting_what_cannot_be_corrupted_is_a_clear_error(images, corruption, severity, message):
     with pytest.raises(ValueError, match=message):
         data.corrupt(images, corruption, severity=severity)
+
+
+# The photographs are JPEG files: a decoder that rounds otherwise would change this.
+FINGERPRINT = "3e743715fbc8240b851bc2947d2c0ec5ceac777432624d2e94569637e2a63fb4"
+
+
+@pytest.fixture(scope="module")
+def photographs():
+    return data.load("photographs/test")
+
+
+def test_the_pixels_of_the_photographs_never_change(photographs):
+    assert photographs.fingerprint == FINGERPRINT
+
+
+def test_there_are_260_patches_of_each_photograph(photographs):
+    assert photographs.images.shape == (520, 1, 8, 8)
+    assert photographs.images.dtype == torch.uint8
+    assert photographs.labels.tolist() == [0] * 260 + [1] * 260
+    assert photographs.classes == ("china", "flower")
+
+
+@pytest.mark.parametrize(("name", "start"), [("china.jpg", 0), ("flower.jpg", 260)])
+@pytest.mark.parametrize("patch", [0, 1, 19, 20, 137, 259])
+def test_a_patch_is_the_block_average_of_the_grey_photograph(photographs, name, start, patch):
+    """Patch p lies in row p // 20 and column p % 20 of a grid of 32x32 pixels; each value averages a 4x4 block."""
+    photograph = sklearn.datasets.load_sample_image(name).astype(np.float64)
+    grey = 0.299 * photograph[..., 0] + 0.587 * photograph[..., 1] + 0.114 * photograph[..., 2]
+    top, left = 32 * (patch // 20), 32 * (patch % 20)
+    found = photographs.images[start + patch, 0].numpy()
+    for i in range(8):
+        for j in range(8):
+            block = grey[top + 4 * i : top + 4 * i + 4, left + 4 * j : left + 4 * j + 4]
+            assert abs(found[i, j] - block.mean()) <= 0.5 + 1e-9
+
+
+def test_most_patches_are_not_flat(photographs):
+    spread = photographs.images.double().std(dim=(1, 2, 3))
+    assert (spread > 8).double().mean() > 0.5
+
+
+def test_no_patch_is_a_digit(photographs):
+    digits = {image.numpy().tobytes() for image in data.load("digits/test").images}
+    assert not digits & {image.numpy().tobytes() for image in photographs.images}

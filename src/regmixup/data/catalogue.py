@@ -1,0 +1,358 @@
+"""The catalogue: one record per dataset, and the only code that parses dataset names. Importing it imports no torch.
+
+Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/fog/3"), `folder:PATH` (any tree with
+one folder of images per class) and `path:NAME` (interpolations between pairs of another dataset's images).
+
+To add a dataset, add its records here, what is published about it to `published`, and a reader to a module beside this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from regmixup.data.published import BY_HAND, CONTENT, FILE_SUMS, SOURCES, Content, Source
+from regmixup.names import unknown
+
+Role = Literal["train", "validation", "test", "shifted", "ood"]
+
+BENCHMARK = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+"""The common corruptions (Hendrycks and Dietterich, 2019) that results under shift are averaged over."""
+EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
+"""Four more, made for validation; not part of the benchmark."""
+DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "brightness", "contrast")
+SEVERITIES = (1, 2, 3, 4, 5)
+INTERPOLATED = 20_000
+"""Images of a `path:` set: 1,000 pairs at 20 values of lambda."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of which stratified split a dataset is: part `index` of `of`, cut at `fractions`."""
+
+    of: str
+    fractions: tuple[float, ...]
+    index: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """What is known about a dataset before any of its files is read.
+
+    name: what `load` is asked for. reader: "module:function", called with this record and the root.
+    role: what it is for a model of its benchmark's train set; None for a folder, of which only its user knows. For the
+        role in relation to a particular train set see `roles.role_of`.
+    benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
+    side: height and width of images that are held in memory; None for image files, which stay on disk.
+    images, num_classes: how many; None where that is not known.
+    files: paths under the root; a folder's ends in a slash. None for embedded datasets.
+    checksums: of those files for which one is published. content: hashes of the pixels and labels.
+    sources: what to fetch. by_hand: how to get it where that cannot be automated. optional: whether fetching the whole
+        family leaves it out.
+    part: for a part of a split. corruption, severity: for a corrupted test set; "" and 0 elsewhere.
+    """
+
+    name: str
+    reader: str
+    role: Role | None = None
+    benchmark: str = ""
+    side: int | None = None
+    images: int | None = None
+    num_classes: int | None = None
+    files: tuple[str, ...] = ()
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    content: Content | None = None
+    sources: tuple[Source, ...] = ()
+    by_hand: str = ""
+    optional: bool = False
+    part: Part | None = None
+    corruption: str = ""
+    severity: int = 0
+
+    @property
+    def family(self) -> str:
+        """The name before the first slash; "folder" for `folder:PATH`."""
+        return "folder" if self.is_folder else self.name.removeprefix("path:").partition("/")[0]
+
+    @property
+    def split(self) -> str:
+        """The name after the first slash."""
+        return self.name.partition("/")[2]
+
+    @property
+    def is_folder(self) -> bool:
+        return self.name.startswith("folder:")
+
+    @property
+    def is_interpolated(self) -> bool:
+        return self.name.startswith("path:")
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether `load` returns an `ImageSet`, rather than a `FolderSet` of image files."""
+        return self.side is not None
+
+    @property
+    def whole(self) -> str:
+        """The name of the dataset whose files are read: its own, or what it is a part or an interpolation of."""
+        return self.part.of if self.part else self.name.removeprefix("path:")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Datasets that share the name before the first slash."""
+
+    description: str
+    datasets: tuple[Dataset, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dataset.name for dataset in self.datasets)
+
+
+def _dataset(name: str, role: Role, reader: str, *, files: Iterable[str] = (), **fields: Any) -> Dataset:
+    """Return a record with what `published` knows about it."""
+    family, files = name.partition("/")[0], tuple(files)
+    return Dataset(
+        name=name,
+        reader=reader,
+        role=role,
+        benchmark=fields.pop("benchmark", family),
+        files=files,
+        checksums={file: FILE_SUMS[file] for file in files if file in FILE_SUMS},
+        content=CONTENT.get(name),
+        sources=SOURCES.get(name, SOURCES.get(family, ())),
+        by_hand=BY_HAND.get(family, ""),
+        **fields,
+    )
+
+
+def _split(whole: Dataset, fractions: tuple[float, ...], *roles: tuple[str, Role], even: bool = True) -> list[Dataset]:
+    """Return the parts of a stratified split. even: whether all classes have equally many images, all divisible."""
+    return [
+        replace(
+            whole,
+            name=f"{whole.family}/{split}",
+            role=role,
+            images=round(fraction * whole.images) if even and whole.images else None,
+            content=None,
+            part=Part(whole.name, fractions, index),
+        )
+        for index, (fraction, (split, role)) in enumerate(zip(fractions, roles, strict=True))
+    ]
+
+
+def _train_parts(train: Dataset, *, even: bool = True) -> list[Dataset]:
+    """Return the 90/10 split of a train set for choosing hyper-parameters."""
+    return _split(train, (0.9, 0.1), ("train-90", "train"), ("val-10", "validation"), even=even)
+
+
+def _corrupted(
+    family: str, corruptions: tuple[str, ...], reader: str, folder: str = "", **fields: Any
+) -> list[Dataset]:
+    return [
+        _dataset(
+            f"{family}/{corruption}/{severity}",
+            "shifted",
+            reader,
+            files=(f"{folder}/{corruption}.npy", f"{folder}/labels.npy") if folder else (),
+            benchmark=family.removesuffix("-c"),
+            corruption=corruption,
+            severity=severity,
+            **fields,
+        )
+        for corruption in corruptions
+        for severity in SEVERITIES
+    ]
+
+
+def _digits() -> dict[str, Family]:
+    shape: dict[str, Any] = {"side": 8, "num_classes": 10}
+    sizes: dict[Role, int] = {"train": 450, "validation": 448, "test": 899}
+    own = [
+        _dataset(f"digits/{'val' if role == 'validation' else role}", role, "embedded:load_digits", images=n, **shape)
+        for role, n in sizes.items()
+    ]
+    corrupted = _corrupted("digits-c", DIGIT_CORRUPTIONS, "embedded:load_corrupted_digits", images=899, **shape)
+    mirrored = _dataset(
+        "digits-mirrored/test", "ood", "embedded:load_mirrored_digits", benchmark="digits", images=452, **shape
+    )
+    photographs = _dataset("photographs/test", "ood", "embedded:load_photographs", side=8, images=520, num_classes=2)
+    return {
+        "digits": Family("scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50", tuple(own)),
+        "digits-c": Family("digits/test under 5 corruptions at 5 severities", tuple(corrupted)),
+        "digits-mirrored": Family(
+            "near OOD: digits/test mirrored, for the classes where that is no digit", (mirrored,)
+        ),
+        "photographs": Family("far OOD: 8x8 patches of scikit-learn's photographs", (photographs,)),
+    }
+
+
+def _cifar() -> dict[str, Family]:
+    def own(family: str, num_classes: int, train: Iterable[str], test: Iterable[str]) -> Family:
+        shape = {"side": 32, "num_classes": num_classes}
+        whole = _dataset(f"{family}/train", "train", "cifar:load_cifar", files=train, images=50_000, **shape)
+        tests = _dataset(f"{family}/test", "test", "cifar:load_cifar", files=test, images=10_000, **shape)
+        title = f"CIFAR-{num_classes}, 32x32, 50,000 train and 10,000 test images"
+        return Family(title, (whole, tests, *_train_parts(whole)))
+
+    def corrupted(num_classes: int) -> Family:
+        family, folder = f"cifar{num_classes}-c", f"CIFAR-{num_classes}-C"
+        shape = {"side": 32, "num_classes": num_classes, "images": 10_000}
+        sets = _corrupted(family, BENCHMARK + EXTRA, "cifar:load_cifar_c", folder, **shape)
+        return Family(f"{folder}: 15 benchmark and 4 extra corruptions at 5 severities", tuple(sets))
+
+    def new(family: str, reader: str, title: str, *files: str) -> Family:
+        shape = {"side": 32, "num_classes": 10, "images": 2_000}
+        tests = _dataset(f"{family}/test", "shifted", reader, files=files, benchmark="cifar10", **shape)
+        return Family(f"{title}, 2,000 new test images for CIFAR-10", (tests,))
+
+    ten, hundred = "cifar-10-batches-py", "cifar-100-python"
+    batches = [f"{ten}/data_batch_{n}" for n in range(1, 6)]
+    return {
+        "cifar10": own("cifar10", 10, (f"{ten}/batches.meta", *batches), (f"{ten}/batches.meta", f"{ten}/test_batch")),
+        "cifar100": own(
+            "cifar100", 100, (f"{hundred}/meta", f"{hundred}/train"), (f"{hundred}/meta", f"{hundred}/test")
+        ),
+        "cifar10.1": new(
+            "cifar10.1", "cifar:load_cifar10_1", "CIFAR-10.1 v6", "cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy"
+        ),
+        "cifar10.2": new("cifar10.2", "cifar:load_cifar10_2", "CIFAR-10.2", "cifar102_test.npz"),
+        "cifar10-c": corrupted(10),
+        "cifar100-c": corrupted(100),
+    }
+
+
+def _svhn() -> Family:
+    def own(split: str, role: Role, images: int, **fields: Any) -> Dataset:
+        files = (f"{split}_32x32.mat",)
+        shape = {"side": 32, "num_classes": 10, "images": images}
+        return _dataset(f"svhn/{split}", role, "svhn:load_svhn", files=files, **shape, **fields)
+
+    train, test = own("train", "train", 73_257), own("test", "test", 26_032)
+    extra = own("extra", "train", 531_131, optional=True)
+    title = "street view house numbers, cropped digits, 32x32"
+    return Family(title, (train, test, extra, *_train_parts(train, even=False)))
+
+
+def _tiny_imagenet(family: str, side: int, title: str, *, parts: bool) -> Family:
+    folder, reader, shape = "tiny-imagenet-200", "tiny_imagenet:load_tiny_imagenet", {"side": side, "num_classes": 200}
+    wnids = f"{folder}/wnids.txt"
+    listed = (wnids, f"{folder}/val/val_annotations.txt", f"{folder}/val/images/")
+    train = _dataset(f"{family}/train", "train", reader, files=(wnids, f"{folder}/train/"), images=100_000, **shape)
+    val = _dataset(f"{family}/val", "validation", reader, files=listed, images=10_000, **shape)
+    return Family(title, (train, val, *(_train_parts(train) if parts else ())))
+
+
+def _imagenet() -> dict[str, Family]:
+    reader, classes = "imagenet:load_imagenet", {"num_classes": 1000}
+    train = _dataset("imagenet/train", "train", reader, files=("imagenet/train/",), images=1_281_167, **classes)
+    # The paper keeps a tenth of the validation set apart for tuning; the rest, and so the whole, is a test set.
+    val = _dataset("imagenet/val", "test", reader, files=("imagenet/val/",), images=50_000, **classes)
+    parts = _split(val, (0.1, 0.9), ("val-tune", "validation"), ("val-test", "test"))
+    title = "ImageNet-1K, as files; a tenth of val kept apart for tuning"
+
+    def variant(
+        name: str, images: int, description: str, *, folder: str = "", role: Role = "shifted", num_classes: int = 1000
+    ) -> Family:
+        files = (f"{folder or name}/",)
+        fields = {"benchmark": "imagenet", "images": images, "num_classes": num_classes}
+        tests = _dataset(f"{name}/test", role, "imagenet:load_variant", files=files, **fields)
+        return Family(description, (tests,))
+
+    matched = "imagenetv2-matched-frequency-format-val"
+    return {
+        "imagenet": Family(title, (train, val, *parts)),
+        "imagenet-a": variant(
+            "imagenet-a", 7_500, "ImageNet-A: natural adversarial examples, 200 classes", num_classes=200
+        ),
+        "imagenet-r": variant("imagenet-r", 30_000, "ImageNet-R: renditions, 200 classes", num_classes=200),
+        "imagenet-o": variant(
+            "imagenet-o", 2_000, "ImageNet-O: out-of-distribution images for 200 classes", role="ood", num_classes=200
+        ),
+        "imagenet-v2": variant(
+            "imagenet-v2", 10_000, "ImageNet-V2, matched frequency: 10,000 new images", folder=matched
+        ),
+        "imagenet-sketch": variant(
+            "imagenet-sketch", 50_889, "ImageNet-Sketch: drawings of the 1000 classes", folder="sketch"
+        ),
+    }
+
+
+FAMILIES: dict[str, Family] = {
+    **_digits(),
+    **_cifar(),
+    "svhn": _svhn(),
+    "tiny-imagenet": _tiny_imagenet("tiny-imagenet", 32, "Tiny-ImageNet-200, resized from 64x64 to 32x32", parts=True),
+    "tiny-imagenet-64": _tiny_imagenet("tiny-imagenet-64", 64, "Tiny-ImageNet-200 at its own size, 64x64", parts=False),
+    **_imagenet(),
+    "folder": Family("folder:PATH, any tree with one folder of images per class", ()),
+}
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for family in FAMILIES.values() for dataset in family.datasets}
+
+
+def names() -> list[str]:
+    """Return every dataset name but `folder:PATH`; each that is held in memory may also be asked for as `path:NAME`."""
+    return list(DATASETS)
+
+
+def get(name: str) -> Dataset | None:
+    """Return the record of a dataset, or None where the name is not one of ours. Reads nothing.
+
+    >>> get("cifar10-c/fog/3").role, get("vitamin-c/val")
+    ('shifted', None)
+    """
+    if name.startswith("folder:") and name != "folder:":
+        return Dataset(name=name, reader="folders:load_folder", benchmark="folder")
+    source = DATASETS.get(name.removeprefix("path:"))
+    if source is None or not name.startswith("path:"):
+        return source
+    return replace(source, name=name, role="shifted", images=INTERPOLATED, content=None)
+
+
+def find(name: str) -> Dataset:
+    """Return the record of a dataset; an unknown name is an error with the nearest match. Reads nothing."""
+    if dataset := get(name):
+        return dataset
+    family = FAMILIES.get(name.removeprefix("path:").partition("/")[0])
+    if family is None:
+        summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
+        raise unknown("dataset", name, DATASETS, summary=summary)
+    # The severities of a corruption are one entry, so that the list can be read.
+    entries = {f"{line_of(d)}/1-5" if d.corruption else d.name for d in family.datasets}
+    raise unknown("dataset", name, family.names, summary=", ".join(sorted(entries)) or family.description)
+
+
+def family_of(name: str) -> str:
+    """Return the family of a dataset, by its name; a family's name is its own."""
+    return name if name in FAMILIES else find(name).family
+
+
+def line_of(dataset: Dataset) -> str:
+    """Return the name under which a dataset is listed: its own, or that of its corruption at all severities."""
+    return f"{dataset.family}/{dataset.corruption}" if dataset.corruption else dataset.name
+
+
+def sets_of(family: str) -> list[Dataset]:
+    """Return a family's datasets, but for CIFAR-C's 4 corruptions beyond the benchmark, which published means omit."""
+    datasets = FAMILIES[family].datasets
+    corruptions = {dataset.corruption for dataset in datasets}
+    left_out = EXTRA if corruptions.issuperset(BENCHMARK) else ()
+    return [dataset for dataset in datasets if dataset.corruption not in left_out]

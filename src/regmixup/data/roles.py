@@ -1,0 +1,88 @@
+"""The role of a dataset for a model of a train set, and which datasets a temperature or threshold may be fitted on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from regmixup.data.catalogue import FAMILIES, Dataset, Role, find
+
+
+def role_of(name: str, train_set: str) -> Role | None:
+    """Return the role of a dataset for a model of a train set; None for a folder, of which only its user knows.
+
+    Whatever shows other classes is "ood". Sets that share images with the train set are "train", and a train set that
+    does not is "validation": new images like those trained on.
+
+    >>> [role_of("cifar100/test", f"{family}/train") for family in ("cifar100", "cifar10")]
+    ['test', 'ood']
+    >>> [role_of("cifar10/val-10", f"cifar10/{split}") for split in ("train-90", "train")]
+    ['validation', 'train']
+    """
+    dataset, trained = find(name), find(train_set)
+    if not dataset.is_interpolated and overlap(dataset, trained):
+        return "train"
+    if dataset.is_folder or trained.is_folder:
+        return dataset.role
+    if dataset.benchmark != trained.benchmark:
+        return "ood"
+    return "validation" if dataset.role == "train" else dataset.role
+
+
+def overlap(a: Dataset, b: Dataset) -> bool:
+    """Return whether two datasets share images: one is the other or a part of it, or both are the same part.
+
+    Folders are compared by the place that their names and links lead to.
+    """
+    if a.is_folder and b.is_folder:
+        first, second = (Path(d.name.removeprefix("folder:")).expanduser().resolve() for d in (a, b))
+        return first.is_relative_to(second) or second.is_relative_to(first)
+    return a.whole == b.whole and (a.part is None or b.part is None or a.part.index == b.part.index)
+
+
+def validation_of(train_set: str) -> str:
+    """Return the validation set that belongs to a train set; an error where there is none.
+
+    >>> validation_of("digits/train"), validation_of("cifar10/train-90"), validation_of("imagenet/train")
+    ('digits/val', 'cifar10/val-10', 'imagenet/val-tune')
+    """
+    family = FAMILIES[find(train_set).family].datasets
+    for dataset in sorted(family, key=lambda d: d.part is None):  # parts of the train set first
+        if dataset.role == "validation" and role_of(dataset.name, train_set) == "validation":
+            return dataset.name
+    raise ValueError(
+        f"validation must be named: {train_set} has no validation set of its own. Name a `folder:PATH` of images that "
+        f"were not trained on, give Predictions of a companion run, or train on a part, such as cifar10/train-90"
+    )
+
+
+def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
+    """Raise unless `name` is unlike any test set, and holds new images like those of the train set.
+
+    seen: whether what predicted it was trained on `train_set`; a companion may have been trained on a part of it.
+
+    >>> check_validation("digits/test", "digits/train")
+    Traceback (most recent call last):
+    ValueError: validation must not be a test, shifted or OOD set for a model of digits/train, got 'digits/test'
+    """
+    dataset, trained = find(name), find(train_set)
+    own = dataset.benchmark == trained.benchmark and dataset.role in ("train", "validation")
+    if not dataset.is_folder and not own:
+        raise ValueError(f"validation must not be a test, shifted or OOD set for a model of {train_set}, got {name!r}")
+    if seen and overlap(dataset, trained):
+        raise ValueError(f"validation must be images that were not trained on, got {name!r} for a model of {train_set}")
+
+
+def rest_of(part: str) -> str:
+    """Return the name of the other part of the split that a dataset is a part of; an error where it is none.
+
+    >>> rest_of("cifar10/val-10")
+    'cifar10/train-90'
+    """
+    own = find(part)
+    for other in FAMILIES[own.family].datasets:
+        if own.part and other.part and other.part.of == own.part.of and other.part.index != own.part.index:
+            return other.name
+    raise ValueError(
+        f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "
+        f"got {part!r}"
+    )
