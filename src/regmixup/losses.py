@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from regmixup.config import check_number
 from regmixup.mixing import can_look, full_precision, repeat
 
-__all__ = ["CrossEntropy", "Focal", "Loss"]
+__all__ = ["LOSSES", "CrossEntropy", "Focal", "Loss"]
 
 _NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default for "ignore"
 
@@ -96,6 +96,10 @@ class Focal(Loss):
         # Above 0, because the power's gradient is infinite at p = 1 for gamma below 1.
         rest = (-torch.expm1(log_probs)).clamp(min=torch.finfo(log_probs.dtype).tiny)
         return -(targets * rest**self.gamma * log_probs).sum(dim=1)
+
+
+LOSSES: dict[str, type[Loss]] = {"cross_entropy": CrossEntropy, "focal": Focal}
+"""The losses that the command line knows, by name."""
 
 
 def image_losses(logits: Tensor, y: Tensor, loss: LossLike | None = None, smoothing: float = 0.0) -> Tensor:
