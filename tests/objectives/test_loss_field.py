@@ -166,6 +166,41 @@ def test_alternate_hands_its_loss_to_the_sides_that_have_none():
         rm.Alternate(rm.DUQ(), rm.ERM(), loss=Focal())
 
 
+@pytest.mark.parametrize("name", ["regmixup", "bimodal", "label_smoothing", "alternate/mixup-cutmix"])
+@pytest.mark.parametrize("loss", [Focal(), CrossEntropy(WEIGHT, 0.1)], ids=["focal", "weighted"])
+def test_a_compiled_step_with_a_loss_has_one_graph_and_equals_the_eager_one(name, loss):
+    objective, (x, y) = dataclasses.replace(OBJECTIVE_CASES[name], loss=loss), batch()
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, CLASSES))
+    draw = objective.draw(len(x), SIZE, seeded())
+    torch.compiler.reset()
+    step = torch.compile(lambda m, d: objective(m, x, y, draw=d), fullgraph=True, backend="eager")
+    compiled, eager = step(model, draw), objective(model, x, y, draw=draw)
+    torch.testing.assert_close(compiled.loss, eager.loss)
+    torch.testing.assert_close(gradients(model, compiled.loss), gradients(model, eager.loss))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("loss", [None, Focal(), CrossEntropy(WEIGHT, 0.1)], ids=["none", "focal", "weighted"])
+def test_a_step_with_a_loss_is_captured_as_a_cuda_graph(loss, compiled):
+    objective, (x, y) = rm.RegMixup(loss=loss), (part.cuda() for part in batch())
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, CLASSES)).cuda()
+    draw = objective.draw(7, SIZE, seeded()).to(x.device)
+
+    def step(x, y, draw):
+        return objective(model, x, y, draw=draw).loss
+
+    run = torch.compile(step, fullgraph=True) if compiled else step
+    for _ in range(3):
+        run(x, y, draw).backward()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run(x, y, draw)
+        captured.backward()
+    graph.replay()
+    torch.testing.assert_close(captured, step(x, y, draw))
+
+
 # --------------------------------------------------------------------------------------------------- refusals
 
 
