@@ -329,6 +329,12 @@ def test_the_warning_points_at_the_class():
     assert caught[0].filename == __file__
 
 
+def test_the_old_import_of_check_labels_works_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"import check_labels from regmixup\.losses"):
+        from regmixup.objectives._base import check_labels
+    assert check_labels is rm.losses.check_labels
+
+
 def test_compute_must_be_implemented():
     with pytest.raises(TypeError, match=r"abstract method '?compute"):
         type("Nothing", (Objective,), {})()

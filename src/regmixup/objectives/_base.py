@@ -105,6 +105,16 @@ def check_batch(x: Tensor, y: Tensor) -> None:
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
 
 
+def __getattr__(name: str) -> Any:
+    """Find for one version what an older docs/add-a-method.md imported from here."""
+    if name != "check_labels":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from regmixup.losses import check_labels
+
+    warnings.warn("import check_labels from regmixup.losses", DeprecationWarning, stacklevel=2)
+    return check_labels
+
+
 def _adopt_loss_method(cls: type[Objective]) -> None:
     """Accept `loss`, the name of `compute` before version 0.2, for one version: now `loss` is a field."""
     warnings.warn(
