@@ -511,6 +511,49 @@ def test_flags_of_objective_head_and_constraint_reach_the_configuration(capsys):
     assert (found["constraint"]["kind"], found["constraint"]["ratio"]) == ("StableRank", 0.5)
 
 
+@pytest.mark.parametrize(
+    ("method", "flags", "expected"),
+    [
+        ("regmixup", [], None),
+        ("regmixup", ["--loss", "none"], None),
+        ("regmixup", ["--loss", "focal", "--alpha", "10"], {"kind": "Focal", "gamma": 2.0}),
+        ("mixup+cutmix", ["--loss=focal", "--loss.gamma", "3"], {"kind": "Focal", "gamma": 3.0}),
+        (
+            "dnn",
+            ["--loss", "cross_entropy", "--loss.smoothing", "0.1", "--loss.weight", *["1", "0.5"] * 5],
+            {"kind": "CrossEntropy", "weight": [1.0, 0.5] * 5, "smoothing": 0.1},
+        ),
+    ],
+)
+def test_a_loss_is_chosen_by_name_and_its_fields_are_flags(capsys, method, flags, expected):
+    assert run("train", "--method", method, *flags, "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out)["objective"]["loss"] == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--loss", "fokal"], "unknown loss 'fokal': did you mean 'focal'"),
+        (["--loss", "focal", "--method", "duq"], "--loss must be none for DUQ, which has a loss of its own, got focal"),
+        (["--loss", "focal", "--loss.gamma", "-1"], "gamma must be a finite number >= 0, got -1"),
+    ],
+)
+def test_a_wrong_loss_is_refused(capsys, flags, message):
+    assert run("train", *flags, "--dry-run") == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_sides_of_an_alternate_have_flags_with_help(capsys):
+    assert run("train", "--method", "mixup+cutmix", "--first.alpha", "0.2", "--second.lam", "sample", "--dry-run") == 0
+    found = json.loads(capsys.readouterr().out)["objective"]
+    assert (found["first"]["kind"], found["first"]["alpha"]) == ("Mixup", 0.2)
+    assert (found["second"]["kind"], found["second"]["lam"]) == ("CutMix", "sample")
+    assert run("train", "--method", "mixup+cutmix", "--help") == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--first.alpha FLOAT large is strong mixing." in text
+    assert "loss:" not in text
+
+
 def test_the_package_can_be_run_as_a_module():
     found = subprocess.run([sys.executable, "-m", "regmixup", "--version"], check=True, capture_output=True, text=True)
     assert found.stdout.startswith("regmixup ")

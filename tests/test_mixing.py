@@ -1,6 +1,5 @@
 """Drawing and mixing against closed forms, statistical tests and the slow twins of `tests.references.mixing`."""
 
-import math
 from collections import Counter
 
 import numpy as np
@@ -9,14 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from torch.nn import functional as F
 
 from regmixup.mixing import (
     Draw,
     box_lam,
-    cross_entropy,
     cutmix,
-    mixed_cross_entropy,
     mixup,
     sample_beta,
     sample_box,
@@ -315,52 +311,6 @@ def test_mixing_passes_the_gradient_to_both_images():
     x = images(0, 3).requires_grad_()
     mixup(x, torch.tensor(0.3).double(), torch.tensor([1, 2, 0])).sum().backward()
     torch.testing.assert_close(x.grad, torch.ones_like(x))
-
-
-# ----------------------------------------------------------------------------------------------- cross-entropy
-
-
-@quick
-@given(batch_size=st.integers(1, 6), per_sample=st.booleans(), seed=seeds)
-def test_mixed_cross_entropy_equals_the_explicit_soft_label(batch_size, per_sample, seed):
-    generator = seeded(seed)
-    logits = 5 * torch.randn(batch_size, 4, dtype=torch.float64, generator=generator)
-    y = torch.randint(4, (batch_size,), generator=generator)
-    lam = sample_beta(1.0, (batch_size,) if per_sample else (), generator)
-    partner = sample_partners(batch_size, "permutation", generator)
-    losses = mixed_cross_entropy(logits, y, lam, partner)
-
-    targets = slow.mixed_targets(slow.one_hot(y, 4), lam.expand(batch_size).tolist(), partner.tolist())
-    by_torch = F.cross_entropy(logits, torch.from_numpy(targets), reduction="none")
-    by_hand = slow.soft_cross_entropy(logits.tolist(), targets)
-    torch.testing.assert_close(losses, by_torch, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(losses, torch.from_numpy(by_hand), rtol=1e-12, atol=1e-12)
-
-
-def test_mixed_cross_entropy_is_the_weighted_sum_of_two_cross_entropies():
-    logits, y, partner = torch.randn(3, 5, generator=seeded()), torch.tensor([0, 4, 2]), torch.tensor([1, 2, 0])
-    own, other = (F.cross_entropy(logits, label, reduction="none") for label in (y, y[partner]))
-    losses = mixed_cross_entropy(logits, y, torch.tensor(0.3, dtype=torch.float64), partner)
-    torch.testing.assert_close(losses, 0.3 * own + 0.7 * other)
-
-
-def test_cross_entropy_of_equal_logits_is_the_logarithm_of_the_number_of_classes():
-    losses = cross_entropy(torch.zeros(3, 7), torch.tensor([0, 3, 6]))
-    torch.testing.assert_close(losses, torch.full((3,), math.log(7)))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_logits_are_summed_in_float32(dtype):
-    logits = torch.randn(4, 5, generator=seeded()).to(dtype)
-    losses = cross_entropy(logits, torch.tensor([0, 1, 2, 3]))
-    assert losses.dtype == torch.float32
-    assert torch.equal(losses, cross_entropy(logits.float(), torch.tensor([0, 1, 2, 3])))
-
-
-def test_soft_labels_of_another_float_type_are_accepted():
-    logits = torch.randn(2, 3, generator=seeded())
-    soft = torch.tensor([[0.25, 0.75, 0.0], [0.5, 0.25, 0.25]], dtype=torch.float64)
-    torch.testing.assert_close(cross_entropy(logits, soft), -(soft.float() * logits.log_softmax(1)).sum(1))
 
 
 # ------------------------------------------------------------------------------------------------- the rest

@@ -14,7 +14,7 @@ TYPE_CHECKING = False  # of our own, as importing `typing` takes longer than all
 if TYPE_CHECKING:
     from typing import Any
 
-    from regmixup import data, methods, metrics, networks, posthoc, predictions, recipes
+    from regmixup import data, losses, methods, metrics, networks, posthoc, predictions, recipes
     from regmixup.deployment.predictor import Predictor
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
@@ -72,6 +72,7 @@ _HOMES = {
 }
 _MODULES = {
     "data": "data",
+    "losses": "losses",
     "methods": "methods",
     "metrics": "metrics",
     "networks": "networks",
@@ -85,7 +86,8 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "FunctionLogger",
     "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor",
     "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure",
-    "data", "evaluate", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "scores", "train",
+    "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "scores",
+    "train",
 ]  # fmt: skip
 
 

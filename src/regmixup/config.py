@@ -114,6 +114,8 @@ def _encode(value: Any, hint: Any, *, every: bool) -> Any:
     """every: also fields that have their introductory value."""
     if dataclasses.is_dataclass(value):
         hints = _hints(type(value))
+        for f in dataclasses.fields(value):
+            _check_recordable(f.name, getattr(value, f.name), hints[f.name])
         values = {
             f.name: _encode(getattr(value, f.name), hints[f.name], every=every)
             for f in dataclasses.fields(value)
@@ -129,6 +131,14 @@ def _encode(value: Any, hint: Any, *, every: bool) -> Any:
         whole = isinstance(value, numbers.Integral) and not (hint is float or float in get_args(hint))
         return int(value) if whole else float(value)
     return value
+
+
+def _check_recordable(name: str, value: Any, hint: Any) -> None:
+    """Refuse a callable that `decode` could not build again, such as a function or a class of another family."""
+    bases = [option for option in _options(hint) if dataclasses.is_dataclass(option)]
+    if callable(value) and bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
+        names = " or ".join(base.__name__ for base in bases)  # type: ignore[union-attr]
+        raise ValueError(f"{name} must be a {names} to be recorded in a configuration, got {value!r}")
 
 
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:

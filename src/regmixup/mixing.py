@@ -1,39 +1,40 @@
-"""Drawing lambda, partners and boxes, and mixing with them: pure functions with an explicit generator.
+"""Draw lambda, partners and boxes, and mix images with them: pure functions with an explicit generator.
 
-Every random number of the vicinal objectives is drawn here, on the generator's device (the CPU unless the caller
-hands over another), in float64 (noise per pixel in float32), and collected in a `Draw`. Mixing with a given `Draw` is a
-pure tensor function: it compiles without graph breaks, replays in a CUDA graph and gives the same result on every
-device.
+Every random number of the objectives is drawn here, on the generator's device (the CPU by default), in float64 (noise
+per pixel in float32), and collected in a `Draw`. Mixing with a given `Draw` is a pure tensor function: it compiles
+without graph breaks, replays in a CUDA graph and gives the same result on every device.
+
+Top to bottom: the draw, sampling, reading a draw back, mixing images.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Protocol, Self, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regmixup.config import check_number
 from regmixup.names import check_name
 
 LamMode = Literal["batch", "sample"]
 Pairing = Literal["derangement", "permutation"]
+ImageSize = int | tuple[int, ...]
+"""A side, (height, width) or (channels, height, width)."""
 
 _HALF = (torch.float16, torch.bfloat16)
-_NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default for "ignore"
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The randomness of one step. Fields an objective does not need are None; one that needs others extends this.
+    """The randomness of one step. Unused fields are None; an objective that needs other fields extends this class.
 
     lam: () or (N,) float64, the weight of the image itself. For boxes, the share of pixels it keeps.
     partner: (N,) int64, the index of the image it is mixed with.
     box: (4,) or (N, 4) int64, the pasted rectangle as top, bottom, left, right; half-open.
-    branch: which side an `Alternate` took, 0 or 1.
+    branch: the objective that an `Alternate` chose, 0 or 1.
     With `samples=m` > 1 the three tensors carry a leading dimension m.
     """
 
@@ -43,7 +44,7 @@ class Draw:
     branch: int | None = None
 
     def to(self, device: torch.device) -> Self:
-        """The same draw on another device (small copies, no synchronisation)."""
+        """Return the same draw on another device (small copies, no synchronisation)."""
 
         def move(value: Any) -> Any:
             if not isinstance(value, Tensor):
@@ -59,27 +60,27 @@ def _device(generator: torch.Generator | None) -> torch.device:
 
 
 def sample_uniform(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """Numbers in [0, 1), float64, on the generator's device."""
+    """Return uniform numbers in [0, 1), float64, on the generator's device."""
     return torch.rand(shape, dtype=torch.float64, generator=generator, device=_device(generator))
 
 
 def sample_coins(probability: float, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """True with the given probability, bool, one uniform number each."""
+    """Return coins that are True with the given probability, bool, one uniform number each."""
     return sample_uniform(shape, generator) < probability
 
 
 def sample_normal(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """Standard normal noise, float32."""
+    """Return standard normal noise, float32."""
     return torch.randn(shape, dtype=torch.float32, generator=generator, device=_device(generator))
 
 
 def sample_order(batch_size: int, generator: torch.Generator | None = None) -> Tensor:
-    """The indices 0 ... N - 1 in random order: (N,) int64."""
+    """Return the indices 0 ... N - 1 in random order: (N,) int64."""
     return torch.randperm(batch_size, generator=generator, device=_device(generator))
 
 
 def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
-    """lambda ~ Beta(alpha, alpha), float64, one uniform number each (Section 2 and Figure 1 of the paper).
+    """Return lambda ~ Beta(alpha, alpha), float64, one uniform number each (Section 2 and Figure 1 of the paper).
 
     The uniform is mapped through the inverse of the Beta distribution function, so a lambda costs exactly one number
     of the stream whatever alpha is, and the same seed gives the same quantiles for every alpha.
@@ -99,7 +100,7 @@ def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator
 def sample_dirichlet(
     alpha: float, count: int, shape: tuple[int, ...], generator: torch.Generator | None = None
 ) -> Tensor:
-    """Weights ~ Dirichlet(alpha, ..., alpha), float64 of shape (*shape, count), one uniform number each.
+    """Return weights ~ Dirichlet(alpha, ..., alpha), float64 of shape (*shape, count), one uniform number each.
 
     `count` Gamma(alpha) variables divided by their sum; as in `sample_beta`, each is a quantile of its uniform number.
 
@@ -120,11 +121,11 @@ def sample_dirichlet(
 
 
 def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generator | None = None) -> Tensor:
-    """Who is mixed with whom: (N,) int64.
+    """Return the index of each image's partner: (N,) int64.
 
-    "derangement" sends every image to the next one on a random cycle through the batch, so that nobody is its own
+    "derangement" sends every image to the next one on a random cycle through the batch, so that no image is its own
     partner (Algorithm 1 draws the partner from the batch without i); a batch of 1 pairs with itself.
-    "permutation" is a uniform permutation, as in the released code: on average one image a batch pairs with itself.
+    "permutation" is a uniform permutation, as in the released code: on average one image per batch pairs with itself.
 
     >>> partner = sample_partners(6, "derangement", torch.Generator().manual_seed(0))
     >>> bool((partner != torch.arange(6)).all()), sorted(partner.tolist())
@@ -140,7 +141,7 @@ def sample_partners(batch_size: int, pairing: Pairing, generator: torch.Generato
 
 
 def sample_box(lam: Tensor, image_size: tuple[int, int], generator: torch.Generator | None = None) -> Tensor:
-    """CutMix's rectangle for each lambda: (..., 4) int64 as top, bottom, left, right.
+    """Return CutMix's rectangle for each lambda: (..., 4) int64 as top, bottom, left, right.
 
     The sides are int(side * sqrt(1 - lam)), the centre is uniform over the pixels, and the rectangle is clipped to
     the image, so its area can be smaller than 1 - lam: recompute lambda with `box_lam`.
@@ -161,13 +162,13 @@ def sample_box(lam: Tensor, image_size: tuple[int, int], generator: torch.Genera
 
 
 def box_lam(box: Tensor, image_size: tuple[int, int]) -> Tensor:
-    """The share of pixels outside the box, float64: the lambda CutMix's labels use after clipping."""
+    """Return the share of pixels outside the box, float64: the lambda that CutMix's labels use after clipping."""
     top, bottom, left, right = box.unbind(-1)
     return 1 - ((bottom - top) * (right - left)).double() / (image_size[0] * image_size[1])
 
 
-def height_and_width(image_size: int | tuple[int, ...]) -> tuple[int, int]:
-    """The sides of an image given by one side, by (height, width) or by (channels, height, width).
+def height_and_width(image_size: ImageSize) -> tuple[int, int]:
+    """Return the sides of an image given by one side, by (height, width) or by (channels, height, width).
 
     >>> height_and_width(32), height_and_width((3, 24, 32))
     ((32, 32), (24, 32))
@@ -179,13 +180,119 @@ def height_and_width(image_size: int | tuple[int, ...]) -> tuple[int, int]:
     return image_size[-2], image_size[-1]
 
 
+def draw_pairs(
+    batch_size: int,
+    alpha: float,
+    lam: LamMode,
+    pairing: Pairing,
+    samples: int = 1,
+    generator: torch.Generator | None = None,
+) -> Draw:
+    """Draw lambda ~ Beta(alpha, alpha), one for the batch or one per sample, and a partner for every image."""
+
+    def one() -> Draw:
+        weight = sample_beta(alpha, () if lam == "batch" else (batch_size,), generator)
+        return Draw(lam=weight, partner=sample_partners(batch_size, pairing, generator))
+
+    return stack_draws([one() for _ in range(samples)])
+
+
+def draw_boxes(
+    batch_size: int,
+    image_size: ImageSize,
+    alpha: float,
+    lam: LamMode,
+    pairing: Pairing,
+    samples: int = 1,
+    generator: torch.Generator | None = None,
+) -> Draw:
+    """Draw pairs, and a rectangle for each lambda, which becomes the share of pixels outside the rectangle."""
+    sides = height_and_width(image_size)
+
+    def one() -> Draw:
+        pairs = draw_pairs(batch_size, alpha, lam, pairing, 1, generator)
+        assert pairs.lam is not None
+        box = sample_box(pairs.lam, sides, generator)
+        return Draw(lam=box_lam(box, sides), partner=pairs.partner, box=box)
+
+    return stack_draws([one() for _ in range(samples)])
+
+
+def stack_draws(draws: list[Draw]) -> Draw:
+    """Join m draws into one whose tensors carry a leading dimension m; a single draw is returned as it is."""
+    if len(draws) == 1:
+        return draws[0]
+
+    def column(name: str) -> Any:
+        values = [getattr(one, name) for one in draws]
+        return None if values[0] is None else torch.stack(values)
+
+    return type(draws[0])(**{f.name: column(f.name) for f in dataclasses.fields(draws[0])})
+
+
+def take(draw: Draw, name: str, shape: tuple[int, ...], objective: object) -> Tensor:
+    """Return a tensor of the draw; raise if it was drawn for another batch or for other fields of the objective."""
+    value: Tensor | None = getattr(draw, name, None)
+    if value is None or value.shape != shape:
+        got = None if value is None else f"shape {tuple(value.shape)}"
+        raise ValueError(f"draw.{name} must have shape {shape} for {objective} and this batch, got {got}")
+    return value
+
+
+def take_indices(draw: Draw, name: str, shape: tuple[int, ...], objective: object, batch_size: int) -> Tensor:
+    """Return a tensor of the draw whose values must be indices into the batch."""
+    indices = take(draw, name, shape, objective)
+    if can_look(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < batch_size:
+        raise ValueError(f"draw.{name} must hold indices in [0, {batch_size}), got {indices}")
+    return indices
+
+
+class MixesPairs(Protocol):
+    """The fields of an objective that decide the shapes of a draw."""
+
+    @property
+    def lam(self) -> LamMode: ...
+    @property
+    def samples(self) -> int: ...
+
+
+def take_pairs(draw: Draw, batch_size: int, objective: MixesPairs) -> tuple[Tensor, Tensor]:
+    """Return lambda and partner of every mixed image, each (m N,): the m samples of the batch one after the other."""
+    if draw.box is not None:
+        raise ValueError(f"draw must not hold a box, which only CutMix uses, got {draw}")
+    return _take_pairs(draw, batch_size, objective)
+
+
+def take_boxes(draw: Draw, x: Tensor, objective: MixesPairs) -> tuple[Tensor, Tensor, Tensor]:
+    """Return lambda (m N,), partner (m N,) and box (m N, 4) of every mixed image. x: the batch, (N, C, H, W)."""
+    lam, partner = _take_pairs(draw, len(x), objective)
+    assert draw.lam is not None
+    box, size = take(draw, "box", (*draw.lam.shape, 4), objective), (x.shape[-2], x.shape[-1])
+    if can_look(box) and not torch.equal(box_lam(box, size), draw.lam):
+        raise ValueError(f"draw must have been made for images of {size}: its lam is not its box's share of them")
+    return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)
+
+
+def _take_pairs(draw: Draw, batch_size: int, objective: MixesPairs) -> tuple[Tensor, Tensor]:
+    samples = objective.samples
+    leading = () if samples == 1 else (samples,)
+    lam = take(draw, "lam", leading if objective.lam == "batch" else (*leading, batch_size), objective)
+    partner = take_indices(draw, "partner", (*leading, batch_size), objective, batch_size)
+    return lam.reshape(samples, -1).expand(-1, batch_size).flatten(), partner.flatten()
+
+
+def can_look(values: Tensor) -> bool:
+    """Return True if reading values costs nothing: not while compiling, and not where it would wait for a device."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def to_float(x: Tensor) -> Tensor:
-    """uint8 pixels become float32 in [0, 1]; floating-point images pass unchanged."""
+    """Turn uint8 pixels into float32 in [0, 1]; floating-point images pass unchanged."""
     return x.float() / 255 if x.dtype == torch.uint8 else x
 
 
 def logits_of(model: nn.Module, x: Tensor) -> Tensor:
-    """The model's logits for some images; whatever else it returns is refused."""
+    """Return the model's logits for some images; raise if it returns anything else."""
     logits = model(x)
     if not isinstance(logits, Tensor):
         raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(logits).__name__}")
@@ -195,43 +302,30 @@ def logits_of(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def full_precision(x: Tensor) -> Tensor:
-    """Half precision becomes float32; everything else passes unchanged."""
+    """Turn half precision into float32; everything else passes unchanged."""
     return x.float() if x.dtype in _HALF else x
 
 
-def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
-    """lam * x_i + (1 - lam) * x_partner(i), Section 2 of the paper. x: floating point (N, C, H, W).
+def repeat(values: Tensor, times: int) -> Tensor:
+    """Return a batch `times` times, one after the other; a single batch is not copied."""
+    return values if times == 1 else torch.cat([values] * times)
 
+
+def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
+    """Return lam x_i + (1 - lam) x_partner(i), Section 2 of the paper.
+
+    x: floating point (N, C, H, W). lam: () or (m N,). partner: (m N,), for m >= 1 mixed images around each of the N.
     Images in half precision are mixed in float32, so that pixels and labels use the same lambda.
     """
     exact = full_precision(x)
     weight = lam.to(exact.dtype).reshape(-1, 1, 1, 1)
-    return (weight * exact + (1 - weight) * exact[partner]).to(x.dtype)
+    return (weight * repeat(exact, len(partner) // len(x)) + (1 - weight) * exact[partner]).to(x.dtype)
 
 
 def cutmix(x: Tensor, box: Tensor, partner: Tensor) -> Tensor:
-    """x with the partner's pixels inside the box. x: (N, C, H, W); box: (4,) or (N, 4)."""
+    """Return x with the partner's pixels inside the box. x: (N, C, H, W). box: (4,) or (m N, 4). partner: (m N,)."""
     top, bottom, left, right = (edge.reshape(-1, 1, 1, 1) for edge in box.unbind(-1))
     row = torch.arange(x.shape[-2], device=x.device).reshape(1, 1, -1, 1)
     column = torch.arange(x.shape[-1], device=x.device).reshape(1, 1, 1, -1)
     inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)
-    return torch.where(inside, x[partner], x)
-
-
-def cross_entropy(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of each sample, (N,), in at least float32. y: (N,) class indices or (N, K) probabilities."""
-    logits = full_precision(logits)
-    target = y.to(logits.dtype) if y.ndim == 2 else y
-    return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing, ignore_index=_NO_LABEL)
-
-
-def mixed_cross_entropy(logits: Tensor, y: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
-    """lam * CE(y_i) + (1 - lam) * CE(y_partner(i)) of each sample, (N,)."""
-    return pair_cross_entropy(logits, y, y[partner], lam)
-
-
-def pair_cross_entropy(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor) -> Tensor:
-    """Cross-entropy against the label lam * y + (1 - lam) * other of each sample, (N,): it is linear in the label."""
-    first, second = cross_entropy(logits, y), cross_entropy(logits, other)
-    weight = lam.to(first.dtype)
-    return weight * first + (1 - weight) * second
+    return torch.where(inside, x[partner], repeat(x, len(partner) // len(x)))

@@ -8,8 +8,9 @@ import torch
 from scipy import stats
 from torch.nn import functional as F
 
+from regmixup.losses import image_losses
 from regmixup.objectives.erm import ERM
-from regmixup.objectives.gaussian_noise import GaussianNoise, NoiseDraw
+from regmixup.objectives.gaussian_noise import GaussianNoise, NoiseDraw, add_noise
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
 from tests.objectives.cases import batch, conv_net, forwarded, gradients, seeded
@@ -53,7 +54,8 @@ def test_many_samples_tend_to_the_exact_vicinal_risk(sigma):
         model[1].bias.copy_(torch.tensor([0.0, bias]))
     objective = GaussianNoise(sigma=sigma, samples=20_000)
     draw = objective.draw(3, (1, 1, 2), seeded(1))
-    losses = objective.losses(model(objective.sampled(x, draw)), y, draw).detach().reshape(-1, 3).mean(dim=1)
+    logits = model(add_noise(x, draw, objective)).detach()
+    losses = image_losses(logits, y).reshape(-1, 3).mean(dim=1)
     expected = expected_risk(weight, bias, x, y, sigma)
     standard_error = losses.std().item() / math.sqrt(len(losses))
     loss = objective(model, x, y, draw=draw).loss.item()

@@ -38,7 +38,7 @@ class Poisoned(rm.Objective):
 
     spoils: Literal["nan loss", "infinite loss", "infinite gradient", "infinite pixels"] = "nan loss"
 
-    def loss(self, model, x, y, draw):
+    def compute(self, model, x, y, draw):
         image = load_few("digits/train").images[IMAGE] / 255
         spoilt = bool((x == image).flatten(1).all(1).any())
         logits = model(x * torch.inf if spoilt and self.spoils == "infinite pixels" else x)

@@ -222,7 +222,7 @@ def test_an_objective_of_ones_own_trains(tmp_path):
 
     @dataclass(frozen=True, kw_only=True)
     class Halved(rm.Objective):
-        def loss(self, model, x, y, draw):
+        def compute(self, model, x, y, draw):
             return rm.LossOutput(torch.nn.functional.cross_entropy(model(x), y) / 2)
 
     run = rm.train(config(objective=Halved()), tmp_path)

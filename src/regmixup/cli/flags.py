@@ -11,25 +11,33 @@ from tyro.conf import arg
 
 
 def with_help(instance: Any) -> Any:
-    """The instance as one of a class of the same fields, whose flags explain themselves and whose text is short."""
+    """Return the instance as one of a class of the same fields, whose flags have help texts and whose text is short.
+
+    The field `loss` of an objective is left out: it is no value of one flag, but chosen by name with --loss.
+    """
     cls = type(instance)
     hints, texts = get_type_hints(cls), field_texts(cls)
-    fields = [
-        (
-            f.name,
-            Annotated[hints[f.name], arg(help=texts.get(f.name, ""))],
-            dataclasses.field(default=getattr(instance, f.name)),
-        )
-        for f in dataclasses.fields(cls)
-    ]
+    fields = []
+    for f in dataclasses.fields(cls):
+        value, hint = getattr(instance, f.name), hints[f.name]
+        if f.name == "loss":
+            continue
+        if dataclasses.is_dataclass(value):
+            value = with_help(value)
+            hint = type(value)
+        fields.append((f.name, Annotated[hint, arg(help=texts.get(f.name, ""))], dataclasses.field(default=value)))
     flags = dataclasses.make_dataclass(cls.__name__, fields, frozen=True, kw_only=True)
     flags.__doc__ = inspect.getdoc(cls).partition("\n\n")[0]  # type: ignore[union-attr]
     return flags()
 
 
-def without_help(parsed: Any, cls: type[Any]) -> Any:
-    """The inverse: an instance of `cls` with the parsed values."""
-    return cls(**{f.name: getattr(parsed, f.name) for f in dataclasses.fields(cls)})
+def without_help(parsed: Any, instance: Any) -> Any:
+    """Return the instance with the parsed values: the inverse of `with_help`."""
+    values = {f.name: getattr(parsed, f.name) for f in dataclasses.fields(parsed)}
+    for name, value in values.items():
+        if dataclasses.is_dataclass(value):
+            values[name] = without_help(value, getattr(instance, name))
+    return dataclasses.replace(instance, **values)
 
 
 def field_texts(cls: type[Any]) -> dict[str, str]:

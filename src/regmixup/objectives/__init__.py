@@ -1,7 +1,7 @@
 """Objectives: batch -> loss. One file per idea; the file name is the objective's name on the command line.
 
-Every module of this folder that defines an `Objective` of the module's own name joins the registry by being
-here; a leading underscore marks what they share.
+Every module of this folder that defines an `Objective` of the module's own name joins the registry by being here; a
+leading underscore marks what the modules share.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = ["OBJECTIVES", "Objective", "build", "name_of"]
 
 
 def build(name: str, **fields: object) -> Objective:
-    """An objective by its command-line name: build("regmixup", alpha=10)."""
+    """Return an objective by its command-line name: build("regmixup", alpha=10)."""
     return OBJECTIVES[check_name("objective", name, OBJECTIVES)](**fields)
 
 
 def name_of(objective: Objective) -> str:
-    """The command-line name of an objective; of one that is not in the registry, its class's."""
+    """Return the command-line name of an objective, or its class's name if it is not in the registry."""
     own = type(objective)
     return next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())

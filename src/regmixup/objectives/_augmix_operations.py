@@ -35,24 +35,24 @@ _TONES = 256
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to each of N images. operation: (N,) int64, indices into `NAMES`; level, sign: (N,) floats."""
+    """One operation for each of N images. operation: (N,) int64, indices into `NAMES`; level, sign: (N,) floats."""
 
     operation: Tensor
     level: Tensor
     sign: Tensor
 
     def where(self, name: str, value: Tensor, other: Tensor | float = 0.0) -> Tensor:
-        """`value` for the images whose operation has this name, else `other`; the first dimension counts images."""
+        """Return `value` for the images whose operation has this name, else `other`; images are the first dimension."""
         chosen = (self.operation == NAMES.index(name)).reshape(-1, *[1] * (value.ndim - 1))
         return torch.where(chosen, value, other)
 
     def whole(self, factor: float) -> Tensor:
-        """int(factor L)."""
+        """Return int(factor L)."""
         return (factor * self.level).trunc()
 
 
 def apply_step(pixels: Tensor, step: Step, *, enhance: bool) -> Tensor:
-    """The images after one operation each. pixels: (N, C, H, W) uint8; `enhance` if the last four names may occur.
+    """Apply one operation to each image. pixels: (N, C, H, W) uint8; `enhance` if the last four names may occur.
 
     >>> step = Step(torch.tensor([NAMES.index("solarize")]), torch.tensor([5.0]), torch.tensor([1.0]))
     >>> pixels = torch.tensor([[[[0, 127, 128, 200]]]], dtype=torch.uint8)
@@ -81,7 +81,7 @@ def _map_tones(pixels: Tensor, step: Step) -> Tensor:
 
 
 def _histogram(index: Tensor) -> Tensor:
-    """How often each tone occurs in a channel: (N, C, 256) int32."""
+    """Count each tone in each channel: (N, C, 256) int32."""
     images, channels, _ = index.shape
     first = _TONES * torch.arange(images * channels, device=index.device).reshape(images, channels, 1)
     places = (index + first).flatten()
@@ -116,7 +116,7 @@ def _highest(counts: Tensor, tone: Tensor) -> Tensor:
 
 
 def _warp(pixels: Tensor, step: Step) -> Tensor:
-    """Every pixel's centre (column + 1/2, row + 1/2) is looked up where the image's affine map sends it."""
+    """Look up every pixel's centre (column + 1/2, row + 1/2) where the image's affine map sends it."""
     height, width = pixels.shape[2:]
     column = 0.5 + torch.arange(width, dtype=step.level.dtype, device=pixels.device)
     row = 0.5 + torch.arange(height, dtype=step.level.dtype, device=pixels.device).reshape(-1, 1)
@@ -128,7 +128,7 @@ def _warp(pixels: Tensor, step: Step) -> Tensor:
 
 
 def _affine(step: Step, height: int, width: int) -> tuple[Tensor, ...]:
-    """The map from a target position to its source, xx x + xy y + x0 and yx x + yy y + y0: six times (N,)."""
+    """Return the map from a target position to its source, xx x + xy y + x0 and yx x + yy y + y0: six times (N,)."""
     angle = step.where("rotate", torch.deg2rad(-step.sign * step.whole(3)))
     cos, sin = angle.cos(), angle.sin()
     shear = 0.03 * step.sign * step.level
@@ -144,7 +144,7 @@ def _affine(step: Step, height: int, width: int) -> tuple[Tensor, ...]:
 
 
 def _bilinear(pixels: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Between the four nearest pixels, rounded down; beyond the border its pixels repeat.
+    """Interpolate between the four nearest pixels, rounded down; border pixels repeat beyond the border.
 
     x, y: (N, H, W), where to look for each pixel; 0 is the first pixel's centre.
     """
@@ -170,7 +170,7 @@ def _bilinear(pixels: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _enhance(pixels: Tensor, step: Step) -> Tensor:
-    """degenerate + factor (image - degenerate): an image that is its own degenerate version stays as it is."""
+    """Return degenerate + factor (image - degenerate): an image that is its own degenerate version stays as it is."""
     grey = _grey(pixels)
     count = grey[0].numel()
     mean = (2 * grey.sum((1, 2, 3), keepdim=True) + count) // (2 * count)
@@ -184,7 +184,7 @@ def _enhance(pixels: Tensor, step: Step) -> Tensor:
 
 
 def _grey(pixels: Tensor) -> Tensor:
-    """ITU-R 601 luma in 16-bit fixed point, rounded: (N, 1, H, W) int32."""
+    """Return the ITU-R 601 luma in 16-bit fixed point, rounded: (N, 1, H, W) int32."""
     image = pixels.int()
     if pixels.shape[1] == 1:
         return image
@@ -195,7 +195,7 @@ def _grey(pixels: Tensor) -> Tensor:
 
 
 def _smooth(image: Tensor) -> Tensor:
-    """The mean of 3 x 3 pixels in which the middle one counts five times, rounded; border pixels stay."""
+    """Return the mean of 3 x 3 pixels in which the middle one counts five times, rounded; border pixels stay."""
     height, width = image.shape[2:]
     padded = F.pad(image, (1, 1, 1, 1))
     around = sum(padded[:, :, i : i + height, j : j + width] for i in range(3) for j in range(3))

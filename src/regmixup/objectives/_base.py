@@ -1,22 +1,25 @@
-"""What every objective is: a frozen dataclass of hyper-parameters that turns a batch into a loss."""
+"""The base of all objectives: a frozen dataclass of hyper-parameters that turns a batch into a loss."""
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_choices
-from regmixup.mixing import Draw, to_float
+from regmixup.losses import check_loss
+from regmixup.mixing import Draw, ImageSize, can_look, to_float
 from regmixup.types import LossOutput, is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
 class Objective(ABC):
-    """Base of all objectives. A subclass declares its fields and implements `loss`, and `draw` if it is random.
+    """Base of all objectives. A subclass declares its fields and implements `compute`, and `draw` if it is random.
 
     Calling one is the algorithm; with `draw=` given it is a deterministic, pure tensor function. `generator=None`
     means torch's global generator, so `torch.manual_seed` suffices for a reproducible loop.
@@ -25,17 +28,23 @@ class Objective(ABC):
     head: ClassVar[str] = ""
     """The only head, by name, whose logits the loss understands; "" for a loss of any logits."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if inspect.isfunction(cls.__dict__.get("loss")) and "loss" not in inspect.get_annotations(cls):
+            _adopt_loss_method(cls)
+
     def __post_init__(self) -> None:
         check_choices(self)
+        check_loss(getattr(self, "loss", None))
 
     @property
     def per_batch(self) -> bool:
-        """Whether a draw has numbers for the batch as a whole, which its parts then share: see `draw_part`."""
+        """True if a draw has numbers for the batch as a whole, which its parts then share: see `draw_part`."""
         return False
 
     @property
     def differentiates_twice(self) -> bool:
-        """Whether the loss contains a gradient, so that training differentiates twice."""
+        """True if the loss contains a gradient, so that training differentiates twice."""
         return False
 
     def __call__(
@@ -46,7 +55,7 @@ class Objective(ABC):
         generator: torch.Generator | None = None,
         draw: Draw | None = None,
     ) -> LossOutput:
-        """The loss of one batch.
+        """Return the loss of one batch.
 
         model: any module from images (N, C, H, W) to logits (N, K).
         x: (N, C, H, W) uint8 in 0..255 or floating point. y: (N,) class indices or (N, K) probabilities.
@@ -56,24 +65,17 @@ class Objective(ABC):
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         if not isinstance(draw, Draw):
             raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
-        return self.loss(model, to_float(x), y if y.ndim == 2 else y.long(), draw.to(x.device))
+        return self.compute(model, to_float(x), y if y.ndim == 2 else y.long(), draw.to(x.device))
 
-    def draw(
-        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
-    ) -> Draw:
-        """All the randomness of one step; nothing for an objective that needs none.
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
+        """Draw all the randomness of one step; nothing for an objective that needs none.
 
         image_size: a side, (height, width) or (channels, height, width); noise per pixel needs the last.
         """
         return Draw()
 
     def draw_part(
-        self,
-        batch_size: int,
-        image_size: int | tuple[int, ...],
-        *,
-        shared: torch.Generator,
-        own: torch.Generator,
+        self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator, own: torch.Generator
     ) -> Draw:
         """Draw for a part of a batch, of `batch_size` images.
 
@@ -82,20 +84,12 @@ class Objective(ABC):
         return self.draw(batch_size, image_size, shared if self.per_batch else own)
 
     @abstractmethod
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        """The algorithm, given float images and the draw."""
-
-    def drawn(self, draw: Draw, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A tensor of the draw, refused if it was made for another batch or other fields."""
-        value: Tensor | None = getattr(draw, name, None)
-        if value is None or value.shape != shape:
-            got = None if value is None else f"shape {tuple(value.shape)}"
-            raise ValueError(f"draw.{name} must have shape {shape} for {self} and this batch, got {got}")
-        return value
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
 
 
 def check_batch(x: Tensor, y: Tensor) -> None:
-    """Shapes and types always; values only where looking is free (eager mode, on the CPU)."""
+    """Check shapes and types always, and values only where reading them is free (eager mode, on the CPU)."""
     for name, value in (("x", x), ("y", y)):
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}")
@@ -111,19 +105,24 @@ def check_batch(x: Tensor, y: Tensor) -> None:
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
 
 
-def check_labels(y: Tensor, num_classes: int) -> None:
-    """Class indices must lie in [0, num_classes); probabilities need num_classes columns, rows that sum to 1."""
-    if y.ndim == 2:
-        if y.shape[1] != num_classes:
-            raise ValueError(f"y must have one probability per class, {num_classes}, got shape {tuple(y.shape)}")
-        if can_look(y) and not (bool((y >= 0).all()) and bool(((y.double().sum(dim=1) - 1).abs() < 0.02).all())):
-            raise ValueError("y must hold probabilities: no value below 0 and rows that sum to 1")
-    elif can_look(y):
-        low, high = int(y.min()), int(y.max())
-        if low < 0 or high >= num_classes:
-            raise ValueError(f"y must hold labels in [0, {num_classes}), got values from {low} to {high}")
+def __getattr__(name: str) -> Any:
+    """Find for one version what an older docs/add-a-method.md imported from here."""
+    if name != "check_labels":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from regmixup.losses import check_labels
+
+    warnings.warn("import check_labels from regmixup.losses", DeprecationWarning, stacklevel=2)
+    return check_labels
 
 
-def can_look(values: Tensor) -> bool:
-    """Whether reading values costs nothing: not while compiling, and not where it would wait for a device."""
-    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+def _adopt_loss_method(cls: type[Objective]) -> None:
+    """Accept `loss`, the name of `compute` before version 0.2, for one version: now `loss` is a field."""
+    warnings.warn(
+        f"rename the method {cls.__name__}.loss to compute: the name loss is now a field of objectives",
+        DeprecationWarning,
+        stacklevel=4,
+    )
+    cls.compute = cls.__dict__["loss"]  # type: ignore[method-assign]
+    for base in cls.__mro__[1:]:
+        if "loss" in getattr(base, "__dataclass_fields__", {}):
+            base.loss = base.compute  # type: ignore[attr-defined]  # for super().loss(...); instances have the field

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number
-from regmixup.mixing import Draw, sample_coins
+from regmixup.config import check_number, introduced
+from regmixup.losses import LossLike
+from regmixup.mixing import Draw, ImageSize, sample_coins
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 
@@ -23,6 +25,7 @@ class Alternate(Objective):
         RegMixup + RegCutMix    Alternate(RegMixup(), RegCutMix())
 
     probability: of the first.
+    loss: another loss of soft targets for the objectives whose own `loss` is None.
 
     The branch is a plain integer in the draw, so a compiled step has one graph per branch and no break.
     """
@@ -30,6 +33,7 @@ class Alternate(Objective):
     first: Objective = field(kw_only=False)
     second: Objective = field(kw_only=False)
     probability: float = 0.5
+    loss: LossLike | None = introduced(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,6 +41,8 @@ class Alternate(Objective):
             value = getattr(self, name)
             if not isinstance(value, Objective) or isinstance(value, Alternate):
                 raise ValueError(f"{name} must be an objective other than Alternate, got {value!r}")
+            if self.loss is not None and "loss" not in {f.name for f in fields(value)}:
+                raise ValueError(f"loss must be None beside {value!r}, which has a loss of its own, got {self.loss!r}")
         check_number("probability", self.probability, least=0, most=1)
 
     @property
@@ -47,28 +53,31 @@ class Alternate(Objective):
     def differentiates_twice(self) -> bool:
         return self.first.differentiates_twice or self.second.differentiates_twice
 
-    def draw(
-        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
-    ) -> Draw:
+    @cached_property
+    def sides(self) -> tuple[Objective, Objective]:
+        """Both objectives, with `loss` where they have none of their own."""
+        if self.loss is None:
+            return self.first, self.second
+        first, second = (
+            replace(side, loss=self.loss) if side.loss is None else side  # type: ignore[attr-defined, call-arg]
+            for side in (self.first, self.second)
+        )
+        return first, second
+
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         branch = self._branch(generator)
-        return replace((self.first, self.second)[branch].draw(batch_size, image_size, generator), branch=branch)
+        return replace(self.sides[branch].draw(batch_size, image_size, generator), branch=branch)
 
     def draw_part(
-        self,
-        batch_size: int,
-        image_size: int | tuple[int, ...],
-        *,
-        shared: torch.Generator,
-        own: torch.Generator,
+        self, batch_size: int, image_size: ImageSize, *, shared: torch.Generator, own: torch.Generator
     ) -> Draw:
         branch = self._branch(shared)
-        chosen = (self.first, self.second)[branch]
-        return replace(chosen.draw_part(batch_size, image_size, shared=shared, own=own), branch=branch)
+        return replace(self.sides[branch].draw_part(batch_size, image_size, shared=shared, own=own), branch=branch)
 
     def _branch(self, generator: torch.Generator | None) -> int:
         return 0 if bool(sample_coins(self.probability, (), generator)) else 1
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if draw.branch not in (0, 1):
             raise ValueError(f"draw must name a branch, 0 or 1, got {draw}")
-        return (self.first, self.second)[draw.branch].loss(model, x, y, draw)
+        return self.sides[draw.branch].compute(model, x, y, draw)

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regmixup.config import check_count, check_number
-from regmixup.mixing import Draw, logits_of, sample_beta, sample_dirichlet, sample_uniform
+from regmixup.config import check_count, check_number, introduced
+from regmixup.losses import LossLike, image_losses
+from regmixup.mixing import (
+    Draw,
+    ImageSize,
+    can_look,
+    full_precision,
+    logits_of,
+    sample_beta,
+    sample_dirichlet,
+    sample_uniform,
+    take,
+)
 from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, Step, apply_step
-from regmixup.objectives._base import Objective, can_look
+from regmixup.objectives._base import Objective
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 
@@ -57,6 +68,7 @@ class AugMix(Objective):
     jsd_weight >= 0: 0 skips the draw and the augmentation and is ERM exactly.
     operations: the nine of the "core" set, or "all": colour, contrast, brightness and sharpness too. These overlap
         the corruptions of CIFAR-C and ImageNet-C, so a robustness measured there is no longer one to unseen shifts.
+    loss: another loss of soft targets in place of the cross-entropy; JS stays. None is cross-entropy.
 
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
@@ -69,8 +81,9 @@ class AugMix(Objective):
     depth: int = -1
     severity: float = 3.0
     jsd_weight: float = 12.0
-    alpha: float = 1.0
+    alpha: float = field(default=1.0, kw_only=False)
     operations: Literal["core", "all"] = "core"
+    loss: LossLike | None = introduced(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -90,9 +103,7 @@ class AugMix(Objective):
     def _names(self) -> tuple[str, ...]:
         return CORE if self.operations == "core" else CORE + ENHANCEMENTS
 
-    def draw(
-        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
-    ) -> Draw:
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.jsd_weight == 0:
             return Draw()
         chains = (_VERSIONS, batch_size, self.width)
@@ -111,18 +122,19 @@ class AugMix(Objective):
             blend=sample_beta(self.alpha, chains[:2], generator),
         )
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.jsd_weight == 0:
-            return clean_loss(logits_of(model, x), y)
-        logits = logits_of(model, torch.cat([x, *self.augment(x, self._check(x, draw))]))
-        clean = clean_loss(logits[: len(x)], y)
-        jsd = jensen_shannon(logits.reshape(1 + _VERSIONS, len(x), -1))
-        total = clean.loss + self.jsd_weight * jsd
-        return LossOutput(loss=total, logits=clean.logits, parts={**clean.parts, "jsd": jsd.detach()})
+            return clean_loss(model, x, y, self.loss)
+        all_logits = logits_of(model, torch.cat([x, *self.augment(x, self._check(x, draw))]))
+        logits = all_logits[: len(x)]
+        clean = image_losses(logits, y, self.loss).mean()
+        jsd = jensen_shannon(all_logits.reshape(1 + _VERSIONS, len(x), -1))
+        total = clean + self.jsd_weight * jsd
+        return LossOutput(loss=total, logits=logits, parts={"clean": clean.detach(), "jsd": jsd.detach()})
 
     def augment(self, x: Tensor, draw: AugMixDraw) -> list[Tensor]:
-        """The two augmented versions, each (N, C, H, W) like x. Half precision is mixed in float32."""
-        exact = x.to(torch.promote_types(x.dtype, torch.float32))
+        """Return the two augmented versions, each (N, C, H, W) like x. Half precision is mixed in float32."""
+        exact = full_precision(x)
         pixels = (255 * exact.clamp(0, 1)).round().to(torch.uint8)
         chains = pixels[:, None].expand(_VERSIONS, -1, self.width, *x.shape[1:])
         shape, images = chains.shape, chains.reshape(-1, *x.shape[1:])
@@ -134,11 +146,11 @@ class AugMix(Objective):
         return [((1 - m) * exact + m * mixture).to(x.dtype) for m, mixture in zip(blend, mixed, strict=True)]
 
     def _check(self, x: Tensor, draw: Draw) -> AugMixDraw:
-        """The draw, if it was made for this objective and these images, and if the images are pixels."""
+        """Return the draw; raise unless it was made for this objective and these images, which must be pixels."""
         full = (_VERSIONS, len(x), self.width, self._longest)
         shapes = {"operation": full, "level": full, "sign": full, "weight": full[:3], "blend": full[:2]}
         for name, shape in shapes.items():
-            self.drawn(draw, name, shape)
+            take(draw, name, shape, self)
         assert isinstance(draw, AugMixDraw)
         last = len(self._names)
         if can_look(draw.operation) and not bool(((draw.operation >= 0) & (draw.operation <= last)).all()):
@@ -152,7 +164,7 @@ class AugMix(Objective):
 
 
 def jensen_shannon(logits: Tensor) -> Tensor:
-    """Mean over V versions and N images of KL(p_v || M), in at least float32. logits: (V, N, K).
+    """Return the mean over V versions and N images of KL(p_v || M), in at least float32. logits: (V, N, K).
 
     Zero where all versions agree, log V where each is certain of another class (M clamped to [1e-7, 1] apart).
 
@@ -160,7 +172,7 @@ def jensen_shannon(logits: Tensor) -> Tensor:
     >>> round(jensen_shannon(logits).item(), 4)  # log 3
     1.0986
     """
-    log_probs = F.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+    log_probs = F.log_softmax(full_precision(logits), dim=-1)
     probs = log_probs.exp()
     mixture = probs.mean(dim=0).clamp(1e-7, 1)
     return (probs * (log_probs - mixture.log())).sum(dim=-1).mean()

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_number
-from regmixup.mixing import Draw, logits_of, sample_coins
-from regmixup.objectives._two_terms import Terms, TwoTerms
-from regmixup.objectives.mixup import Mixup
+from regmixup.config import check_count, check_number, introduced
+from regmixup.losses import LossLike, mixed_losses
+from regmixup.mixing import (
+    Draw,
+    ImageSize,
+    LamMode,
+    Pairing,
+    draw_pairs,
+    logits_of,
+    mixup,
+    sample_coins,
+    stack_draws,
+    take,
+    take_pairs,
+)
+from regmixup.objectives._base import Objective
+from regmixup.objectives.erm import clean_loss
+from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True)
 class CoinDraw(Draw):
-    """Mixup's draw, and whether each image stays clean: (N,) bool, with a leading m for m samples."""
+    """Mixup's draw, and stays, True for an image that stays clean: (N,) bool, with a leading m for m samples."""
 
     stays: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bimodal(TwoTerms, Mixup):
+class Bimodal(Objective):
     """Every image clean or mixed by its own coin, weighted to be RegMixup in the mean. An extension of this project.
 
     The paper's conclusion proposes a bi-modal vicinal distribution with importance sampling, so that unperturbed
@@ -47,10 +62,15 @@ class Bimodal(TwoTerms, Mixup):
 
     `parts` are the unbiased estimates mean(s_i c_i) / p of mean(c_i) and mean((1 - s_i) m_i) / (1 - p) of mean(m_i), so
     that the loss is gamma clean + (1 - gamma) mixed exactly. `logits` is None: not every image is forwarded clean.
-    clean_probability: p, above 0 and below 1.
 
-    alpha, lam, pairing, samples, eta and scale are those of `RegMixup`; "sum" is 1 + eta times the loss above, and
-    eta = 0 is ERM exactly.
+    alpha > 0: of lambda ~ Beta(alpha, alpha).
+    eta >= 0: weight of the mixed term; 0 is ERM exactly.
+    scale: "mean" is the loss above; "sum" is 1 + eta times it.
+    lam: one lambda for the "batch", or one per "sample".
+    pairing: "derangement" (no image is its own partner) or "permutation" (as released).
+    samples: vicinal draws per image, m of Eq. (2).
+    clean_probability: p, above 0 and below 1.
+    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
 
     >>> import torch
     >>> objective = Bimodal(eta=3)  # weights (1/4) / (1/2) for clean images and (3/4) / (1/2) for mixed ones
@@ -64,30 +84,46 @@ class Bimodal(TwoTerms, Mixup):
     0.5199
     """
 
-    alpha: float = 20.0
+    alpha: float = field(default=20.0, kw_only=False)
+    eta: float = 1.0
+    scale: Literal["mean", "sum"] = "mean"
+    lam: LamMode = "batch"
+    pairing: Pairing = "derangement"
+    samples: int = 1
     clean_probability: float = 0.5
+    loss: LossLike | None = introduced(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_number("alpha", self.alpha, above=0)
+        check_number("eta", self.eta, least=0)
+        check_count("samples", self.samples)
         check_number("clean_probability", self.clean_probability, above=0, below=1)
 
-    def draw_one(self, batch_size: int, image_size: tuple[int, int], generator: torch.Generator | None) -> Draw:
-        mixing = super().draw_one(batch_size, image_size, generator)
-        stays = sample_coins(self.clean_probability, (batch_size,), generator)
-        return CoinDraw(lam=mixing.lam, partner=mixing.partner, stays=stays)
+    @property
+    def per_batch(self) -> bool:
+        return self.lam == "batch"
 
-    def split(self, draw: Draw, batch_size: int) -> list[Draw]:
-        """As for Mixup; an image that stays clean has lambda 1, which mixes nothing into it and keeps its label."""
-        return [
-            replace(one, lam=torch.where(self.drawn(one, "stays", (batch_size,)), 1.0, one.lam))  # type: ignore[arg-type]
-            for one in super().split(draw, batch_size)
-        ]
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
+        def one() -> Draw:
+            pairs = draw_pairs(batch_size, self.alpha, self.lam, self.pairing, 1, generator)
+            stays = sample_coins(self.clean_probability, (batch_size,), generator)
+            return CoinDraw(lam=pairs.lam, partner=pairs.partner, stays=stays)
 
-    def terms(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> Terms:
-        losses = self.losses(logits_of(model, self.sampled(x, draw)), y, draw)
-        assert isinstance(draw, CoinDraw)
-        assert draw.stays is not None
-        stays = draw.stays.flatten()
+        return Draw() if self.eta == 0 else stack_draws([one() for _ in range(self.samples)])
+
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        if self.eta == 0:
+            return clean_loss(model, x, y, self.loss)
+        lam, partner = take_pairs(draw, len(x), self)
+        leading = () if self.samples == 1 else (self.samples,)
+        stays = take(draw, "stays", (*leading, len(x)), self).flatten()
+        lam = torch.where(stays, 1.0, lam)  # which mixes nothing into the image and keeps its label
+        logits = logits_of(model, mixup(x, lam, partner))
+        losses = mixed_losses(logits, y, partner, lam, self.loss)
         clean = torch.where(stays, losses, 0.0).mean() / self.clean_probability
         mixed = torch.where(stays, 0.0, losses).mean() / (1 - self.clean_probability)
-        return Terms(clean, mixed)
+        total = clean + self.eta * mixed
+        if self.scale == "mean":
+            total = total / (1 + self.eta)
+        return LossOutput(loss=total, logits=None, parts={"clean": clean.detach(), "mixed": mixed.detach()})

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regmixup.mixing import Draw, box_lam, cutmix, sample_box
-from regmixup.objectives._base import can_look
-from regmixup.objectives._vicinal import Mixing
+from regmixup.losses import mixed_losses
+from regmixup.mixing import Draw, ImageSize, cutmix, draw_boxes, logits_of, take_boxes
+from regmixup.objectives.mixup import Mixup
+from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class CutMix(Mixing):
+class CutMix(Mixup):
     """Cross-entropy on images with a pasted rectangle; the label weighs the two classes by area.
 
     The rectangle covers about 1 - lam of the image, lam ~ Beta(alpha, alpha); after clipping at the border lam is
     recomputed from the pixels that were really pasted. lam="sample" draws a rectangle for every image.
+    Fields as in `Mixup`.
     """
 
-    alpha: float = 1.0
+    alpha: float = field(default=1.0, kw_only=False)
 
-    def draw_one(self, batch_size: int, image_size: tuple[int, int], generator: torch.Generator | None) -> Draw:
-        draw = super().draw_one(batch_size, image_size, generator)
-        assert draw.lam is not None
-        box = sample_box(draw.lam, image_size, generator)
-        return replace(draw, lam=box_lam(box, image_size), box=box)
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
+        return draw_boxes(batch_size, image_size, self.alpha, self.lam, self.pairing, self.samples, generator)
 
-    def mix(self, x: Tensor, draw: Draw) -> Tensor:
-        assert draw.lam is not None
-        assert draw.partner is not None
-        if draw.box is None or draw.box.shape != (*draw.lam.shape, 4):
-            raise ValueError(f"draw.box must have shape {(*draw.lam.shape, 4)}, got {draw.box}")
-        size = (x.shape[-2], x.shape[-1])
-        if can_look(draw.box) and not torch.equal(box_lam(draw.box, size), draw.lam):
-            raise ValueError(f"draw must have been made for images of {size}: its lam is not its box's share of them")
-        return cutmix(x, draw.box, draw.partner)
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        lam, partner, box = take_boxes(draw, x, self)
+        logits = logits_of(model, cutmix(x, box, partner))
+        mixed = mixed_losses(logits, y, partner, lam, self.loss).mean()
+        return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.mixing import Draw, logits_of
-from regmixup.objectives._base import Objective, can_look, check_labels
+from regmixup.losses import check_labels, soft_targets
+from regmixup.mixing import Draw, can_look, full_precision, logits_of
+from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 
 
@@ -44,16 +45,15 @@ class DUQ(Objective):
     def differentiates_twice(self) -> bool:
         return self.penalty > 0
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.penalty > 0:
             x = x.detach().requires_grad_()
         logits = logits_of(model, x)
         check_labels(y, logits.shape[1])
         if can_look(logits) and bool((logits > 0).any()):
             raise ValueError('model must return log kernels <= 0, as networks with head="rbf" do, got values above 0')
-        log_kernel = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-        target = y if y.ndim == 2 else nn.functional.one_hot(y, logits.shape[1])
-        clean = binary_cross_entropy(log_kernel, target.to(log_kernel.dtype))
+        log_kernel = full_precision(logits)
+        clean = binary_cross_entropy(log_kernel, soft_targets(y, log_kernel))
         parts = {"clean": clean.detach()}
         loss = clean
         if self.penalty > 0:
@@ -64,13 +64,13 @@ class DUQ(Objective):
 
 
 def binary_cross_entropy(log_kernel: Tensor, target: Tensor) -> Tensor:
-    """-mean(t log K + (1 - t) log(1 - K)) from log K; log(1 - K) stops at -16, where float32 cannot tell K from 1."""
+    """Return -mean(t log K + (1 - t) log(1 - K)); log(1 - K) stops at -16, where float32 cannot tell K from 1."""
     log_rest = torch.log(-torch.expm1(log_kernel.clamp(max=-1e-7)))
     return -(target * log_kernel + (1 - target) * log_rest).mean()
 
 
 def _slope(kernels: Tensor, x: Tensor, model: nn.Module) -> Tensor:
-    """||grad sum_c K_c|| of each image, (N,), where z = (x - mean) / std is what the layers see, so d/dz = std d/dx."""
+    """Return ||grad sum_c K_c|| of each image, (N,). The layers see z = (x - mean) / std, so d/dz = std d/dx."""
     (gradient,) = torch.autograd.grad(kernels.sum(), x, create_graph=True)
     std = getattr(getattr(model, "normalize", None), "std", None)
     if std is not None:

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regmixup.mixing import Draw, cross_entropy, logits_of
-from regmixup.objectives._base import Objective, check_labels
+from regmixup.config import introduced
+from regmixup.losses import LossLike, image_losses
+from regmixup.mixing import Draw, logits_of
+from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
 class ERM(Objective):
     """Mean cross-entropy on the clean images (Section 2 of the paper, "ERM").
+
+    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
 
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2, bias=False))
@@ -23,12 +27,16 @@ class ERM(Objective):
     0.6931
     """
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        return clean_loss(logits_of(model, x), y)
+    loss: LossLike | None = introduced(None)
+
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        return clean_loss(model, x, y, self.loss)
 
 
-def clean_loss(logits: Tensor, y: Tensor, smoothing: float = 0.0) -> LossOutput:
-    """Mean cross-entropy of a clean batch's logits: the whole of ERM, and RegMixup's first term."""
-    check_labels(y, logits.shape[1])
-    loss = cross_entropy(logits, y, smoothing).mean()
-    return LossOutput(loss=loss, logits=logits, parts={"clean": loss.detach()})
+def clean_loss(
+    model: nn.Module, x: Tensor, y: Tensor, loss: LossLike | None = None, smoothing: float = 0.0
+) -> LossOutput:
+    """Return the mean loss of the clean images: all of ERM, and of any objective whose second term is turned off."""
+    logits = logits_of(model, x)
+    mean = image_losses(logits, y, loss, smoothing).mean()
+    return LossOutput(loss=mean, logits=logits, parts={"clean": mean.detach()})

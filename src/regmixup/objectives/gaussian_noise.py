@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regmixup.config import check_count, check_number
-from regmixup.mixing import Draw, cross_entropy, full_precision, sample_normal
-from regmixup.objectives._base import check_labels
-from regmixup.objectives._vicinal import Vicinal
+from regmixup.config import check_count, check_number, introduced
+from regmixup.losses import LossLike, image_losses
+from regmixup.mixing import Draw, ImageSize, full_precision, logits_of, repeat, sample_normal, take
+from regmixup.objectives._base import Objective
+from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class NoiseDraw(Draw):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianNoise(Vicinal):
+class GaussianNoise(Objective):
     """Cross-entropy on x + sigma e with the label kept, e standard normal per pixel. An extension of this project.
 
     Section 2 of the paper names it as an instance of vicinal risk minimisation: with P(x, y) around (x_i, y_i) the
@@ -36,6 +36,7 @@ class GaussianNoise(Vicinal):
     sigma >= 0: standard deviation in units of pixels in [0, 1], that is before the network normalises; 0 is ERM.
         Noisy pixels are not clipped.
     samples: m of Eq. (2). The noise is drawn on the generator's device, m N C H W numbers a step.
+    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
 
     >>> import torch
     >>> model = torch.nn.Flatten()  # the two pixels are the logits
@@ -45,34 +46,33 @@ class GaussianNoise(Vicinal):
     0.6931
     """
 
-    part: ClassVar[str] = "noisy"
-
     sigma: float = 0.1
     samples: int = 1
+    loss: LossLike | None = introduced(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("sigma", self.sigma, least=0)
         check_count("samples", self.samples)
 
-    def draw(
-        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
-    ) -> Draw:
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if isinstance(image_size, int) or len(image_size) != 3:
             raise ValueError(
                 f"image_size must be (channels, height, width), because every channel of a pixel has its own noise, "
                 f"got {image_size!r}"
             )
-        return NoiseDraw(noise=sample_normal(self._shape((batch_size, *image_size)), generator))
+        leading = () if self.samples == 1 else (self.samples,)
+        return NoiseDraw(noise=sample_normal((*leading, batch_size, *image_size), generator))
 
-    def sampled(self, x: Tensor, draw: Draw) -> Tensor:
-        noise = self.drawn(draw, "noise", self._shape(tuple(x.shape)))
-        exact = full_precision(x)
-        return torch.cat([exact + self.sigma * one for one in noise.to(exact.dtype).reshape(-1, *x.shape)]).to(x.dtype)
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        logits = logits_of(model, add_noise(x, draw, self))
+        noisy = image_losses(logits, y, self.loss).mean()
+        return LossOutput(loss=noisy, logits=None, parts={"noisy": noisy.detach()})
 
-    def losses(self, logits: Tensor, y: Tensor, draw: Draw) -> Tensor:
-        check_labels(y, logits.shape[1])
-        return cross_entropy(logits, torch.cat([y] * self.samples))
 
-    def _shape(self, batch: tuple[int, ...]) -> tuple[int, ...]:
-        return batch if self.samples == 1 else (self.samples, *batch)
+def add_noise(x: Tensor, draw: Draw, objective: GaussianNoise) -> Tensor:
+    """Return x + sigma e, (m N, C, H, W): the m samples of the batch one after the other."""
+    leading = () if objective.samples == 1 else (objective.samples,)
+    exact = full_precision(x)
+    noise = take(draw, "noise", (*leading, *x.shape), objective).to(exact.dtype).reshape(-1, *x.shape[1:])
+    return (repeat(exact, objective.samples) + objective.sigma * noise).to(x.dtype)

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.mixing import Draw, cross_entropy, pair_cross_entropy, sample_order
-from regmixup.objectives._base import check_labels
-from regmixup.objectives._two_terms import Terms
-from regmixup.objectives._vicinal import check_indices
+from regmixup.losses import check_labels, image_losses, pair_losses
+from regmixup.mixing import Draw, ImageSize, logits_of, mixup, repeat, sample_order, take_indices, take_pairs
+from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.regmixup import RegMixup
+from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True)
 class SplitDraw(Draw):
-    """RegMixup's draw, and who is forwarded how: clean (n,) and mixed (N - n,), int64 indices into the batch."""
+    """RegMixup's draw, and the images forwarded clean, (n,), and mixed, (N - n,): int64 indices into the batch."""
 
     clean: Tensor | None = None
     mixed: Tensor | None = None
@@ -68,12 +68,10 @@ class HalfRegMixup(RegMixup):
         check_number("share", self.share, above=0, below=1)
 
     def num_clean(self, batch_size: int) -> int:
-        """n, the size of S."""
+        """Return n, the size of S."""
         return max(1, min(round(self.share * batch_size), batch_size - 1))
 
-    def draw(
-        self, batch_size: int, image_size: int | tuple[int, ...], generator: torch.Generator | None = None
-    ) -> Draw:
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         mixing = super().draw(batch_size, image_size, generator)
         if self.eta == 0:
             return mixing
@@ -81,20 +79,25 @@ class HalfRegMixup(RegMixup):
         mixed = order[cut:] if batch_size > 1 else order
         return SplitDraw(lam=mixing.lam, partner=mixing.partner, clean=order[:cut], mixed=mixed)
 
-    def terms(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> Terms:
-        count = len(x)
-        draws = self.split(Draw(lam=draw.lam, partner=draw.partner, box=draw.box), count)
-        num_clean = self.num_clean(count)
-        clean = self.drawn(draw, "clean", (num_clean,))
-        mixed = self.drawn(draw, "mixed", (max(1, count - num_clean),))
-        check_indices("clean", clean, count)
-        check_indices("mixed", mixed, count)
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        if self.eta == 0:
+            return clean_loss(model, x, y, self.loss)
+        count, num_clean = len(x), self.num_clean(len(x))
+        lam, partner = take_pairs(draw, count, self)
+        of_clean = take_indices(draw, "clean", (num_clean,), self, count)
+        of_mixed = take_indices(draw, "mixed", (max(1, count - num_clean),), self, count)
+        rows = torch.cat([of_mixed + count * sample for sample in range(self.samples)])  # of the m N mixed images
 
-        mixed_x = torch.cat([self.mix(x, one)[mixed] for one in draws])
-        clean_logits, mixed_logits = self.forward(model, x[clean], mixed_x)
+        clean_x, mixed_x = x[of_clean], mixup(x, lam, partner)[rows]
+        if self.passes == "joint":
+            clean_logits, mixed_logits = logits_of(model, torch.cat([clean_x, mixed_x])).split([num_clean, len(rows)])
+        else:
+            clean_logits, mixed_logits = logits_of(model, clean_x), logits_of(model, mixed_x)
         check_labels(y, clean_logits.shape[1])
-        losses = [
-            pair_cross_entropy(part, y[mixed], y[one.partner[mixed]], one.lam.expand(count)[mixed])  # type: ignore[index, union-attr]
-            for part, one in zip(mixed_logits.chunk(self.samples), draws, strict=True)
-        ]
-        return Terms(cross_entropy(clean_logits, y[clean]).mean(), torch.cat(losses).mean())
+        clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
+        own, other = repeat(y[of_mixed], self.samples), y[partner[rows]]
+        mixed = pair_losses(mixed_logits, own, other, lam[rows], self.loss).mean()
+        total = clean + self.eta * mixed
+        if self.scale == "mean":
+            total = total / (1 + self.eta)
+        return LossOutput(loss=total, logits=None, parts={"clean": clean.detach(), "mixed": mixed.detach()})

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regmixup.config import check_number
-from regmixup.mixing import Draw, logits_of
+from regmixup.config import check_number, introduced
+from regmixup.losses import LossLike
+from regmixup.mixing import Draw
 from regmixup.objectives._base import Objective
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
@@ -17,16 +18,19 @@ from regmixup.types import LossOutput
 class LabelSmoothing(Objective):
     """Cross-entropy with targets (1 - s) onehot(y) + s / K, s = `smoothing` (Szegedy et al., 2016).
 
-    The paper's conclusion calls it vicinal risk minimisation over the labels.
+    The paper's conclusion calls it vicinal risk minimisation over the labels. Any other objective does the same with
+    loss=rm.losses.CrossEntropy(smoothing=s).
 
     smoothing: s, from 0 to below 1.
+    loss: another loss of the smoothed targets, such as rm.losses.Focal(); None is cross-entropy.
     """
 
     smoothing: float = 0.1
+    loss: LossLike | None = introduced(None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number("smoothing", self.smoothing, least=0, below=1)
 
-    def loss(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        return clean_loss(logits_of(model, x), y, self.smoothing)
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        return clean_loss(model, x, y, self.loss, self.smoothing)

@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
-from regmixup.mixing import Draw, mixup
-from regmixup.objectives._vicinal import Mixing
+from regmixup.config import check_count, check_number, introduced
+from regmixup.losses import LossLike, mixed_losses
+from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, logits_of, mixup, take_pairs
+from regmixup.objectives._base import Objective
+from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixup(Mixing):
+class Mixup(Objective):
     """Cross-entropy on lam x_i + (1 - lam) x_j with label lam y_i + (1 - lam) y_j (Section 2 of the paper).
 
-    lam ~ Beta(alpha, alpha) is not folded to max(lam, 1 - lam). The default alpha is the paper's choice on CIFAR.
+    lam ~ Beta(alpha, alpha) is not folded to max(lam, 1 - lam). `logits` is None: no image is forwarded clean.
+
+    alpha > 0: large is strong mixing. The default is the paper's choice on CIFAR.
+    lam: one lambda for the "batch", or one per "sample".
+    pairing: "derangement" (no image is its own partner) or "permutation" (as released).
+    samples: mixed images around each image, m of Eq. (2); their losses are averaged.
+    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
     """
 
-    alpha: float = 0.3
+    alpha: float = field(default=0.3, kw_only=False)
+    lam: LamMode = "batch"
+    pairing: Pairing = "derangement"
+    samples: int = 1
+    loss: LossLike | None = introduced(None)
 
-    def mix(self, x: Tensor, draw: Draw) -> Tensor:
-        if draw.box is not None:
-            raise ValueError(f"draw must not hold a box, which only CutMix uses, got {draw}")
-        assert draw.lam is not None
-        assert draw.partner is not None
-        return mixup(x, draw.lam, draw.partner)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("alpha", self.alpha, above=0)
+        check_count("samples", self.samples)
+
+    @property
+    def per_batch(self) -> bool:
+        return self.lam == "batch"
+
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
+        return draw_pairs(batch_size, self.alpha, self.lam, self.pairing, self.samples, generator)
+
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        lam, partner = take_pairs(draw, len(x), self)
+        logits = logits_of(model, mixup(x, lam, partner))
+        mixed = mixed_losses(logits, y, partner, lam, self.loss).mean()
+        return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})

@@ -3,14 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from regmixup.objectives._two_terms import Regularised
-from regmixup.objectives.gaussian_noise import GaussianNoise
+import torch
+from torch import Tensor, nn
+
+from regmixup.config import check_number
+from regmixup.losses import image_losses
+from regmixup.mixing import Draw, ImageSize, logits_of
+from regmixup.objectives.erm import clean_loss
+from regmixup.objectives.gaussian_noise import GaussianNoise, add_noise
+from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegGaussianNoise(Regularised, GaussianNoise):
+class RegGaussianNoise(GaussianNoise):
     """CE(f(x), y) + eta CE(f(x + sigma e), y): Eq. (3) with a Gaussian vicinity. An extension of this project.
 
-    sigma and samples as in `GaussianNoise`; eta, scale and passes as in `RegMixup`, and eta = 0 is ERM exactly.
+    sigma and samples as in `GaussianNoise`; eta, scale, passes and loss as in `RegMixup`, and eta = 0 is ERM exactly.
+
+    eta >= 0: weight of the noisy term; 0 is ERM exactly.
+    scale: "mean" divides by 1 + eta, "sum" does not.
+    passes: "joint" forwards clean and noisy images together, "separate" one after the other.
     """
+
+    eta: float = 1.0
+    scale: Literal["mean", "sum"] = "mean"
+    passes: Literal["joint", "separate"] = "joint"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("eta", self.eta, least=0)
+
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
+        return Draw() if self.eta == 0 else super().draw(batch_size, image_size, generator)
+
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        if self.eta == 0:
+            return clean_loss(model, x, y, self.loss)
+        noisy_x = add_noise(x, draw, self)
+        if self.passes == "joint":
+            logits, noisy_logits = logits_of(model, torch.cat([x, noisy_x])).split([len(x), len(noisy_x)])
+        else:
+            logits, noisy_logits = logits_of(model, x), logits_of(model, noisy_x)
+        clean = image_losses(logits, y, self.loss).mean()
+        noisy = image_losses(noisy_logits, y, self.loss).mean()
+        total = clean + self.eta * noisy
+        if self.scale == "mean":
+            total = total / (1 + self.eta)
+        return LossOutput(loss=total, logits=logits, parts={"clean": clean.detach(), "noisy": noisy.detach()})

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
-from regmixup.objectives._two_terms import Regularised
-from regmixup.objectives.mixup import Mixup
+import torch
+from torch import Tensor, nn
+
+from regmixup.config import check_count, check_number, introduced
+from regmixup.losses import LossLike, image_losses, mixed_losses
+from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, logits_of, mixup, take_pairs
+from regmixup.objectives._base import Objective
+from regmixup.objectives.erm import clean_loss
+from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegMixup(Regularised, Mixup):
+class RegMixup(Objective):
     """CE(f(x), y) + eta CE(f(x_mix), y_mix), Eq. (3) and Algorithm 1 of the paper.
 
     x_mix = lam x_i + (1 - lam) x_j and y_mix likewise, lam ~ Beta(alpha, alpha). A large alpha keeps lam near 1/2;
@@ -24,14 +32,50 @@ class RegMixup(Regularised, Mixup):
     lam: one lambda for the "batch", or one per "sample".
     pairing: "derangement" (a random cycle: no image is its own partner, Algorithm 1) or "permutation" (as released).
     samples: vicinal draws per image, m of Eq. (2).
+    loss: another loss of soft targets for both terms, such as rm.losses.Focal(); None is cross-entropy.
 
-    >>> import torch
-    >>> _ = torch.manual_seed(0)
-    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))
-    >>> x, y = torch.rand(8, 3, 8, 8), torch.randint(10, (8,))
-    >>> out = RegMixup(alpha=20)(model, x, y)
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+    >>> out = RegMixup(20)(model, torch.rand(8, 3, 8, 8), torch.randint(10, (8,)))
     >>> bool(torch.isclose(out.loss, (out.parts["clean"] + out.parts["mixed"]) / 2)), tuple(out.logits.shape)
     (True, (8, 10))
     """
 
-    alpha: float = 20.0
+    alpha: float = field(default=20.0, kw_only=False)
+    eta: float = 1.0
+    scale: Literal["mean", "sum"] = "mean"
+    passes: Literal["joint", "separate"] = "joint"
+    lam: LamMode = "batch"
+    pairing: Pairing = "derangement"
+    samples: int = 1
+    loss: LossLike | None = introduced(None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("alpha", self.alpha, above=0)
+        check_number("eta", self.eta, least=0)
+        check_count("samples", self.samples)
+
+    @property
+    def per_batch(self) -> bool:
+        return self.lam == "batch"
+
+    def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
+        if self.eta == 0:
+            return Draw()
+        return draw_pairs(batch_size, self.alpha, self.lam, self.pairing, self.samples, generator)
+
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        if self.eta == 0:
+            return clean_loss(model, x, y, self.loss)
+        lam, partner = take_pairs(draw, len(x), self)
+        mixed_x = mixup(x, lam, partner)
+        if self.passes == "joint":
+            logits, mixed_logits = logits_of(model, torch.cat([x, mixed_x])).split([len(x), len(mixed_x)])
+        else:
+            logits, mixed_logits = logits_of(model, x), logits_of(model, mixed_x)
+        clean = image_losses(logits, y, self.loss).mean()
+        mixed = mixed_losses(mixed_logits, y, partner, lam, self.loss).mean()
+        total = clean + self.eta * mixed
+        if self.scale == "mean":
+            total = total / (1 + self.eta)
+        return LossOutput(loss=total, logits=logits, parts={"clean": clean.detach(), "mixed": mixed.detach()})

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from regmixup import methods, networks, objectives, recipes
-from regmixup.config import check_count, fingerprint
+from regmixup.config import check_count, encode, fingerprint
 from regmixup.data import catalogue
 from regmixup.names import unknown
 from regmixup.networks import check_network, constraint_of, head_of
@@ -45,6 +45,7 @@ class TrainConfig(Recipe):
         catalogue.find(self.train_set)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
+        encode(self.objective)  # a loss that cannot be recorded is refused here, not after the first epoch
         if not isinstance(self.head, Head):
             raise ValueError(f"head must be a Head such as GPHead(), got {self.head!r}")
         if self.constraint is not None and not isinstance(self.constraint, Constraint):

@@ -18,7 +18,10 @@ from regmixup.cli.flags import with_help, without_help
 from regmixup.cli.parsing import Surroundings, Switch, parse
 from regmixup.config import encode
 from regmixup.data.folders import describe_classes
+from regmixup.losses import LOSSES, Loss
+from regmixup.names import check_name
 from regmixup.networks import name_of
+from regmixup.objectives import Objective
 from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
 from regmixup.training.config import TrainConfig, choose_device, configure, resolve
@@ -28,8 +31,8 @@ from regmixup.training.train import train
 
 
 @dataclass(frozen=True)
-class Unconstrained:
-    """No constraint: no flags of its own."""
+class NoFlags:
+    """No constraint, or no loss other than cross-entropy: no flags of its own."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,15 @@ class TrainVerb(Surroundings):
     Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
 
     Example: regmixup train --method regmixup --head gp --constraint spectral_norm --constraint.c 6
+
+    Example: regmixup train --method regmixup --loss focal --loss.gamma 3
     """
 
     training: Annotated[Recipe, arg(name="")]
     objective: Annotated[object, arg(name="")]
     head_fields: Annotated[object, arg(name="head")]
     constraint_fields: Annotated[object, arg(name="constraint")]
+    loss_fields: Annotated[object, arg(name="loss")]
     recipe: str
     """Named training configuration, see `regmixup list recipes`; without one, digits, or imagenet-resnet50 where the
     train set is a folder."""
@@ -57,6 +63,9 @@ class TrainVerb(Surroundings):
     """What turns features into logits, see `regmixup list heads`."""
     constraint: str
     """Bound on the convolutions' weights, see `regmixup list constraints`; none for none."""
+    loss: str = "none"
+    """Loss of soft targets in the objective: cross_entropy, with class weights and smoothing, or focal; none is plain
+    cross-entropy."""
     members: int = 1
     """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
     seed: int = 0
@@ -77,6 +86,7 @@ def main(args: Sequence[str]) -> None:
     method = _value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
     default = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
+    loss = _loss(_value_of("--loss", args), default.objective)
     verb = parse(
         TrainVerb,
         "train",
@@ -85,7 +95,8 @@ def main(args: Sequence[str]) -> None:
             training=Recipe(**_fields(default)),
             objective=with_help(default.objective),
             head_fields=with_help(default.head),
-            constraint_fields=with_help(default.constraint) if default.constraint is not None else Unconstrained(),
+            constraint_fields=with_help(default.constraint) if default.constraint is not None else NoFlags(),
+            loss_fields=with_help(loss) if loss is not None else NoFlags(),
             recipe=recipe,
             method=method,
             head=name_of(default.head),
@@ -93,12 +104,14 @@ def main(args: Sequence[str]) -> None:
             members=default.members,
         ),
     )
-    constraint = default.constraint
+    constraint, objective = default.constraint, without_help(verb.objective, default.objective)
+    if loss is not None:
+        objective = dataclasses.replace(objective, loss=without_help(verb.loss_fields, loss))
     config = TrainConfig(
         **_fields(verb.training),
-        objective=without_help(verb.objective, type(default.objective)),
-        head=without_help(verb.head_fields, type(default.head)),
-        constraint=None if constraint is None else without_help(verb.constraint_fields, type(constraint)),
+        objective=objective,
+        head=without_help(verb.head_fields, default.head),
+        constraint=None if constraint is None else without_help(verb.constraint_fields, constraint),
         members=verb.members,
         seed=verb.seed,
     )
@@ -119,6 +132,15 @@ def main(args: Sequence[str]) -> None:
         told = partial(how, on_step=partial(progress.step, label), on_epoch=partial(progress.epoch, label))
         run = told(on_start=progress.start)
     print(f"epoch {config.total_epochs}: {describe(run.history())}\nrun  {run.folder}")
+
+
+def _loss(name: str | None, objective: Objective) -> Loss | None:
+    """Return the loss that --loss names, with its default fields."""
+    if name in (None, "none"):
+        return None
+    if "loss" not in {f.name for f in dataclasses.fields(objective)}:
+        raise ValueError(f"--loss must be none for {type(objective).__name__}, which has a loss of its own, got {name}")
+    return LOSSES[check_name("loss", str(name), LOSSES)]()
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str | None:
