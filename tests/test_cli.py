@@ -17,10 +17,9 @@ from regmixup.cli.verbs.data import ACTIONS
 from regmixup.evaluation.named_metrics import CLASSIFICATION
 from regmixup.evaluation.scores import SCORES
 from regmixup.evaluation.selective import SELECTIVE
+from regmixup.networks.constraints import SpectralNorm, StableRank
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
-from regmixup.networks.spectral import SpectralNorm
-from regmixup.networks.stable_rank import StableRank
 from regmixup.objectives import OBJECTIVES
 from regmixup.storage import read_rows
 from tests.data.official import write_cifar

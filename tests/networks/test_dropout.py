@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regmixup import networks
-from regmixup.networks.dropout import Dropout, keeps
+from regmixup.networks.layers import Dropout, keeps
 
 
 def seed(value):

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regmixup.networks.pyramidnet import pyramidnet
-from regmixup.networks.wide_resnet import wide_resnet, wrn28_10_sngp
+from regmixup.networks.backbones import pyramidnet, wide_resnet, wrn28_10_sngp
 
 MAKERS = {
     "wide": lambda: wide_resnet(depth=10, width=10, in_channels=3, dropout=0.0),

@@ -38,7 +38,7 @@ def field_texts(cls: type[Any]) -> dict[str, str]:
     A field is explained in a line that begins with its name, alone, with others or in an inequality, and a colon;
     deeper lines go on.
 
-    >>> from regmixup.networks.stable_rank import StableRank
+    >>> from regmixup.networks.constraints import StableRank
     >>> field_texts(StableRank)["warmup"]
     'of the power iteration, per forward pass in training mode and at construction.'
     """

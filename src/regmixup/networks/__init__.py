@@ -35,27 +35,27 @@ class Component:
 
 
 NETWORKS = {
-    "small": Architecture("small:small", "three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
-    "resnet18": Architecture("resnet:resnet18", "ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
-    "resnet50": Architecture("resnet:resnet50", "ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
+    "small": Architecture("backbones:small", "three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
+    "resnet18": Architecture("backbones:resnet18", "ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
+    "resnet50": Architecture("backbones:resnet50", "ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
     "wrn28-10": Architecture(
-        "wide_resnet:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
+        "backbones:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
     ),
     "wrn28-10-sngp": Architecture(
-        "wide_resnet:wrn28_10_sngp",
+        "backbones:wrn28_10_sngp",
         "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels",
         dropout=0.1,
     ),
     "densenet121": Architecture(
-        "densenet:densenet121", "DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"
+        "backbones:densenet121", "DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"
     ),
     "pyramidnet200": Architecture(
-        "pyramidnet:pyramidnet200", "PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"
+        "backbones:pyramidnet200", "PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"
     ),
 }
 CONSTRAINTS = {
-    "spectral_norm": Component("spectral:SpectralNorm", "largest singular value at most c"),
-    "stable_rank": Component("stable_rank:StableRank", "spectral norm 1 and stable rank at most a share of the full"),
+    "spectral_norm": Component("constraints:SpectralNorm", "largest singular value at most c"),
+    "stable_rank": Component("constraints:StableRank", "spectral norm 1 and stable rank at most a share of the full"),
 }
 HEADS = {
     "linear": Component("contract:LinearHead", "one linear layer"),

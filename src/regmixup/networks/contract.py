@@ -146,10 +146,3 @@ class Classifier(nn.Module):
             return self.features(x)
         finally:
             self.backbone.train(training)
-
-
-class GlobalAverage(nn.Module):
-    """Mean over all positions: (N, C, H, W) -> (N, C)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean(dim=(2, 3))
