@@ -12,8 +12,8 @@ from rich.console import Console
 from regmixup import data
 from regmixup.cli import VERBS, main
 from regmixup.cli.flags import field_texts
-from regmixup.cli.verbs import list as list_verb
-from regmixup.cli.verbs.data import ACTIONS
+from regmixup.cli import list as list_verb
+from regmixup.cli.data import ACTIONS
 from regmixup.evaluation.named_metrics import CLASSIFICATION
 from regmixup.evaluation.scores import SCORES
 from regmixup.evaluation.selective import SELECTIVE
@@ -290,7 +290,7 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
         len(CLASSIFICATION) + len(SCORES) * len(SELECTIVE)
     )
     assert "…" not in text
-    monkeypatch.setattr("regmixup.cli.verbs.evaluate._MOST_ROWS", 3)  # a table too long for rich to draw in time
+    monkeypatch.setattr("regmixup.cli.evaluate._MOST_ROWS", 3)  # a table too long for rich to draw in time
     assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     assert sum(LONG in line for line in capsys.readouterr().out.splitlines()) == len(CLASSIFICATION) + 3 * len(SCORES)
 

@@ -103,4 +103,4 @@ def _run(args: list[str], *, silent: bool) -> None:
             print(f"regmixup {__version__}")
         else:
             check_name("verb", args[0], VERBS)
-            import_module(f"{__name__}.verbs.{args[0]}").main(args[1:])
+            import_module(f"{__name__}.{args[0]}").main(args[1:])
