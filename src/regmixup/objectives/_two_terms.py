@@ -29,13 +29,13 @@ class TwoTerms(Vicinal):
     """Cross-entropy on clean images plus eta times the vicinal one, Eq. (3); `RegMixup` explains the fields.
 
     A subclass says how the two terms are computed, or estimated (`terms`).
-
-    eta >= 0: weight of the vicinal term; 0 is ERM exactly.
-    scale: "mean" divides by 1 + eta, "sum" does not.
     """
 
     eta: float = 1.0
+    """Weight of the mixed term, >= 0; 0 skips the draw and the mixed forward and is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
+    """mean: divide by 1 + eta, as the released code (eta = 1). sum: Eq. (3) to the letter. With a fixed learning rate
+    and weight decay these are different recipes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,12 +62,11 @@ class TwoTerms(Vicinal):
 
 @dataclass(frozen=True, kw_only=True)
 class Regularised(TwoTerms):
-    """Both terms on the whole batch: every image is forwarded clean, and sampled.
-
-    passes: "joint" forwards clean and sampled images together, "separate" one after the other.
-    """
+    """Both terms on the whole batch: every image is forwarded clean, and sampled."""
 
     passes: Literal["joint", "separate"] = "joint"
+    """joint: forward clean and mixed images together, so that batch norm sees both, as released. separate: one after
+    the other."""
 
     def terms(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> Terms:
         clean_logits, sampled_logits = self.forward(model, x, self.sampled(x, draw))

@@ -50,18 +50,16 @@ class Vicinal(Objective):
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing(Vicinal):
-    """Vicinal samples that mix pairs of images. A subclass says how (`mix`) and may refine the draw.
-
-    alpha: of lambda ~ Beta(alpha, alpha); large is strong mixing.
-    lam: one lambda a "batch", or one a "sample".
-    pairing: "derangement" (nobody mixes with itself) or "permutation" (as released).
-    samples: m vicinal draws per image, Eq. (2); their losses are averaged.
-    """
+    """Vicinal samples that mix pairs of images. A subclass says how (`mix`) and may refine the draw."""
 
     alpha: float = 1.0
+    """Parameter of lambda ~ Beta(alpha, alpha), > 0; large is strong mixing."""
     lam: LamMode = "batch"
+    """One lambda per batch, or one per sample."""
     pairing: Pairing = "derangement"
+    """derangement: a random cycle, no image is its own partner (Algorithm 1). permutation: as released."""
     samples: int = 1
+    """Vicinal draws per image, m of Eq. (2); their losses are averaged."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -22,14 +22,15 @@ class Alternate(Objective):
         RegMixup + CutMix       Alternate(RegMixup(), CutMix())
         RegMixup + RegCutMix    Alternate(RegMixup(), RegCutMix())
 
-    probability: of the first.
-
     The branch is a plain integer in the draw, so a compiled step has one graph per branch and no break.
     """
 
     first: Objective = field(kw_only=False)
+    """One objective."""
     second: Objective = field(kw_only=False)
+    """The other objective."""
     probability: float = 0.5
+    """Probability of the first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

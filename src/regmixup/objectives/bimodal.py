@@ -47,7 +47,6 @@ class Bimodal(TwoTerms, Mixup):
 
     `parts` are the unbiased estimates mean(s_i c_i) / p of mean(c_i) and mean((1 - s_i) m_i) / (1 - p) of mean(m_i), so
     that the loss is gamma clean + (1 - gamma) mixed exactly. `logits` is None: not every image is forwarded clean.
-    clean_probability: p, above 0 and below 1.
 
     alpha, lam, pairing, samples, eta and scale are those of `RegMixup`; "sum" is 1 + eta times the loss above, and
     eta = 0 is ERM exactly.
@@ -66,6 +65,7 @@ class Bimodal(TwoTerms, Mixup):
 
     alpha: float = 20.0
     clean_probability: float = 0.5
+    """p: probability that an image is clean, above 0 and below 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,11 +18,10 @@ class LabelSmoothing(Objective):
     """Cross-entropy with targets (1 - s) onehot(y) + s / K, s = `smoothing` (Szegedy et al., 2016).
 
     The paper's conclusion calls it vicinal risk minimisation over the labels.
-
-    smoothing: s, from 0 to below 1.
     """
 
     smoothing: float = 0.1
+    """s: share of the label that is spread over all classes, from 0 to below 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

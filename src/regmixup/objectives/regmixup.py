@@ -15,16 +15,6 @@ class RegMixup(Regularised, Mixup):
     x_mix = lam x_i + (1 - lam) x_j and y_mix likewise, lam ~ Beta(alpha, alpha). A large alpha keeps lam near 1/2;
     because the clean images are there too, strong mixing does no harm and raises the entropy between classes.
 
-    alpha > 0: 20 on CIFAR-10, 10 on CIFAR-100 and ImageNet in the paper.
-    eta >= 0: weight of the mixed term; 0 skips the draw and the mixed forward and is ERM exactly.
-    scale: "mean" divides by 1 + eta, as the released code (eta = 1); "sum" is Eq. (3) to the letter. With a fixed
-        learning rate and weight decay these are different recipes.
-    passes: "joint" forwards clean and mixed images together, so batch norm sees both, as released; "separate"
-        forwards them one after the other.
-    lam: one lambda for the "batch", or one per "sample".
-    pairing: "derangement" (a random cycle: no image is its own partner, Algorithm 1) or "permutation" (as released).
-    samples: vicinal draws per image, m of Eq. (2).
-
     >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))
@@ -35,3 +25,4 @@ class RegMixup(Regularised, Mixup):
     """
 
     alpha: float = 20.0
+    """Parameter of lambda ~ Beta(alpha, alpha), > 0: 20 on CIFAR-10, 10 on CIFAR-100 and ImageNet in the paper."""
