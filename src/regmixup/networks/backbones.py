@@ -16,7 +16,7 @@ from regmixup.networks.layers import Dropout, GlobalAverage, conv, he_conv
 
 
 def small(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
-    """Three 3x3 convolutions (16, 32, 64 channels; the second halves the image), batch norm, ReLU, mean: 64-d."""
+    """Build three 3x3 convolutions (16, 32, 64 channels; the second halves the image): 64-d features."""
 
     def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
         conv = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
@@ -59,12 +59,12 @@ def _bottleneck(inputs: int, width: int, stride: int) -> _Residual:
 
 
 def resnet18(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
-    """Basic blocks, 2 per stage: 512-d features."""
+    """Build basic blocks, 2 per stage: 512-d features."""
     return _resnet(in_channels, dropout, block=_basic, expansion=1, depths=(2, 2, 2, 2))
 
 
 def resnet50(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
-    """Bottlenecks (stride in the 3x3), 3-4-6-3 per stage: 2048-d features; 23,520,842 parameters for 10 classes."""
+    """Build bottlenecks (stride in the 3x3), 3-4-6-3 per stage: 2048-d features; 23,520,842 parameters, 10 classes."""
     return _resnet(in_channels, dropout, block=_bottleneck, expansion=4, depths=(3, 4, 6, 3))
 
 
@@ -127,12 +127,12 @@ class ChannelDropoutBlock(nn.Module):
 
 
 def wrn28_10(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
-    """28 layers, width 10: 3 groups of 4 blocks with 160, 320, 640 channels; 640-d features; 36,479,194 parameters."""
+    """Build 28 layers of width 10: 3 groups of 4 blocks with 160, 320, 640 channels; 36,479,194 parameters."""
     return wide_resnet(depth=28, width=10, in_channels=in_channels, dropout=dropout)
 
 
 def wrn28_10_sngp(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
-    """WRN-28-10 of SNGP's blocks, with channels dropped after the stem too; the same widths and parameters."""
+    """Build WRN-28-10 from SNGP's blocks, with channels dropped after the stem too; the same widths and parameters."""
     block = ChannelDropoutBlock
     backbone, dim = wide_resnet(depth=28, width=10, in_channels=in_channels, dropout=dropout, block=block)
     backbone[0] = he_conv(in_channels, 16, 3, fan="in")
@@ -147,7 +147,7 @@ def wide_resnet(
     dropout: float,
     block: type[PreActivationBlock] | type[ChannelDropoutBlock] = PreActivationBlock,
 ) -> tuple[nn.Sequential, int]:
-    """A WRN of depth 6n + 4."""
+    """Build a WRN of depth 6n + 4."""
     assert (depth - 4) % 6 == 0
     layers: list[nn.Module] = [he_conv(in_channels, 16, 3)]
     channels = 16
@@ -175,13 +175,16 @@ class DenseLayer(nn.Module):
 
 
 def _transition(inputs: int) -> list[nn.Module]:
-    """Half the channels and half the image, rounded up so that a small image never vanishes."""
+    """Halve the channels and the image, rounded up so that a small image never vanishes."""
     activate = [BatchNorm2d(inputs), ReLU(inplace=True)]
     return [*activate, conv(inputs, inputs // 2, 1), nn.AvgPool2d(2, ceil_mode=True)]
 
 
 def densenet121(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
-    """Blocks of 6, 12, 24 and 16 layers, growth 32: 1024-d features; 6,956,298 parameters for 10 classes."""
+    """Build blocks of 6, 12, 24 and 16 layers, growth 32: 1024-d features; 6,956,298 parameters for 10 classes.
+
+    The stem is a 3x3 convolution with stride 1, without batch norm or pooling after it.
+    """
     growth, depths = 32, (6, 12, 24, 16)
     channels = 2 * growth
     layers: list[nn.Module] = [conv(in_channels, channels, 3)]
@@ -199,7 +202,7 @@ class PyramidBlock(nn.Module):
     """BN-1x1-BN-ReLU-3x3-BN-ReLU-1x1-BN plus the input, which gets zeros for the new channels.
 
     There is no ReLU before the first convolution and none after the sum. Where the stride is 2, the shortcut is a 2x2
-    mean, rounded up as the strided convolution does it.
+    mean, rounded up as the strided convolution rounds.
     """
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
@@ -219,12 +222,12 @@ class PyramidBlock(nn.Module):
 
 
 def pyramidnet200(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
-    """200 layers, widening 240: 3 stages of 22 blocks; 1024-d features; 26,752,702 parameters for 10 classes."""
+    """Build 200 layers, widening 240: 3 stages of 22 blocks; 1024-d features; 26,752,702 parameters for 10 classes."""
     return pyramidnet(depth=200, widening=240, in_channels=in_channels, dropout=dropout)
 
 
 def pyramidnet(*, depth: int, widening: int, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
-    """A PyramidNet of depth 9n + 2: 3 stages of n blocks, where block k of 3n is round(16 + k * widening / 3n) wide."""
+    """Build a PyramidNet of depth 9n + 2: 3 stages of n blocks; block k of 3n is round(16 + k * widening / 3n) wide."""
     assert (depth - 2) % 9 == 0
     stage = (depth - 2) // 9
     channels = 16

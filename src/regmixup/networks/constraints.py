@@ -41,14 +41,8 @@ class _Clamped(NormalisedWeight):
 class SpectralNorm(PowerIterated):
     """W min(1, c / sigma(W)) for every convolution: DNN-SN of the paper (Miyato et al., 2018, with a clamp).
 
-    sigma(W) = u^T W v is the largest singular value of W, differentiable in W. A weight with sigma <= c is left as it
-    is and trains as usual. Biases, batch norm and the head are free.
-
-    c > 0: 0.5 in the paper, chosen among 0.5, 0.75 and 1; 6 with "convolution" for SNGP on CIFAR.
-    norm: "matrix" reads W as a matrix (out, in * kh * kw), as the paper; "convolution" takes the operator norm of the
-        convolution on images of the size it really gets (for 1x1 kernels that is the matrix's). On CUDA it follows
-        `torch.backends.cudnn.allow_tf32`.
-    iterations, warmup: of the power iteration, per forward pass in training mode and at construction.
+    sigma(W) = u^T W v is the largest singular value of W, differentiable in W. A weight with sigma <= c is unchanged
+    and trains as usual. Biases, batch norm and the head are free.
 
     >>> import torch
     >>> _ = torch.manual_seed(0)
@@ -61,7 +55,11 @@ class SpectralNorm(PowerIterated):
     """
 
     c: float = 0.5
+    """Bound > 0: 0.5 in the paper, chosen among 0.5, 0.75 and 1; 6 with the norm convolution for SNGP on CIFAR."""
     norm: Literal["matrix", "convolution"] = "matrix"
+    """matrix: W as a matrix (out, in * kh * kw), as in the paper. convolution: the operator norm of the convolution on
+    images of the size it really gets (for 1x1 kernels, the matrix's); on CUDA it follows
+    `torch.backends.cudnn.allow_tf32`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,10 +114,6 @@ class StableRank(PowerIterated):
     so that the largest singular value stays 1 and the others shrink together, if they have to. Biases, batch norm and
     the head are free. Unlike `SpectralNorm`, a weight with sigma < 1 is scaled up.
 
-    0 < ratio <= 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1 leaves W / sigma. Where R is 1 although
-        the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is u v^T and its gradient 0.
-    iterations, warmup: of the power iteration, per forward pass in training mode and at construction.
-
     Singular values 2, 1, 1, 1 become 1 and three of sqrt(0.2 / 3), with stable rank 0.3 * 4 = 1.2:
 
     >>> _ = torch.manual_seed(0)
@@ -131,6 +125,9 @@ class StableRank(PowerIterated):
     """
 
     ratio: float = 0.3
+    """Share of the full stable rank, above 0 and at most 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1
+    leaves W / sigma. Where R is 1 although the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is
+    u v^T and its gradient 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,12 +12,15 @@ _GOLDEN, _FIRST, _SECOND = (constant - 2**32 for constant in (0x9E3779B1, 0x85EB
 
 
 def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    """With torch's own initialisation."""
+    """Return a convolution with torch's own initialisation, padded so that stride 1 keeps the image's size."""
     return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
 
 
 def he_conv(inputs: int, outputs: int, kernel: int, stride: int = 1, *, fan: Literal["in", "out"] = "out") -> nn.Conv2d:
-    """With weights from N(0, 2 / (kernel^2 * channels)), counting output or input channels (He et al., 2015)."""
+    """Return a convolution with weights from N(0, 2 / (kernel^2 * channels)) (He et al., 2015).
+
+    fan: which channels to count, those of the output or of the input.
+    """
     layer = conv(inputs, outputs, kernel, stride)
     nn.init.kaiming_normal_(layer.weight, mode="fan_in" if fan == "in" else "fan_out", nonlinearity="relu")
     return layer
@@ -31,13 +34,13 @@ class GlobalAverage(nn.Module):
 
 
 class Dropout(nn.Dropout):
-    """As `nn.Dropout`; in a compiled step on CUDA, elements are dropped by a cheaper random number each.
+    """As `nn.Dropout`, with a cheaper random number per element in a compiled step on CUDA.
 
-    torch.compile gives every element a Philox number, which costs more than the memory traffic of the layers around
-    it. Here element i of a layer is dropped if the top 24 bits of h((i xor s) g) are below p 2^24, with s drawn per
-    layer and step from torch's generator, g = 2^32 / golden ratio and h the last mixing of MurmurHash3, modulo 2^32.
-    (Without g, elements a few rows apart are dropped together a little too often.) The mask is a function of i and s,
-    so the backward pass recomputes it instead of reading it.
+    torch.compile computes a Philox number for every element, which costs more than the memory traffic of the layers
+    around it. Here element i of a layer is dropped if the top 24 bits of h((i xor s) g) are below p 2^24, with s drawn
+    per layer and step from torch's generator, g = 2^32 / golden ratio and h the final mixing of MurmurHash3, modulo
+    2^32. (Without g, elements a few rows apart are dropped together slightly too often.) The mask is a function of i
+    and s, so the backward pass recomputes it instead of reading it.
 
     >>> layer = Dropout(0.5)
     >>> bool((layer.eval()(torch.ones(4)) == 1).all())
@@ -52,7 +55,7 @@ class Dropout(nn.Dropout):
 
 
 def keeps(x: Tensor, seed: Tensor, p: float) -> Tensor:
-    """Which elements of x stay, each with probability 1 - p, for a seed (1,) int32.
+    """Return which elements of x are kept, each with probability 1 - p, for a seed (1,) int32.
 
     >>> stays = keeps(torch.zeros(100, 100), torch.tensor([7], dtype=torch.int32), 0.1)
     >>> round(float(stays.float().mean()), 3)
@@ -68,7 +71,7 @@ def keeps(x: Tensor, seed: Tensor, p: float) -> Tensor:
 
 
 def _mixed(h: Tensor) -> Tensor:
-    """On int32, whose products wrap; the masks make arithmetic shifts logical."""
+    """Apply MurmurHash3's final mixing to int32, whose products wrap; the masks make arithmetic shifts logical."""
     h = (h ^ (h >> 16 & 0xFFFF)) * _FIRST
     h = (h ^ (h >> 13 & 0x7FFFF)) * _SECOND
     return h ^ (h >> 16 & 0xFFFF)

@@ -1,8 +1,8 @@
-"""What the constraints share: the largest singular value of a convolution's weight, followed by power iteration.
+"""Track the largest singular value of a convolution's weight by power iteration, for the constraints.
 
-Two unit vectors approach the top singular pair of W: v <- W^T u / ||W^T u||, then u <- W v / ||W v||. A weight moves
-little in a step of training, so one iteration per forward pass keeps up with it. The vectors are buffers, so that
-checkpoints carry them; they move in training mode only.
+Two unit vectors approach the top singular pair of W: v <- W^T u / ||W^T u||, then u <- W v / ||W v||. A weight changes
+little in a training step, so one iteration per forward pass is enough. The vectors are buffers, stored in checkpoints;
+they change in training mode only.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class PowerIteration(nn.Module, ABC):
 
     @abstractmethod
     def times(self, weight: Tensor, v: Tensor) -> Tensor:
-        """W v."""
+        """Return W v."""
 
     @abstractmethod
     def adjoint(self, weight: Tensor, u: Tensor) -> Tensor:
-        """W^T u."""
+        """Return W^T u."""
 
     def forward(self, weight: Tensor) -> Top:
         with torch.no_grad():
@@ -67,7 +67,7 @@ class PowerIteration(nn.Module, ABC):
                 self.u.copy_(u)
                 self.v.copy_(v)
             else:
-                # A training pass may move the buffers before the backward pass of this one reads its vectors.
+                # A training pass may update the buffers before the backward pass of this one reads its vectors.
                 u, v = u.clone(), v.clone()
         return Top((u * self.times(weight, v)).sum(), u, v)
 
@@ -79,13 +79,13 @@ class PowerIteration(nn.Module, ABC):
 
 
 def _unit(vector: Tensor, *, otherwise: Tensor) -> Tensor:
-    """The vector at length 1. A zero weight sends everything to 0: it keeps the vectors it had."""
+    """Scale a vector to length 1; return `otherwise` for 0, which a zero weight sends everything to."""
     length = torch.linalg.vector_norm(vector)
     return torch.where(length > 0, vector / length, otherwise)
 
 
 class MatrixPowerIteration(PowerIteration):
-    """Of the weight as a matrix (out, in * kh * kw): what the convolution does to one patch. u: (out,)."""
+    """Power iteration on the weight as a matrix (out, in * kh * kw), the map of one patch. u: (out,)."""
 
     def __init__(self, weight: Tensor, *, iterations: int, warmup: int) -> None:
         matrix = weight.flatten(1)
@@ -102,7 +102,7 @@ class MatrixPowerIteration(PowerIteration):
 
 
 class ConvolutionPowerIteration(PowerIteration):
-    """Of the convolution on images of one size, with its stride, padding, dilation and groups.
+    """Power iteration on a whole convolution as a linear map of images of one size.
 
     shape: (1, C, H, W), one input of the layer; v has this shape, u that of the layer's output. The adjoint is exact
     for every size, also where the stride leaves pixels of the border unused.
@@ -127,10 +127,10 @@ class ConvolutionPowerIteration(PowerIteration):
 
 
 class NormalisedWeight(nn.Module, ABC):
-    """A parametrization weight -> weight that uses the top singular value, in at least float32 whatever surrounds it.
+    """A parametrization weight -> weight that uses the top singular value, in at least float32 also under autocast.
 
-    In training mode every reading of the layer's weight moves the vectors; a forward pass reads it once. To look at
-    it without moving them, read it in evaluation mode.
+    In training mode every access to the layer's weight updates the vectors; a forward pass accesses it once. To look at
+    it without updating them, switch to evaluation mode.
     """
 
     def __init__(self, power: PowerIteration) -> None:
@@ -139,7 +139,7 @@ class NormalisedWeight(nn.Module, ABC):
 
     @abstractmethod
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
-        """The effective weight. weight: (out, in, kh, kw)."""
+        """Return the effective weight. weight: (out, in, kh, kw)."""
 
     def forward(self, weight: Tensor) -> Tensor:
         with _no_autocast(weight.device.type):
@@ -148,21 +148,19 @@ class NormalisedWeight(nn.Module, ABC):
 
 
 def _no_autocast(device_type: str) -> AbstractContextManager[object]:
-    """The meta device knows no autocast."""
+    """Disable autocast where the device has it; the meta device does not."""
     known = torch.amp.is_autocast_available(device_type)
     return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerIterated(Constraint):
-    """A constraint on every convolution that power iteration drives.
-
-    iterations: per forward pass in training mode. warmup: at construction, so that a network can be evaluated
-        before it is trained.
-    """
+    """A constraint on every convolution, computed by power iteration."""
 
     iterations: int = 1
+    """Power iterations per forward pass in training mode."""
     warmup: int = 15
+    """Power iterations at construction, so that a network can be evaluated before it is trained."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -170,7 +168,7 @@ class PowerIterated(Constraint):
         check_count("warmup", self.warmup)
 
     def matrix_power(self, conv: nn.Conv2d) -> PowerIteration:
-        """Power iteration on the layer's weight as a matrix."""
+        """Return the power iteration on the layer's weight as a matrix."""
         return MatrixPowerIteration(conv.weight, iterations=self.iterations, warmup=self.warmup)
 
 
@@ -185,13 +183,13 @@ def parametrize_convolutions(backbone: nn.Module, make: Callable[[nn.Conv2d], No
 
 
 def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
-    """All of them, in order: the stem, those of the blocks, and projections."""
+    """Return all convolutions in order: the stem, those of the blocks, and projections."""
     return [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
 
 
 @torch.no_grad()
 def input_shapes(backbone: nn.Module, example: Tensor) -> dict[nn.Conv2d, tuple[int, ...]]:
-    """The shape each convolution is given when the backbone sees the example, (1, C, H, W)."""
+    """Return the input shape of each convolution when the backbone is given the example, (1, C, H, W)."""
     shapes: dict[nn.Conv2d, tuple[int, ...]] = {}
 
     def record(conv: nn.Module, inputs: tuple[Tensor, ...]) -> None:
