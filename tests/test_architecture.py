@@ -172,7 +172,7 @@ def test_every_public_name_of_networks_exists(name):
 
 @pytest.mark.parametrize(("module", "name"), [(regmixup, "RegMixpu"), (regmixup.networks, "GPHaed")])
 def test_a_wrong_name_gets_a_hint(module, name):
-    with pytest.raises(AttributeError, match="did you mean '(RegMixup|GPHead)'"):
+    with pytest.raises(AttributeError, match=r"did you mean '(RegMixup|GPHead)'"):
         getattr(module, name)
 
 
