@@ -145,7 +145,7 @@ def main() -> None:
     keep, methods = args.keep, METHODS[: args.methods]
     with tempfile.TemporaryDirectory() as temporary:
         folder = fabricate(keep or Path(temporary), methods, args.seeds)
-        count = sum(1 for _ in (folder / "rows.csv").open()) - 1
+        count = (folder / "rows.csv").read_text().count("\n") - 1
         started = time.perf_counter()
         page = report(Results.open(folder))[0]
         seconds = time.perf_counter() - started

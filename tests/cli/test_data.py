@@ -1,11 +1,20 @@
 """`regmixup data`."""
 
+import pytest
+
 from regmixup import data
 from regmixup.cli.data import ACTIONS
 from tests.cli.running import run
 from tests.data.official import write_cifar
 
 
+@pytest.fixture
+def _few_embedded_sets(monkeypatch):
+    """List the embedded digits alone, without their corrupted versions, which take seconds to make."""
+    monkeypatch.setattr(data, "names", lambda: ["digits/train", "digits/test"])
+
+
+@pytest.mark.usefixtures("_few_embedded_sets")
 def test_data_lists_and_shows(capsys, tmp_path):
     assert run("data", "list", "--root", tmp_path) == 0
     assert "digits/train" in capsys.readouterr().out
@@ -19,6 +28,7 @@ def test_data_actions_have_help_with_an_example(capsys):
         assert f"regmixup data {action}" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("_few_embedded_sets")
 def test_data_corrupt_writes_a_folder_marked_rebuilt(capsys, tmp_path):
     write_cifar(tmp_path, "cifar10")
     assert run("data", "corrupt", "cifar10/test", "--root", tmp_path) == 0

@@ -1,7 +1,7 @@
 """The command line itself: help, mistakes, interruptions, output that cannot be written; and `regmixup list`."""
 
+import io
 import json
-import os
 import subprocess
 import sys
 
@@ -112,11 +112,11 @@ def test_the_package_can_be_run_as_a_module():
     assert found.stdout.startswith("regmixup ")
 
 
-def test_characters_that_the_output_does_not_have_are_escaped():
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run([*MODULE, "data", "list"], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert r"sha256 561f48e52da983c5\u2026" in done.stdout
+def test_characters_that_the_output_does_not_have_are_escaped(tmp_path, monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--resamples", 20) == 0
+    assert rb" \u2013 " in output.getvalue()  # the dash of an interval
 
 
 @pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])

@@ -49,7 +49,8 @@ def test_flags_that_do_not_go_together_are_refused(words, message):
 
 
 def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
-    file = write_mini(tmp_path, MINI.replace("seeds = [0, 1]", "seeds = [0]"))
+    text = MINI.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 5", "epochs = 2")
+    file = write_mini(tmp_path, text)
     words = ("study", file, "--runs", tmp_path / "runs", "--device", "cpu")
     assert run(*words, "--dry-run") == 0
     assert capsys.readouterr().out.count("to do") == 2

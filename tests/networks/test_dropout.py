@@ -19,19 +19,19 @@ def normal_values(mask, p):
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
 def test_each_element_stays_with_probability_1_minus_p(p):
-    means = [float(normal_values(keeps(torch.zeros(32, 160, 16, 16), seed(s), p), p).mean()) for s in (0, 5, 9**9)]
-    assert all(abs(mean) * (32 * 160 * 256) ** 0.5 < 4.5 for mean in means)
+    means = [float(normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), p), p).mean()) for s in (0, 5, 9**9)]
+    assert all(abs(mean) * (32 * 160 * 64) ** 0.5 < 4.5 for mean in means)
 
 
 @pytest.mark.parametrize("lag", [1, 2, 16, 160, 320, 2560, 40960])
 def test_elements_are_uncorrelated(lag):
     for s in (1, 77, 123456789):
-        z = normal_values(keeps(torch.zeros(64, 160, 16, 16), seed(s), 0.1), 0.1)
+        z = normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), 0.1), 0.1)
         assert abs(float((z[lag:] * z[:-lag]).mean())) * len(z) ** 0.5 < 4.5
 
 
 def test_neighbouring_seeds_are_uncorrelated():
-    a, b = (normal_values(keeps(torch.zeros(64, 160, 16, 16), seed(s), 0.1), 0.1) for s in (41, 42))
+    a, b = (normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), 0.1), 0.1) for s in (41, 42))
     assert abs(float((a * b).mean())) * len(a) ** 0.5 < 4.5
 
 
@@ -44,7 +44,8 @@ def test_outside_a_compiled_step_it_is_torchs_own_dropout():
 
 
 def test_wide_resnets_use_it():
-    model = networks.build("wrn28-10", num_classes=2)
+    with torch.device("meta"):
+        model = networks.build("wrn28-10", num_classes=2)
     assert sum(isinstance(module, Dropout) for module in model.modules()) == 12
 
 
