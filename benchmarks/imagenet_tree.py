@@ -21,7 +21,7 @@ CLASSES = 10
 
 
 def write_tree(root: Path, *, train: int = 32, val: int = 8, width: int = 500, seed: int = 0) -> None:
-    """`root/imagenet/{train,val}/<class>/*.JPEG` with so many images per class, marked as rebuilt."""
+    """Write `root/imagenet/{train,val}/<class>/*.JPEG` with so many images per class, marked as rebuilt."""
     rng = np.random.default_rng(seed)
     parts = [part for name in ("china", "flower") for part in _parts(load_sample_image(f"{name}.jpg"))]
     base = root / "imagenet"
@@ -36,12 +36,12 @@ def write_tree(root: Path, *, train: int = 32, val: int = 8, width: int = 500, s
 
 
 def _parts(photograph: np.ndarray) -> list[Image.Image]:
-    """Five upright strips of a photograph (427, 640, 3)."""
+    """Cut a photograph (427, 640, 3) into five upright strips."""
     return [Image.fromarray(strip) for strip in np.array_split(photograph, CLASSES // 2, axis=1)]
 
 
 def _cut(part: Image.Image, width: int, rng: np.random.Generator) -> Image.Image:
-    """A random cut of between a half and all of a part's width, with ImageNet's usual 4:3, enlarged."""
+    """Cut out between a half and all of a part's width at random, with ImageNet's usual 4:3, and enlarge it."""
     side = int(rng.integers(part.width // 2, part.width))
     height = 3 * side // 4
     left, top = int(rng.integers(part.width - side + 1)), int(rng.integers(part.height - height + 1))
@@ -52,4 +52,8 @@ def _cut(part: Image.Image, width: int, rng: np.random.Generator) -> Image.Image
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    write_tree(parser.parse_args().folder)
+    parser.add_argument("--train", type=int, default=32, help="train images per class")
+    parser.add_argument("--val", type=int, default=8, help="validation images per class")
+    parser.add_argument("--width", type=int, default=500, help="mean width of an image in pixels")
+    args = parser.parse_args()
+    write_tree(args.folder, train=args.train, val=args.val, width=args.width)

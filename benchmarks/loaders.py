@@ -34,11 +34,11 @@ def seconds(work: Callable[[], None], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
-def resident(device: torch.device, network: str, images: int, steps: int) -> None:
+def resident(device: torch.device, network: str, batch_size: int, images: int, steps: int) -> None:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (images, 3, 32, 32), dtype=torch.uint8, generator=generator)
     dataset = ImageSet(pixels, torch.arange(images) % 10, tuple("0123456789"), "random")
-    loader = ResidentLoader(dataset, batch_size=128, seed=0, device=device, padding=4, flip=True)
+    loader = ResidentLoader(dataset, batch_size=batch_size, seed=0, device=device, padding=4, flip=True)
     model = rm.networks.build(network, num_classes=10, normalize=((0.5,) * 3, (0.25,) * 3))
     model = model.to(device).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -90,13 +90,14 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", help="for streaming: a tree with one folder of images per class")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--network", default="wrn28-10")
+    parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--passes", type=int, default=5)
     args = parser.parse_args()
     if args.what == "resident":
-        resident(torch.device(args.device), args.network, args.images, args.steps)
+        resident(torch.device(args.device), args.network, args.batch_size, args.images, args.steps)
     elif args.folder is None:
         parser.error("streaming needs a folder")
     else:

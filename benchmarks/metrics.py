@@ -37,7 +37,7 @@ Metric = Callable[[], object]
 
 
 def fastest(candidates: dict[str, Metric], turns: int) -> dict[str, float]:
-    """Milliseconds by name, the best of several turns in which every candidate runs once."""
+    """Return milliseconds by name, the best of several turns in which every candidate runs once."""
     best = dict.fromkeys(candidates, float("inf"))
     for _ in range(turns):
         for name, run in candidates.items():
@@ -48,13 +48,13 @@ def fastest(candidates: dict[str, Metric], turns: int) -> dict[str, float]:
 
 
 def resident() -> float:
-    """Megabytes the process holds now beside what it maps from files, as Linux tells."""
+    """Return the megabytes the process holds now beside what it maps from files (Linux)."""
     resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
     return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def peak_growth(run: Metric) -> float:
-    """Megabytes held beyond those at the start, at most, looking every millisecond; NaN where that cannot be seen."""
+    """Return the peak growth in megabytes while `run` runs, sampled every millisecond; NaN where /proc is missing."""
     if not Path("/proc/self/statm").exists():
         run()
         return float("nan")
@@ -73,7 +73,7 @@ def peak_growth(run: Metric) -> float:
 
 
 def compare(title: str, candidates: dict[str, Metric], turns: int) -> None:
-    """One row: ours, the fastest peer, the ratio, and all peers. The first candidate is ours."""
+    """Print one row: ours, the fastest peer, the ratio, and all peers. The first candidate is ours."""
     times = fastest(candidates, turns)
     (_, ours), *peers = times.items()
     name, other = min(peers, key=lambda peer: peer[1])
@@ -84,7 +84,7 @@ def compare(title: str, candidates: dict[str, Metric], turns: int) -> None:
 def drawn(
     samples: int, classes: int, temperature: float = 1.0, *, seed: int = 0, out: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """float32 logits and labels drawn from their softmax at some temperature, so that accuracy is realistic."""
+    """Draw float32 logits, and labels from their softmax at some temperature, so that accuracy is realistic."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.empty(samples, classes) if out is None else out
     labels = torch.empty(samples, dtype=torch.int64)
@@ -149,7 +149,7 @@ def temperature(samples: int, classes: int) -> None:
 
 
 def evaluation(samples: int, subsets: int) -> None:
-    """A whole CIFAR-10 evaluation, from files: loaded, temperature fitted, everything measured and resampled."""
+    """Time a whole CIFAR-10 evaluation from files: load, fit a temperature, measure and resample everything."""
     names = ["cifar10/test", "cifar10/val-10", *(f"cifar10-c/c{i // 5}/{i % 5 + 1}" for i in range(subsets))]
     outside = ["cifar100/test", "svhn/test", "tiny-imagenet/val"]
     sizes = {"cifar10/val-10": samples // 2, "svhn/test": round(2.6032 * samples)}
@@ -168,7 +168,7 @@ def evaluation(samples: int, subsets: int) -> None:
 
 
 def one_set(samples: int, classes: int) -> None:
-    """A set that may be larger than memory: its file is written piece by piece, mapped, and evaluated."""
+    """Time the evaluation of a set that may be larger than memory: written in pieces, mapped, evaluated."""
     with tempfile.TemporaryDirectory() as folder:
         path, own = Path(folder) / "logits.npy", Path(folder) / "labels.npy"
         mapped = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(samples, classes))
@@ -183,7 +183,7 @@ def one_set(samples: int, classes: int) -> None:
 
 
 def many_files(count: int) -> None:
-    """One test set against many OOD files."""
+    """Time one test set against many OOD files."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"set{i}.safetensors" for i in range(count)]
         for seed, path in enumerate(paths, 1):
@@ -201,6 +201,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1_000_000, help="rows of the table of probabilities")
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--subsets", type=int, default=75, help="shifted sets of the evaluation")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--full", action="store_true", help="also the temperature grid on 50,000 x 1,000 logits")
     parser.add_argument("--evaluate", type=int, nargs=2, metavar=("ROWS", "CLASSES"), help="evaluate one mapped file")
@@ -221,7 +222,7 @@ def main() -> None:
     temperature(max(100, options.size // 100), 100)
     if options.full:
         temperature(50_000, 1000)
-    evaluation(max(100, options.size // 100), subsets=75)
+    evaluation(max(100, options.size // 100), options.subsets)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from regmixup.study.measure import PAIRS, png
 from regmixup.training.config import configure
 from regmixup.types import MEAN, Predictions, Row
 
-RECIPE, SEEDS = "cifar10-wrn28-10", range(5)
+RECIPE = "cifar10-wrn28-10"
 METHODS = (
     "dnn", "mixup", "regmixup", "cutmix", "regcutmix", "mixup+cutmix", "regmixup+cutmix", "regmixup+regcutmix",
     "dnn-sn", "dnn-srn", "sngp", "duq", "kfac-llla", "augmix", "deep-ensemble",
@@ -48,7 +48,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 
 def predictions(dataset: str, size: int, strength: float, seed: int, **more: Any) -> Predictions:
-    """Logits that are right the more often, the larger the strength."""
+    """Make up logits that are right more often the larger the strength is."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (size,), generator=generator)
     logits = 1.5 * torch.randn(size, 10, generator=generator)
@@ -57,7 +57,7 @@ def predictions(dataset: str, size: int, strength: float, seed: int, **more: Any
 
 
 def figures(position: int) -> dict[str, Any]:
-    """The figure data of one method, as an evaluation makes them."""
+    """Return the figure data of one method, as an evaluation makes them."""
     test = predictions("cifar10/test", 10_000, 8 + position / 10, position)
     ood = [predictions(name, size, 3.0, 100 + position) for name, size in OOD.items()]
     scores = score_curves(test, ood)
@@ -77,7 +77,7 @@ def figures(position: int) -> dict[str, Any]:
 
 
 def rows(template: Row, scores: list[str], draw: random.Random) -> Iterator[Row]:
-    """What an evaluation measures of one run."""
+    """Yield the rows of one run, as an evaluation makes them."""
 
     def value(base: float) -> float:
         return min(1.0, max(0.0, draw.gauss(base, 0.004)))
@@ -106,13 +106,13 @@ def rows(template: Row, scores: list[str], draw: random.Random) -> Iterator[Row]
                 yield replace(template, dataset=dataset, score=score, metric=metric, value=value(0.9), n=10_000)
 
 
-def fabricate(root: Path) -> Path:
-    """A study's folder with all of its run folders."""
+def fabricate(root: Path, methods: Sequence[str], seeds: int) -> Path:
+    """Write a study's folder with all of its run folders, and return it."""
     draw = random.Random(0)
     entries, found = [], []
-    for position, method in enumerate(METHODS):
+    for position, method in enumerate(methods):
         drawn = figures(position)
-        for seed in SEEDS:
+        for seed in range(seeds):
             config = configure(RECIPE, method, seed=seed)
             folder = root / config.name
             write_json(folder / "config.json", encode(config))
@@ -140,15 +140,18 @@ def main() -> None:
     """Fabricate, report, measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--keep", type=Path, help="a folder for the study, which is then kept")
-    keep = parser.parse_args().keep
+    parser.add_argument("--methods", type=int, default=len(METHODS), help="take the first so many methods")
+    parser.add_argument("--seeds", type=int, default=5)
+    args = parser.parse_args()
+    keep, methods = args.keep, METHODS[: args.methods]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = fabricate(keep or Path(temporary))
-        count = sum(1 for _ in (folder / "rows.csv").open()) - 1
+        folder = fabricate(keep or Path(temporary), methods, args.seeds)
+        count = (folder / "rows.csv").read_text().count("\n") - 1
         started = time.perf_counter()
         page = write_report(Results.open(folder))[0]
         seconds = time.perf_counter() - started
         size = page.stat().st_size / 1e6
-        print(f"{len(METHODS)} methods x {len(SEEDS)} seeds, {count:,} rows, {os.cpu_count()} cores")
+        print(f"{len(methods)} methods x {args.seeds} seeds, {count:,} rows, {os.cpu_count()} cores")
         print(f"report in {seconds:.1f} s (at most 60), page of {size:.2f} MB (at most 5)")
         if keep:
             print(page)

@@ -1,4 +1,4 @@
-"""Whether a long training keeps its memory: RegMixup on digits, two images a step, a checkpoint after every epoch.
+"""Measure the memory of a long training: RegMixup on digits, two images a step, a checkpoint after every epoch.
 
     python benchmarks/soak.py [--steps 10000] [--device cuda]
 
@@ -34,7 +34,7 @@ class Memory(NamedTuple):
 
 
 def megabytes() -> float:
-    """Resident memory of this process."""
+    """Return the resident memory of this process."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
     except FileNotFoundError:  # not Linux
@@ -42,7 +42,7 @@ def megabytes() -> float:
 
 
 def soak(steps: int, device: torch.device) -> list[Memory]:
-    """Train for so many steps, in whole epochs, and look at the memory every fiftieth."""
+    """Train for so many steps, in whole epochs, and record the memory every fifty steps."""
     found = []
 
     def look(record: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ def soak(steps: int, device: torch.device) -> list[Memory]:
 
 
 def growth(found: list[Memory]) -> Memory:
-    """From the largest of the first fifth to the largest of the last, as memory breathes a little."""
+    """Return the growth from the peak of the first fifth to the peak of the last fifth."""
     part = max(1, len(found) // 5)
     early, late = found[:part], found[-part:]
     process, on_device = (max(m[i] for m in late) - max(m[i] for m in early) for i in (1, 2))

@@ -43,29 +43,48 @@ from regmixup.training.run import Run
 from regmixup.training.setup import prepare, resume
 from regmixup.training.stopping import Stop
 
-BATCH, IMAGES = 128, 50_000
-DEVICE = torch.device("cuda")
+BATCH, IMAGES, MATRIX = 128, 50_000, 8192
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def ceiling() -> float:
-    """TFLOP/s of a bfloat16 matrix product."""
-    a, b = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    """Return the TFLOP/s of a bfloat16 matrix product."""
+    a, b = (torch.randn(MATRIX, MATRIX, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     best = min(timed(lambda: a @ b, 20) for _ in range(5))
-    return 2 * 8192**3 / best / 1e12
+    return 2 * MATRIX**3 / best / 1e12
 
 
 def timed(action: Callable[[], object], count: int) -> float:
-    """Seconds per call."""
-    torch.cuda.synchronize()
+    """Return the seconds per call."""
+    synchronize()
     started = time.perf_counter()
     for _ in range(count):
         action()
-    torch.cuda.synchronize()
+    synchronize()
     return (time.perf_counter() - started) / count
 
 
+def synchronize() -> None:
+    """Wait for the GPU, if there is one."""
+    if DEVICE.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def allocated() -> float:
+    """Return the bytes allocated on the GPU, and measure the peak from here; NaN without a GPU."""
+    if DEVICE.type != "cuda":
+        return float("nan")
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_allocated()
+
+
+def peak_since(held: float) -> float:
+    """Return the peak in GiB above what was held; NaN without a GPU."""
+    return (torch.cuda.max_memory_allocated() - held) / 2**30 if DEVICE.type == "cuda" else float("nan")
+
+
 def teraflop(network: str, method: str) -> float:
-    """Of one step: forward and twice that backward, for the images that the method forwards."""
+    """Return the TFLOP of a step: forward and twice that backward, for the images that the method forwards."""
     model = networks.build(network, num_classes=10).eval()
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model(torch.zeros(1, 3, 32, 32))
@@ -80,22 +99,21 @@ def synthetic() -> ImageSet:
 
 def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace) -> dict[str, float]:
     """The engine: warm-up, then steps, then a whole epoch, then what has been compiled since the warm-up."""
-    config = resolve(rm.configure("cifar10-wrn28-10", method, network=network, lr=1e-3), DEVICE)
+    config = resolve(rm.configure("cifar10-wrn28-10", method, network=network, lr=1e-3, batch_size=BATCH), DEVICE)
     engine = Engine(checkpoint_minutes=60, checkpoint_epochs=1000)
     with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine):
-        torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
+        held = allocated()
         started = time.perf_counter()
         training = prepare(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0)
         resume(training)
         training.model.train()
         steps = numbered_steps(training)
         next(steps)
-        torch.cuda.synchronize()
+        synchronize()
         warm_up = time.perf_counter() - started
         compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         timed(lambda: next(steps), 5)
-        seconds = statistics.median(timed(lambda: next(steps), 30) for _ in range(args.rounds))
+        seconds = statistics.median(timed(lambda: next(steps), 2 * args.steps) for _ in range(args.rounds))
         training.run_epochs(Stop(), until=1)
         started = time.perf_counter()
         training.run_epochs(Stop(), until=2)
@@ -104,7 +122,7 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
         print(f"  {network} {method}: {training.execution}", flush=True)
         return {
             "ms": 1000 * seconds,
-            "memory": (torch.cuda.max_memory_allocated() - held) / 2**30,
+            "memory": peak_since(held),
             "warm-up": warm_up,
             "epoch": epoch / (seconds * IMAGES / BATCH),
             "recompiled": again,
@@ -112,7 +130,7 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
 
 
 def numbered_steps(training: Training) -> Iterator[None]:
-    """One update after the other, full batches only."""
+    """Take one update after the other, full batches only."""
     while True:
         for step, picked in enumerate(training.loaders[0].picks(0)):
             if step < IMAGES // BATCH:
@@ -122,8 +140,7 @@ def numbered_steps(training: Training) -> Iterator[None]:
 
 def plain(network: str, method: str, dataset: ImageSet, args: argparse.Namespace) -> dict[str, float]:
     """bfloat16, channels-last, eager, timm's Mixup."""
-    torch.cuda.reset_peak_memory_stats()
-    held = torch.cuda.memory_allocated()
+    held = allocated()
     model = networks.build(network, num_classes=10, normalize=((0.49, 0.48, 0.45), (0.2, 0.2, 0.2)))
     model = model.to(DEVICE, memory_format=torch.channels_last).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4)
@@ -133,7 +150,7 @@ def plain(network: str, method: str, dataset: ImageSet, args: argparse.Namespace
     y = dataset.labels[:BATCH].to(DEVICE)
 
     def step() -> None:
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast(DEVICE.type, dtype=torch.bfloat16):
             if method == "regmixup":
                 images, labels = mixup(x.clone(), y)
                 logits = model(torch.cat([x, images]))
@@ -146,8 +163,8 @@ def plain(network: str, method: str, dataset: ImageSet, args: argparse.Namespace
 
     with cudnn(benchmark=True):
         timed(step, 5)
-        seconds = statistics.median(timed(step, 15) for _ in range(args.rounds))
-    return {"ms": 1000 * seconds, "memory": (torch.cuda.max_memory_allocated() - held) / 2**30}
+        seconds = statistics.median(timed(step, args.steps) for _ in range(args.rounds))
+    return {"ms": 1000 * seconds, "memory": peak_since(held)}
 
 
 class Pictures(Dataset[tuple[torch.Tensor, int]]):
@@ -174,12 +191,12 @@ class Pictures(Dataset[tuple[torch.Tensor, int]]):
 
 def released(network: str, method: str, dataset: ImageSet, args: argparse.Namespace) -> dict[str, float]:
     """float32, NCHW, eager, worker processes with PIL."""
-    torch.cuda.reset_peak_memory_stats()
-    held = torch.cuda.memory_allocated()
+    held = allocated()
     model = networks.build(network, num_classes=10).to(DEVICE).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, nesterov=True, weight_decay=5e-4)
-    steps = 15 * args.rounds + 5
-    loader = DataLoader(Pictures(dataset, steps * BATCH), BATCH, shuffle=True, num_workers=8, pin_memory=True)
+    steps = args.steps * args.rounds + 5
+    workers, pin = (0 if args.tiny else 8), DEVICE.type == "cuda"
+    loader = DataLoader(Pictures(dataset, steps * BATCH), BATCH, shuffle=True, num_workers=workers, pin_memory=pin)
     batches = iter(loader)
 
     def step() -> None:
@@ -201,8 +218,8 @@ def released(network: str, method: str, dataset: ImageSet, args: argparse.Namesp
         loss.item()  # the released loop logs the loss of every step
 
     timed(step, 5)
-    seconds = statistics.median(timed(step, 15) for _ in range(args.rounds))
-    return {"ms": 1000 * seconds, "memory": (torch.cuda.max_memory_allocated() - held) / 2**30}
+    seconds = statistics.median(timed(step, args.steps) for _ in range(args.rounds))
+    return {"ms": 1000 * seconds, "memory": peak_since(held)}
 
 
 def main() -> None:
@@ -210,10 +227,19 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=["wrn28-10", "resnet50"])
     parser.add_argument("--methods", nargs="+", default=["regmixup", "dnn"])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=15, help="steps per round; twice as many of ours")
     parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--tiny", action="store_true", help="tiny batches, on any device: does the script still work?")
     args = parser.parse_args()
+    if args.tiny:
+        global BATCH, IMAGES, MATRIX
+        BATCH, IMAGES, MATRIX = 2, 12, 64
+    elif DEVICE.type != "cuda":
+        parser.error("needs a GPU, except with --tiny")
     dataset, rate = synthetic(), ceiling()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, batch {BATCH}")
+    print(
+        f"{torch.cuda.get_device_name() if DEVICE.type == 'cuda' else 'cpu'}, torch {torch.__version__}, batch {BATCH}"
+    )
     print(f"ceiling {rate:.0f} TFLOP/s in bfloat16\n", flush=True)
     lines = []
     for network in args.networks:

@@ -71,7 +71,7 @@ def processes() -> multiprocessing.context.BaseContext:
     context.set_forkserver_preload(
         [
             "regmixup.study.runner",
-            "regmixup.cli.verbs.train",
+            "regmixup.cli.train",
             "regmixup.data.embedded",
             "torch._dynamo",
             "sklearn.datasets",

@@ -11,8 +11,8 @@ import pytest
 import regmixup.config
 from regmixup import recipes
 from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint, introduced
+from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
-from regmixup.networks.spectral import SpectralNorm
 from regmixup.objectives import OBJECTIVES, Objective
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.cutmix import CutMix

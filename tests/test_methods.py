@@ -10,10 +10,9 @@ import pytest
 from regmixup import methods, posthoc
 from regmixup.methods import METHODS, Spec
 from regmixup.metrics.scores import SCORES
+from regmixup.networks.constraints import SpectralNorm, StableRank
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
-from regmixup.networks.spectral import SpectralNorm
-from regmixup.networks.stable_rank import StableRank
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
 from regmixup.objectives.bimodal import Bimodal

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 __version__ = "0.1.0.dev0"
 
-TYPE_CHECKING = False  # of our own, as importing `typing` takes longer than all that is needed here
+TYPE_CHECKING = False  # instead of importing `typing`, which takes longer than everything else here
 if TYPE_CHECKING:
     from typing import Any
 
-    from regmixup import data, losses, methods, metrics, networks, posthoc, predictions, recipes
+    from regmixup import data, losses, methods, metrics, networks, posthoc, predictions, recipes, report, study
     from regmixup.deployment.predictor import Predictor
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
@@ -79,15 +79,17 @@ _MODULES = {
     "posthoc": "posthoc",
     "predictions": "predictions",
     "recipes": "recipes",
+    "report": "report",
     "scores": "metrics.scores",
+    "study": "study",
 }
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "FunctionLogger",
     "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor",
     "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure",
-    "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "scores",
-    "train",
+    "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "report",
+    "scores", "study", "train",
 ]  # fmt: skip
 
 
@@ -107,4 +109,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return ["__version__", *__all__]

@@ -1,4 +1,4 @@
-"""Configurations are frozen dataclasses. This file checks them, writes them as JSON, reads them back and names them.
+"""Check configurations (frozen dataclasses), encode them as JSON, decode them and compute their fingerprints.
 
 A configuration is one hashable value. Its fingerprint is the SHA-256 of its canonical JSON together with
 `NUMERICS_VERSION`, which is raised whenever a change of this package changes what a configuration computes. A field
@@ -55,12 +55,12 @@ def check_number(
 
 
 def _is_number(value: Any) -> bool:
-    """Python's and NumPy's numbers, but not True and False."""
+    """Return whether it is a number of Python's or NumPy's, but not True or False."""
     return value is not True and value is not False and isinstance(value, numbers.Real)
 
 
 def _is_finite(value: Any) -> bool:
-    """A number that a float can hold: an integer may be larger."""
+    """Return whether it is a number that a float can hold: an integer may be larger."""
     return _is_number(value) and abs(value) <= sys.float_info.max
 
 
@@ -74,7 +74,7 @@ def check_count(name: str, value: object, *, least: int = 1, most: int | None = 
 
 
 def _hints(cls: type) -> dict[str, Any]:
-    """The types of a class's fields, kept: finding them takes longer than everything else here."""
+    """Return the types of a class's fields, cached: resolving them takes longer than everything else here."""
     if cls not in _HINTS:
         _HINTS[cls] = get_type_hints(cls)
     return _HINTS[cls]
@@ -106,12 +106,12 @@ def introduced(default: Any) -> Any:
 
 
 def encode(config: Any) -> dict[str, Any]:
-    """A dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
+    """Return a dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
     return _encode(config, type(config), every=True)
 
 
 def _encode(value: Any, hint: Any, *, every: bool) -> Any:
-    """every: also fields that have their introductory value."""
+    """Encode a value. every: also fields that have their introductory value."""
     if dataclasses.is_dataclass(value):
         hints = _hints(type(value))
         for f in dataclasses.fields(value):
@@ -142,7 +142,7 @@ def _check_recordable(name: str, value: Any, hint: Any) -> None:
 
 
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
-    """The inverse of `encode`: an instance of `base` or of the subclass named by `kind`.
+    """Return what `encode` encoded: an instance of `base` or of the subclass named by `kind`.
 
     Unknown keys, missing ones and values of another type than the field declares are errors that name `where`.
     """
@@ -167,7 +167,7 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
 
 
 def _decode(value: Any, hint: Any, where: str) -> Any:
-    """A JSON or TOML value as what a field declares."""
+    """Return a JSON or TOML value as the type that a field declares."""
     options = _options(hint)
     for option in options:
         if dataclasses.is_dataclass(option) and isinstance(value, dict):
@@ -180,12 +180,12 @@ def _decode(value: Any, hint: Any, where: str) -> Any:
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    """The alternatives of a union, or the type itself."""
+    """Return the alternatives of a union, or the type itself."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a plain value is what a field declares; choices and richer types check themselves."""
+    """Return whether a plain value has the declared type; choices and richer types check themselves."""
     kind = get_origin(hint) or hint
     if dataclasses.is_dataclass(kind) or kind is tuple:
         return False
@@ -195,7 +195,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _contract(hint: Any) -> str:
-    """What a field declares, in words.
+    """Return a declared type in words.
 
     >>> _contract(tuple[int, ...]), _contract(float | None)
     ('a list of int', 'float or none')
@@ -217,7 +217,7 @@ def _family(base: type[T]) -> list[type[T]]:
 
 
 def fingerprint(config: Any) -> str:
-    """64 hexadecimal digits that name what this configuration computes."""
+    """Return 64 hexadecimal digits that identify what this configuration computes."""
     values = _encode(config, type(config), every=False)
     canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": values}, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()

@@ -49,15 +49,13 @@ LossLike = Loss | Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """Return -sum_c w_c t'_c log p_c, p the softmax of the logits and t' = (1 - s) t + s / K.
-
-    weight: w, one number >= 0 per class; None weighs all classes by 1. The mean over the batch divides by N, not by
-        the sum of the labels' weights.
-    smoothing: s, from 0 to below 1.
-    """
+    """Return -sum_c w_c t'_c log p_c, p the softmax of the logits and t' = (1 - s) t + s / K."""
 
     weight: tuple[float, ...] | None = None
+    """w, one number >= 0 per class; None weighs all classes by 1. The mean over the batch divides by N, not by the sum
+    of the labels' weights."""
     smoothing: float = 0.0
+    """s, from 0 to below 1."""
 
     def __post_init__(self) -> None:
         check_number("smoothing", self.smoothing, least=0, below=1)
@@ -80,13 +78,12 @@ class CrossEntropy(Loss):
 class Focal(Loss):
     """Return -sum_c t_c (1 - p_c)^gamma log p_c, p the softmax of the logits (Lin et al., 2017).
 
-    gamma >= 0: how fast well classified images lose weight; 0 is cross-entropy.
-
     >>> Focal(2.0)(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))  # (1/2)^2 log 2
     tensor([0.1733])
     """
 
     gamma: float = 2.0
+    """>= 0: how fast well classified images lose weight; 0 is cross-entropy."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, least=0)

@@ -28,7 +28,7 @@ class Method:
     """A named combination.
 
     train: fields of the recipe that the method replaces, `members` of an ensemble included.
-    posthoc: what is done to its predictions before they are scored; temperature scaling is always reported beside it.
+    posthoc: the map applied to its predictions before they are scored; temperature scaling is always reported too.
     score: the OOD score the paper uses for this method (Appendix on OOD detection). Where it does not say: entropy for
     methods that train on mixed labels alone, as it uses for Mixup, and Dempster-Shafer for all others.
     selected: for a recipe by name, the fields of this class that differ there: what the paper selected or borrowed.
@@ -48,7 +48,7 @@ class Method:
     published: bool = True
 
     def at(self, recipe: str) -> Method:
-        """The method with the values selected for a recipe."""
+        """Return the method with the values selected for a recipe."""
         return dataclasses.replace(self, **self.selected.get(recipe, {}))
 
 
@@ -74,29 +74,29 @@ def _alternate(first: Spec, second: Spec) -> Spec:
 
 
 def _alpha_10(objective: str) -> dict[str, dict[str, Any]]:
-    """RegMixup's alpha beyond CIFAR-10, which whatever estimates its loss shares."""
+    """Return RegMixup's alpha beyond CIFAR-10, shared by the objectives that estimate its loss."""
     return {recipe: {"objective": Spec(objective, {"alpha": 10.0})} for recipe in (*_ON_CIFAR100, _IMAGENET)}
 
 
 def _laplace(prior_variance: float | None, samples: int = 1000) -> Spec:
-    """The factors and scales of the code the paper used, which its values of sigma_0 belong to."""
+    """Return the Laplace map with the factors and scales of the code the paper used, which its sigma_0 belongs to."""
     fields = {"prior": "split", "n_eff": 128.0, "fisher": "sampled", "average": "running", "samples": samples}
     return Spec("laplace", {**fields, "prior_variance": prior_variance})
 
 
 def _sngp(lr: float) -> dict[str, Any]:
-    """The recipe of SNGP's released code."""
+    """Return the recipe of SNGP's released code."""
     steps = {"schedule": "step", "milestones": (75, 150, 200), "lr_decay": 0.2, "warmup_epochs": 1.0}
     sizes = {"epochs": 250, "batch_size": 256, "lr": lr, "weight_decay": 6e-4, "decay_on": "backbone"}
     return {"train": {"network": "wrn28-10-sngp", **steps, **sizes}}
 
 
 def _sngp18(lr: float) -> dict[str, Any]:
-    """SNGP's rate for batches of 128, decay and warm-up, in the epochs and cosine of the recipe."""
+    """Return SNGP's rate for batches of 128, decay and warm-up, with the epochs and cosine of the recipe."""
     return {"train": {"lr": lr, "warmup_epochs": 1.0, "weight_decay": 6e-4, "decay_on": "backbone"}}
 
 
-# On digits 280 steps with 64 features ask for a wider kernel, smaller steps and centroids that follow sooner.
+# On digits, 280 steps with 64 features need a wider kernel, a smaller rate and faster centroids.
 _SNGP_DIGITS = {"head": Spec("gp", {"kernel_std": 0.15}), "train": {"lr": 0.01}}
 _DUQ_DIGITS = {"objective": Spec("duq", {"penalty": 0.1}), "head": Spec("rbf", {"momentum": 0.99}), "train": {}}
 # DUQ's released code; on CIFAR-100 a class has about 1.28 images in a batch.
@@ -288,5 +288,5 @@ REFERENCE = "dnn"
 
 
 def get(name: str) -> Method:
-    """A method by name, or an error with the nearest one."""
+    """Return a method by name, or raise with the nearest one."""
     return METHODS[check_name("method", name, METHODS)]

@@ -1,4 +1,4 @@
-"""Names and other words of users: looked up with an error that helps, and made safe to show."""
+"""Look up names with helpful errors, and make text from users safe to print."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 
 
 def unknown(kind: str, name: object, options: Iterable[str], *, summary: str = "") -> ValueError:
-    """The error for a name that does not exist. summary: stands for a list that is too long to be read.
+    """Return the error for an unknown name. summary: shown instead of a list that is too long to read.
 
     >>> print(unknown("method", "regmixpu", ["dnn", "mixup", "regmixup"]))
     unknown method 'regmixpu': did you mean 'regmixup'? Available: dnn, mixup, regmixup
@@ -23,7 +23,7 @@ def unknown(kind: str, name: object, options: Iterable[str], *, summary: str = "
 
 
 def check_name(kind: str, name: str, options: Iterable[str]) -> str:
-    """Return `name` if it is one of `options`, else raise the error above."""
+    """Return `name` if it is one of `options`, else raise the error of `unknown`."""
     listed = list(options)
     if name not in listed:
         raise unknown(kind, name, listed)
@@ -31,7 +31,7 @@ def check_name(kind: str, name: str, options: Iterable[str]) -> str:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return text on one line that no terminal takes for a command: what does not print is written out.
+    r"""Return text on one line without terminal escapes: characters that do not print are written out.
 
     Spaces of any kind become a plain one. keep: characters, such as line breaks, that stay.
 
@@ -44,5 +44,5 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def is_hidden(character: str) -> bool:
-    """Tell whether a character is no sign, such as an escape or a change of direction: it may act unseen."""
+    """Return whether a character is invisible, such as an escape or a change of writing direction."""
     return unicodedata.category(character).startswith("C")

@@ -1,4 +1,4 @@
-"""Named training configurations: everything about a run but its objective and seed. Plain data, no torch."""
+"""Named training configurations: everything about a run but its method and seed. Plain data, no torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regmixup.config import check_choices, check_count, check_number, introduced
 from regmixup.names import check_name
 
 _MOST = 2**31 - 1
-"""Beyond it, sizes overflow in some library."""
+"""Largest size; beyond it some library overflows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Recipe:
     batch_size: int = 128
     """Clean images per step, over all processes; the last, partial batch is kept."""
     shards: int | None = None
-    """Parts that a batch is dealt into, each with its own partners and batch-norm statistics; the gradient is that of
+    """Parts that a batch is split into, each with its own partners and batch-norm statistics; the gradient is that of
     the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""
     batch_norm: Literal["local", "synchronised"] = "local"
     """local: statistics of each shard; the running ones are means over the shards. synchronised: statistics of the
@@ -63,11 +63,11 @@ class Recipe:
     image_size: int = 224
     """Side of the random resized crops when training on image files; images in memory keep their own size."""
     interpolation: Literal["bilinear", "random"] = "bilinear"
-    """How crops of image files come to their size; random: bilinear or bicubic, anew for every image (timm)."""
+    """How crops of image files are resized; random: bilinear or bicubic, drawn for every image (timm)."""
     color_jitter: float = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
-    """How image files come to 8/7 of `image_size` wherever the model is used, before the central 0.875 is cut out."""
+    """How image files are resized to 8/7 of `image_size` for evaluation, before the central 0.875 is cut out."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
     std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)
@@ -112,16 +112,16 @@ class Recipe:
 
     @property
     def num_shards(self) -> int:
-        """Parts of a batch; one as long as nobody has decided."""
+        """Return the number of shards of a batch; 1 unless set."""
         return self.shards or 1
 
     @property
     def total_epochs(self) -> int:
-        """All passes over the train set: the schedule's and those of the cool-down."""
+        """Return all passes over the train set: the schedule's and those of the cool-down."""
         return self.epochs + self.cooldown_epochs
 
     def lr_at(self, progress: float) -> float:
-        """The learning rate after `progress` epochs (a fraction within an epoch).
+        """Return the learning rate after `progress` epochs (a fraction within an epoch).
 
         >>> recipe = get("imagenet-resnet50")
         >>> [round(recipe.lr_at(epoch), 5) for epoch in (0, 1.5, 3, 50, 100, 109)]
@@ -144,7 +144,7 @@ class NamedRecipe:
 
 
 def _cifar(dataset: str, network: str) -> Recipe:
-    """How the paper trains on CIFAR, whatever the network."""
+    """Return the paper's recipe for CIFAR, the same for every network."""
     mean, std = {
         "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
         "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
@@ -161,7 +161,7 @@ def _cifar(dataset: str, network: str) -> Recipe:
 
 
 def _resnet18(dataset: str, epochs: int) -> Recipe:
-    """How others train ResNet-18 on CIFAR, so that rows of ours stand beside theirs.
+    """Return the recipe of other papers for ResNet-18 on CIFAR, so that our rows are comparable with theirs.
 
     OpenOOD v1.5 on both datasets: SGD with Nesterov momentum 0.9, weight decay 5e-4, batch 128, a cosine from 0.1 to
     1e-6 per step, flips and crops from 4 pixels of padding, its normalisation; 100 epochs. SURE (Li et al., 2024): the
@@ -224,5 +224,5 @@ RECIPES = {
 
 
 def get(name: str) -> Recipe:
-    """A recipe by name, or an error with the nearest one."""
+    """Return a recipe by name, or raise with the nearest one."""
     return RECIPES[check_name("recipe", name, RECIPES)].recipe

@@ -1,7 +1,7 @@
-"""Files that are either whole or absent, that notice damage, and folders that have one owner.
+"""Write files atomically, read them with checksums, and lock folders.
 
-Every write goes to a temporary name in the same folder, is flushed to the disk and then renamed, and so is the folder,
-so a reader (or the next run after a kill or a power cut) sees the old file or the new one and never half of one.
+Every write goes to a temporary name in the same folder, is flushed to disk and then renamed, and the folder is flushed
+too. So a reader, or the next run after a kill or a power cut, sees the old file or the new one and never half of one.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _TEMPORARY = re.compile(r"\.partial-\d+-.+")
-"""The names of unfinished files, which a kill can leave behind."""
+"""Names of unfinished files, which a kill can leave behind."""
 _CHECKSUM = "checksum"
 _CHANGED = "its content has changed since it was written"
 
 
 class InUseError(RuntimeError):
-    """A folder has another owner."""
+    """Another process has locked a folder."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; on success it becomes `path`, on failure it disappears.
+    """Yield a temporary path to write to; on success it becomes `path`, on failure it is deleted.
 
     A failure of the file system (a full disk, a folder that cannot be written to) is an OSError that names `path`.
     """
@@ -64,13 +64,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Give a file another name in its folder, in the place of what has that name, so that a power cut keeps it."""
+    """Rename a file within its folder, replacing what has that name, and flush the folder to disk."""
     old.replace(new)
     sync_folder(new.parent)
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, so that a power cut keeps them."""
+    """Create a folder and its parents, and flush them to disk."""
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for place in missing:
@@ -78,7 +78,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring to the disk which names a folder holds."""
+    """Flush the names in a folder to disk."""
     if os.name == "nt":  # which has no such call
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -92,7 +92,7 @@ def sync_folder(folder: Path) -> None:
 
 
 class _NotYetError(Exception):
-    """What was to be written is not there yet."""
+    """Raised to leave `replacing` without writing."""
 
 
 def check_writable(path: Path) -> None:
@@ -120,7 +120,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_table(path: Path, table: Mapping[str, Any], *, indent: int | None = 2) -> None:
-    """Write a JSON object atomically, with a checksum that `read_table` looks at. indent: None for a compact file."""
+    """Write a JSON object atomically, with a checksum that `read_table` verifies. indent: None for a compact file."""
     content = json.loads(json.dumps(table))
     separators = (",", ":") if indent is None else None
     sealed = {**content, _CHECKSUM: _table_checksum(content)}
@@ -128,7 +128,7 @@ def write_table(path: Path, table: Mapping[str, Any], *, indent: int | None = 2)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file atomically, with a checksum in its metadata that `load_tensors` looks at.
+    """Write a safetensors file atomically, with a checksum in its metadata that `load_tensors` verifies.
 
     Equal content gives equal bytes: safetensors' own writer puts metadata in a random order.
     """
@@ -153,7 +153,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read the tensors, memory-mapped, and the metadata of a safetensors file.
 
-    If it has a checksum, as those of `save_tensors` do, its content is compared with it in one pass.
+    A checksum, as `save_tensors` writes it, is verified in one pass.
     """
     from safetensors import safe_open
 
@@ -167,7 +167,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _type_name(tensor: Tensor) -> str:
-    """What safetensors calls a tensor's type: torch.bfloat16 -> BF16."""
+    """Return safetensors' name of a tensor's type: torch.bfloat16 -> BF16."""
     letters = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "complex": "C", "bool": "BOOL"}
     found = re.fullmatch(rf"torch\.({'|'.join(letters)})(\d*)", str(tensor.dtype))
     if found is None:
@@ -182,7 +182,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 
 
 def _tensors_checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
-    """CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
+    """Return the CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
     value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -202,12 +202,12 @@ def digest(path: Path) -> str:
 
 
 def is_stored(path: Path) -> bool:
-    """Return whether a file is there, as it is or compressed."""
+    """Return whether a file exists, plain or compressed."""
     return path.is_file() or path.with_name(f"{path.name}.gz").is_file()
 
 
 def read_text(path: Path) -> str:
-    """Read a text file, or its compressed form PATH.gz where only that is there, as in an archived run."""
+    """Read a text file, or PATH.gz where only that exists, as in an archived run."""
     packed = path.with_name(f"{path.name}.gz")
     if path.exists() or not packed.is_file():
         return path.read_bytes().decode("utf-8")
@@ -226,7 +226,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Read a JSON object, with an error that names the file. One of `write_table` is compared with its checksum."""
+    """Read a JSON object and verify its checksum, if it has one; an error names the file."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
@@ -246,7 +246,7 @@ def csv_text(text: str) -> str:
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """Read one JSON object per line, each with an epoch and a loss; without those that are damaged, with a warning."""
+    """Read one JSON object per line, each with an epoch and a loss; skip damaged lines with a warning."""
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -266,7 +266,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """Rows as CSV, atomically. Floats are written so that they read back bit for bit; None is empty."""
+    """Write rows as CSV, atomically. Floats read back bit for bit; None is empty."""
     names = [f.name for f in fields(Row)]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -278,7 +278,7 @@ def write_rows(path: Path, rows: list[Row]) -> None:
 
 
 def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
-    """The inverse of `write_rows`; an error names the file and the line. expected: the file's digest, if known."""
+    """Read what `write_rows` wrote; an error names the file and the line. expected: the file's digest, if known."""
     if expected is not None and path.is_file() and digest(path) != expected:
         raise ValueError(f"cannot read rows from {path}: {_CHANGED}")
     names = [f.name for f in fields(Row)]
@@ -300,11 +300,11 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
 
 
 _held: dict[tuple[Path, int, int], os.stat_result] = {}
-"""The folders that are held, by process and thread, with their lock files: those stay the same while they are open."""
+"""Locked folders by (folder, process, thread), with the stat of their lock files, fixed while they are open."""
 
 
 def _check_held(path: Path) -> None:
-    """Raise if `path` lies in a folder that was held and has been deleted or replaced: what goes there is lost."""
+    """Raise if `path` is in a locked folder that has been deleted or replaced: what is written there is lost."""
     for (folder, *_), lock in list(_held.items()):
         if path.absolute().is_relative_to(folder):
             same = False
@@ -316,10 +316,10 @@ def _check_held(path: Path) -> None:
 
 @contextmanager
 def owning(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; another live process that asks gets an error. A kill releases it.
+    """Lock a folder for this process; another process that tries gets an error. A kill releases the lock.
 
-    Entering also clears temporary files that a killed owner left behind, here and one folder down. If the folder is
-    deleted meanwhile, the next write to it, at the latest the end, is an OSError.
+    Entering also deletes temporary files that a killed owner left behind, here and one folder down. If the folder is
+    deleted meanwhile, the next write to it, or leaving the context, raises OSError.
     """
     import filelock
 
@@ -358,7 +358,7 @@ def owning(folder: Path) -> Iterator[None]:
 
 
 def _owner_of(folder: Path) -> str:
-    """What the owner of a folder says of itself."""
+    """Return the description that the owner of a folder left there."""
     path = folder / ".owner"
     with suppress(OSError):  # the owner may leave at this moment
         if path.is_file() and not path.is_symlink():
@@ -367,7 +367,7 @@ def _owner_of(folder: Path) -> str:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove our unfinished files from a folder and those in it. Nothing else, and nothing behind a link."""
+    """Delete our unfinished files from a folder and its subfolders, and nothing else; links are not followed."""
     inside = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
     for place in (folder, *inside):
         with suppress(OSError):  # what cannot be removed is in nobody's way

@@ -13,8 +13,7 @@ from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
 from regmixup.networks import CONSTRAINTS, bake, build, constraint_of
-from regmixup.networks.spectral import SpectralNorm
-from regmixup.networks.stable_rank import StableRank
+from regmixup.networks.constraints import SpectralNorm, StableRank
 from regmixup.objectives.regmixup import RegMixup
 from tests.networks.constrained import convolution, original, power, random_weight
 

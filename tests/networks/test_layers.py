@@ -1,38 +1,59 @@
-"""How convolutions start, in the networks that start them with He's normal distribution."""
-
-import math
+"""The cheap dropout mask of compiled steps: right share, no structure, another one for every seed."""
 
 import pytest
 import torch
 from torch import nn
 
-from regmixup.networks.pyramidnet import pyramidnet
-from regmixup.networks.wide_resnet import wide_resnet, wrn28_10_sngp
-
-MAKERS = {
-    "wide": lambda: wide_resnet(depth=10, width=10, in_channels=3, dropout=0.0),
-    "sngp": lambda: wrn28_10_sngp(in_channels=3, dropout=0.0),
-    "pyramid": lambda: pyramidnet(depth=11, widening=240, in_channels=3, dropout=0.0),
-}
+from regmixup import networks
+from regmixup.networks.layers import Dropout, keeps
 
 
-@pytest.mark.parametrize("kind", MAKERS)
-def test_convolutions_start_normal_with_the_variance_of_their_fan(kind):
-    """std = sqrt(2 / (k * k * channels)), of outputs, or of inputs for SNGP.
+def seed(value):
+    return torch.tensor([value], dtype=torch.int32)
 
-    The sample std of n normal values is within 5 / sqrt(2 n) of it.
-    """
-    torch.manual_seed(0)
-    backbone, _ = MAKERS[kind]()
-    convolutions = [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
-    assert len(convolutions) == (1 + 3 * 8 + 3 if kind == "sngp" else 1 + 3 * 3)
-    for conv in convolutions:
-        weight = conv.weight.detach()
-        outputs, inputs, height, width = weight.shape
-        channels = inputs if kind == "sngp" else outputs
-        expected, number = math.sqrt(2 / (height * width * channels)), weight.numel()
-        assert weight.std().item() == pytest.approx(expected, rel=5 / math.sqrt(2 * number))
-        assert abs(weight.mean().item()) < 5 * expected / math.sqrt(number)
-        kurtosis = (weight**4).mean().item() / weight.var().item() ** 2
-        assert kurtosis == pytest.approx(3, abs=5 * math.sqrt(24 / number)), "3 for a normal, 1.8 for a uniform"
-        assert conv.bias is None
+
+def normal_values(mask, p):
+    """The mask as numbers of mean 0 and variance 1, in memory order."""
+    return ((mask.double() - (1 - p)) / (p * (1 - p)) ** 0.5).permute(0, 2, 3, 1).flatten()
+
+
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.5])
+def test_each_element_stays_with_probability_1_minus_p(p):
+    means = [float(normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), p), p).mean()) for s in (0, 5, 9**9)]
+    assert all(abs(mean) * (32 * 160 * 64) ** 0.5 < 4.5 for mean in means)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 16, 160, 320, 2560, 40960])
+def test_elements_are_uncorrelated(lag):
+    for s in (1, 77, 123456789):
+        z = normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), 0.1), 0.1)
+        assert abs(float((z[lag:] * z[:-lag]).mean())) * len(z) ** 0.5 < 4.5
+
+
+def test_neighbouring_seeds_are_uncorrelated():
+    a, b = (normal_values(keeps(torch.zeros(32, 160, 8, 8), seed(s), 0.1), 0.1) for s in (41, 42))
+    assert abs(float((a * b).mean())) * len(a) ** 0.5 < 4.5
+
+
+def test_outside_a_compiled_step_it_is_torchs_own_dropout():
+    x = torch.randn(8, 4, 6, 6)
+    torch.manual_seed(3)
+    expected = nn.Dropout(0.3)(x)
+    torch.manual_seed(3)
+    assert torch.equal(Dropout(0.3)(x), expected)
+
+
+def test_wide_resnets_use_it():
+    with torch.device("meta"):
+        model = networks.build("wrn28-10", num_classes=2)
+    assert sum(isinstance(module, Dropout) for module in model.modules()) == 12
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a compiled step on CUDA is where it differs")
+def test_compiled_on_cuda_the_mask_is_the_same_forward_and_backward():
+    x = torch.ones(16, 64, 8, 8, device="cuda").contiguous(memory_format=torch.channels_last).requires_grad_()
+    y = torch.compile(Dropout(0.25), fullgraph=True)(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())  # 0 where dropped, 4/3 where kept
+    assert abs(float((y == 0).float().mean()) - 0.25) < 0.01
+    assert torch.allclose(y[y != 0], torch.tensor(4 / 3, device="cuda"))

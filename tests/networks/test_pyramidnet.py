@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regmixup.networks import build
-from regmixup.networks.pyramidnet import PyramidBlock, pyramidnet
+from regmixup.networks.backbones import PyramidBlock, pyramidnet
 from tests.networks.weights import randomise_batch_norm
 from tests.references import pyramidnet as slow
 

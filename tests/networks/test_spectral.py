@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from regmixup.networks import build
-from regmixup.networks.spectral import SpectralNorm
+from regmixup.networks.constraints import SpectralNorm
 from tests.networks.constrained import convolution, gradient, original, power, random_weight
 from tests.references.constraints import slow_spectral_norm
 

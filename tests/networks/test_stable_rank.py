@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from regmixup.networks.stable_rank import StableRank
+from regmixup.networks.constraints import StableRank
 from tests.networks.constrained import convolution, gradient, original, random_weight
 from tests.references.constraints import slow_stable_rank, stable_rank
 

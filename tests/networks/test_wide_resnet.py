@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from regmixup.networks import build
-from regmixup.networks.wide_resnet import ChannelDropoutBlock, PreActivationBlock, wide_resnet
+from regmixup.networks.backbones import ChannelDropoutBlock, PreActivationBlock, wide_resnet
 from tests.networks.weights import randomise_batch_norm
 
 

@@ -14,9 +14,9 @@ from torch import nn
 import regmixup as rm
 from regmixup import data
 from regmixup.data.loader import epoch_batches
+from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
-from regmixup.networks.spectral import SpectralNorm
 from regmixup.run_folder import CHECKPOINT
 from regmixup.training import loop
 from regmixup.training.checkpoint import read_checkpoint

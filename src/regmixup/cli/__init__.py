@@ -1,7 +1,7 @@
-"""The command line: `regmixup VERB`. One file of `verbs` each, named after it and imported only when called.
+"""The command line: `regmixup VERB`, one module per verb, imported only when it is called.
 
-So `regmixup --help` and `regmixup list` answer without importing torch. Every flag is a dataclass field; only this
-folder knows the CLI library.
+So `regmixup --help` and `regmixup list` answer without importing torch. Flags are dataclass fields; only this package
+imports the CLI library.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import sys
 
 from regmixup import __version__
 
-TYPE_CHECKING = False  # what is imported here, before `main` can catch a Ctrl-C, is as little as possible
+TYPE_CHECKING = False  # keep imports before `main` to a minimum: only inside it is a Ctrl-C caught
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 VERBS = {
     "study": "run a study: methods x seeds, trained, evaluated, reported",
     "train": "train one model",
-    "predict": "store what a trained model says about datasets",
+    "predict": "store a trained model's predictions for datasets",
     "evaluate": "score logits from any model",
     "report": "rewrite a study's report from stored results",
-    "data": "list and look at datasets",
+    "data": "list, fetch, check, show and corrupt datasets",
     "list": "list methods, recipes, networks, datasets, studies",
 }
 
@@ -39,20 +39,30 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a verb. Exit status 0; 1 when runs of a study failed; 2 for a wrong command or input; 141 when nobody reads
-    on; 128 + its number for a signal that asked to stop: 130 for Ctrl-C, 143 for SIGTERM during training.
+    """Run a verb and return the exit status.
 
-    Of the processes that torchrun starts, the first alone speaks; all report errors.
+    0: success. 1: runs of a study failed. 2: wrong command or input. 141: the reader of the output went away.
+    128 + n: signal n asked to stop (130 for Ctrl-C, 143 for SIGTERM during training).
+
+    Under torchrun only the first process prints; every process reports errors.
     """
+    args = tuple(sys.argv[1:] if argv is None else argv)  # in this package `list` is the module of a verb
     rank = os.environ.get("RANK", "0")
     try:
         _open_streams()
         try:
-            _run(list(sys.argv[1:] if argv is None else argv), silent=rank != "0")
+            import warnings
+            from contextlib import redirect_stdout
+            from pathlib import Path
+
+            warnings.showwarning = lambda message, *_, **__: _complain("warning", message)
+            with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if rank == "0" else nowhere):
+                verb = _find_verb(args)
+                verb(args[1:])
         finally:
-            sys.stdout.flush()  # now, and not when Python ends, where a missing reader could not be caught
+            sys.stdout.flush()  # here, where a missing reader can be caught, and not when Python exits
     except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; what is still buffered goes nowhere.
+        # The reader, such as `head`, has gone away; discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (ValueError, OSError, RuntimeError) as error:
@@ -65,10 +75,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
+    """Return the function that runs the words after the first, or one that prints the help or the version."""
+    if not args or args[0] in ("-h", "--help"):
+        return lambda _: print(HELP)
+    if args[0] == "--version":
+        return lambda _: print(f"regmixup {__version__}")
+    from importlib import import_module
+
+    from regmixup.names import check_name
+
+    return import_module(f"{__name__}.{check_name('verb', args[0], VERBS)}").main
+
+
 def _open_streams() -> None:
-    """Let output go nowhere where it was closed, and escape what its encoding does not have."""
+    """Replace closed streams by the null device, and escape characters the output encoding lacks."""
     if None in (sys.stdin, sys.stdout, sys.stderr):
-        # A file that is opened later must not get the number of a closed stream, which libraries write to.
+        # A file opened later must not get the descriptor of a closed stream, which libraries write to.
         while (spare := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
         os.close(spare)
@@ -79,28 +102,7 @@ def _open_streams() -> None:
 
 
 def _complain(kind: str, message: object) -> None:
-    """Print a warning or an error. It may quote files of others, whose escapes must not reach the terminal."""
+    """Print a warning or an error without the terminal escapes that quoted files may contain."""
     from regmixup.names import printable
 
     print(f"{kind}: {printable(str(message), keep=chr(10))}", file=sys.stderr)
-
-
-def _run(args: list[str], *, silent: bool) -> None:
-    import warnings
-    from contextlib import ExitStack, redirect_stdout
-    from importlib import import_module
-    from pathlib import Path
-
-    from regmixup.names import check_name
-
-    warnings.showwarning = lambda message, *_, **__: _complain("warning", message)
-    with ExitStack() as stack:
-        if silent:
-            stack.enter_context(redirect_stdout(stack.enter_context(Path(os.devnull).open("w"))))
-        if not args or args[0] in ("-h", "--help"):
-            print(HELP)
-        elif args[0] == "--version":
-            print(f"regmixup {__version__}")
-        else:
-            check_name("verb", args[0], VERBS)
-            import_module(f"{__name__}.verbs.{args[0]}").main(args[1:])

@@ -1,4 +1,4 @@
-"""From words to a verb's dataclass."""
+"""Parse the words after a verb into its dataclass: fields are flags, and attribute docstrings are their help."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Switch = FlagCreatePairsOff[bool]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """Where training runs and finds its data: the flags that train and study share."""
+class Resources:
+    """The flags of every verb that trains: where its data is and what it runs on."""
 
     root: Path | None = None
     """Folder with the datasets' official files; embedded datasets need none."""
@@ -29,7 +29,7 @@ class Surroundings:
 
 
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:
-    """Parse the words after the verb; --help and wrong flags end the program here. `~` in a path is the home folder."""
+    """Parse the words after the verb, with `~` in a path expanded. --help and wrong flags exit here."""
     program = f"regmixup {verb}"
     if default is None:
         parsed: Any = tyro.cli(cls, args=args, prog=program)
@@ -37,14 +37,14 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
         parsed = tyro.cli(cls, args=args, prog=program, default=default)
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):
-        # The CLI library keeps the last, which for a list would lose files without a word.
+        # tyro keeps the last of a repeated flag, which would silently drop the files listed first.
         if isinstance(getattr(parsed, f.name), tuple) and flags.count(f"--{f.name}") > 1:
             raise ValueError(f"--{f.name} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
 
 
 def _expanded(value: Any) -> Any:
-    """The shell expands `--runs ~/x` but not `--runs=~/x`."""
+    """Expand `~`, as the shell does for `--runs ~/x` but not for `--runs=~/x`."""
     if isinstance(value, tuple):
         return tuple(map(_expanded, value))
     return value.expanduser() if isinstance(value, Path) else value

@@ -1,4 +1,8 @@
-"""Networks: images -> features -> logits. `build` makes any of them by name. Importing this imports no torch."""
+"""Networks: images -> features -> logits. `build` makes any of them by name. Importing this package imports no torch.
+
+Heads and constraints with values of their own are classes here: `networks.GPHead(num_features=512)`,
+`networks.SpectralNorm(c=0.5)`.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from regmixup.config import check_count, check_number
-from regmixup.names import check_name
+from regmixup.names import check_name, unknown
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from regmixup.networks.contract import Classifier, Constraint, Head, Normalization
+    from regmixup.networks.constraints import SpectralNorm, StableRank
+    from regmixup.networks.contract import Classifier, Constraint, Head, LinearHead, Normalization
+    from regmixup.networks.gp_head import GPHead
+    from regmixup.networks.rbf_head import RBFHead
 
     Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Where a backbone is made ("module:function"), its own dropout rate, and a line about it."""
+    """A backbone ("module:function"), a line about it, and its own dropout rate."""
 
     backbone: str
     description: str
@@ -28,34 +35,34 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Component:
-    """Where a constraint or a head is defined ("module:class"), and a line about it."""
+    """A constraint or a head ("module:class"), and a line about it."""
 
     home: str
     description: str
 
 
 NETWORKS = {
-    "small": Architecture("small:small", "three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
-    "resnet18": Architecture("resnet:resnet18", "ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
-    "resnet50": Architecture("resnet:resnet50", "ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
+    "small": Architecture("backbones:small", "three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
+    "resnet18": Architecture("backbones:resnet18", "ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
+    "resnet50": Architecture("backbones:resnet50", "ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
     "wrn28-10": Architecture(
-        "wide_resnet:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
+        "backbones:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
     ),
     "wrn28-10-sngp": Architecture(
-        "wide_resnet:wrn28_10_sngp",
+        "backbones:wrn28_10_sngp",
         "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels",
         dropout=0.1,
     ),
     "densenet121": Architecture(
-        "densenet:densenet121", "DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"
+        "backbones:densenet121", "DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"
     ),
     "pyramidnet200": Architecture(
-        "pyramidnet:pyramidnet200", "PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"
+        "backbones:pyramidnet200", "PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"
     ),
 }
 CONSTRAINTS = {
-    "spectral_norm": Component("spectral:SpectralNorm", "largest singular value at most c"),
-    "stable_rank": Component("stable_rank:StableRank", "spectral norm 1 and stable rank at most a share of the full"),
+    "spectral_norm": Component("constraints:SpectralNorm", "largest singular value at most c"),
+    "stable_rank": Component("constraints:StableRank", "spectral norm 1 and stable rank at most a share of the full"),
 }
 HEADS = {
     "linear": Component("contract:LinearHead", "one linear layer"),
@@ -63,10 +70,22 @@ HEADS = {
     "rbf": Component("rbf_head:RBFHead", "distances to running class centroids (DUQ)"),
 }
 
+_LAZY = {
+    "Classifier": "contract", "Constraint": "contract", "Head": "contract", "LinearHead": "contract",
+    "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints", "StableRank": "constraints",
+}  # fmt: skip
+
 __all__ = [
-    "CONSTRAINTS", "HEADS", "NETWORKS", "bake", "build", "check_network", "constraint_of", "head_of",
-    "import_components", "name_of",
+    "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "RBFHead",
+    "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of", "import_components",
+    "name_of",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(str(unknown("name in regmixup.networks", name, __all__)))
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
 
 
 def build(
@@ -80,14 +99,14 @@ def build(
     head: Head | str = "linear",
     image_size: int | tuple[int, int] | None = None,
 ) -> Classifier:
-    """A network by name, with the contract of `Classifier`: `features(x) -> (N, D)`, `head`, `forward`.
+    """Build a network by name, with the interface of `Classifier`: `features(x) -> (N, D)`, `head`, `forward`.
 
     name: one of NETWORKS, or "timm/" and the name of any of timm's image models, for example "timm/resnet50".
     normalize: (mean, std) per channel applied to pixels in [0, 1]; None if you feed normalised tensors.
     dropout: None keeps the network's own rate (0.1 inside the blocks of wrn28-10 and wrn28-10-sngp, else mostly 0).
     constraint: on every convolution, by name or with its own values: SpectralNorm(c=0.5).
     head: by name or with its own values: GPHead(num_features=512).
-    image_size: side, or (height, width), of the images; constraints on whole convolutions need to know it, and so do
+    image_size: side, or (height, width), of the images; needed by constraints on whole convolutions and by
         networks with a fixed input size, such as transformers. None: 32 for our own networks, timm's default for its.
 
     >>> sum(p.numel() for p in build("wrn28-10", num_classes=10).parameters())
@@ -123,10 +142,10 @@ def build(
 
 
 def bake(model: Model) -> Model:
-    """Replace every constrained weight by its effective value, in place: what remains is a plain network.
+    """Replace every constrained weight by its effective value, in place, which leaves a plain network.
 
     It gives the logits of the model in evaluation mode, without the cost of the constraint, and its state dict has the
-    names of the unconstrained network. Trained further, it is free.
+    names of the unconstrained network. Training it further is unconstrained.
 
     >>> model = build("small", num_classes=10, constraint="spectral_norm")
     >>> bake(model).state_dict().keys() == build("small", num_classes=10).state_dict().keys()
@@ -139,14 +158,14 @@ def bake(model: Model) -> Model:
         if parametrize.is_parametrized(module):
             constrained = module.parametrizations
             assert isinstance(constrained, nn.ModuleDict)
-            constrained.eval()  # so that reading the weight makes no further power iteration
+            constrained.eval()  # so that accessing the weight runs no further power iteration
             for name in list(constrained):
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
     return model
 
 
 def check_network(name: str) -> str:
-    """`name` if it is one of NETWORKS or of timm's models, else an error. timm is asked for names "timm/..." only.
+    """Return `name` if it is one of NETWORKS or of timm's models, else raise. timm is imported for "timm/..." only.
 
     >>> check_network("densenet121")
     'densenet121'
@@ -159,14 +178,14 @@ def check_network(name: str) -> str:
 
 
 def head_of(head: Head | str, **fields: Any) -> Head:
-    """A head's configuration: itself, or by name with some fields given, head_of("gp", num_features=512)."""
+    """Return a head's configuration: itself, or by name with some fields given, head_of("gp", num_features=512)."""
     from regmixup.networks.contract import Head
 
     return _component("head", head, HEADS, Head, fields)
 
 
 def constraint_of(constraint: Constraint | str | None, **fields: Any) -> Constraint | None:
-    """A constraint's configuration: itself, or by name with some fields given; None for none."""
+    """Return a constraint's configuration: itself, or by name with some fields given; None for none."""
     if constraint is None:
         return None
     from regmixup.networks.contract import Constraint
@@ -175,7 +194,7 @@ def constraint_of(constraint: Constraint | str | None, **fields: Any) -> Constra
 
 
 def name_of(component: Constraint | Head | None) -> str:
-    """The name of a constraint or head in the catalogue; "none" for no constraint."""
+    """Return the name of a constraint or head in CONSTRAINTS or HEADS; "none" for no constraint."""
     if component is None:
         return "none"
     homes = {found.home.partition(":")[2]: name for name, found in (CONSTRAINTS | HEADS).items()}
@@ -199,7 +218,7 @@ def _component(kind: str, value: Any, known: dict[str, Component], base: type, f
 
 
 def _sides(image_size: Any) -> tuple[int, int]:
-    """(height, width) of a side or a pair."""
+    """Return (height, width) of a side or a pair."""
     sides = image_size if isinstance(image_size, (tuple, list)) else (image_size, image_size)
     if len(sides) != 2:
         raise ValueError(f"image_size must be a side or (height, width), got {image_size!r}")
@@ -209,7 +228,7 @@ def _sides(image_size: Any) -> tuple[int, int]:
 
 
 def _check_normalize(normalize: Any, in_channels: int) -> None:
-    """None, or a pair of sequences with one number per channel, the second positive."""
+    """Check that it is None or a pair of sequences with one number per channel, the second positive."""
     if normalize is None:
         return
     try:

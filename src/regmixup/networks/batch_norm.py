@@ -1,7 +1,7 @@
 """Batch norm, ReLU and residual sums that move little memory inside a compiled training step.
 
 A step spends a third of its time (WRN-28-10) or half of it (ResNet-50) reading and writing activations around batch
-norm, so what counts is how often each is read. The layers here compute what torch's do, in a form that torch.compile
+norm, so the number of reads decides. The layers here compute what torch's do, in a form that torch.compile
 turns into fewer and simpler kernels on CUDA:
 
 * the statistics are two plain sums in one reading, and the layer is x * scale + shift, forward and backward;
@@ -24,7 +24,7 @@ _OVER = (0, 2, 3)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """As `nn.BatchNorm2d`, with running statistics and weights; see the module's text for what differs."""
+    """As `nn.BatchNorm2d`, with running statistics and weights; the module docstring says what differs."""
 
     def forward(self, x: Tensor) -> Tensor:
         if (
@@ -52,10 +52,10 @@ class ReLU(nn.ReLU):
 
 
 def stored_gradient(x: Tensor) -> Tensor:
-    """x itself; in a compiled step the gradient with respect to it is stored.
+    """Return x; in a compiled step, store the gradient with respect to it.
 
-    For the sum of a residual block, whose gradient the batch norm below, its sums and the next sum each need, and
-    which would otherwise grow into an expression over several blocks.
+    For the sum of a residual block, whose gradient is used by the batch norm below, its sums and the next sum, and
+    would otherwise grow into an expression over several blocks.
     """
     return _with_stored_gradient(x) if _pays(x) else x
 
@@ -66,7 +66,7 @@ def _with_stored_gradient(x: Tensor) -> Tensor:
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """x (N, C, H, W) batch-normalised, its mean and its (biased) variance per channel, in at least float32.
+    """Return x (N, C, H, W) batch-normalised, and its mean and biased variance per channel in at least float32.
 
     The variance is the mean square minus the squared mean. In float32 that loses little beside what bfloat16 has lost
     before: with r = |mean| / deviation the relative error is about 6e-8 r^2, while rounding x to bfloat16 adds noise
@@ -119,7 +119,7 @@ OPAQUE = (normalise, _with_stored_gradient)
 
 
 def _stored(x: Tensor) -> Tensor:
-    """x itself; torch.compile computes it once and keeps it, since only what is in memory has strides."""
+    """Return x; torch.compile computes it once and stores it, since only what is in memory has strides."""
     return x.as_strided(x.size(), x.stride())
 
 
@@ -128,5 +128,5 @@ def _by_channel(values: Tensor) -> Tensor:
 
 
 def _pays(x: Tensor) -> bool:
-    """Whether this is a compiled step in bfloat16 on CUDA, where these forms were measured to be faster."""
+    """Return whether this is a compiled step in bfloat16 on CUDA, where these forms were measured to be faster."""
     return x.is_cuda and x.dtype == torch.bfloat16 and torch.compiler.is_compiling()

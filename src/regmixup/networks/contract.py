@@ -1,4 +1,4 @@
-"""The one contract of all networks: images -> features -> logits, with input normalisation inside.
+"""The interface of all networks: images -> features -> logits, with input normalisation inside.
 
 A network is a backbone, a `Constraint` on the backbone's weights (or none) and a `Head`. The last two are frozen
 dataclasses of hyper-parameters, so that a configuration can hold them; the modules they make hold the state.
@@ -33,14 +33,14 @@ class Constraint(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Head(ABC):
-    """What turns features into logits. A subclass declares its fields and implements `build`."""
+    """The layer from features to logits. A subclass declares its fields and implements `build`."""
 
     def __post_init__(self) -> None:
         check_choices(self)
 
     @abstractmethod
     def build(self, feature_dim: int, num_classes: int) -> nn.Module:
-        """A module from features (N, D) to logits (N, K)."""
+        """Return a module from features (N, D) to logits (N, K)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,31 +52,31 @@ class LinearHead(Head):
 
 
 class HeadWithState(nn.Module):
-    """A head that learns from the clean images beside the gradient: a GP's precision, a kernel's centroids.
+    """A head with state that is not trained by gradients: a GP's precision, a kernel's centroids.
 
-    `Classifier` hands it the features at three moments. Mixed images never reach these.
+    `Classifier` passes it the features of clean images through these three callbacks; mixed images never reach them.
     """
 
     def start_epoch(self) -> None:
-        """An epoch begins."""
+        """Handle the start of an epoch."""
 
     def wants_step(self) -> bool:
-        """Whether `after_step` does something; without it the extra forward pass is saved."""
+        """Return whether `after_step` does something; if not, the extra forward pass is skipped."""
         return False
 
     def after_step(self, features: Tensor, y: Tensor) -> None:
-        """An optimizer step has been taken on images with these features. y: (N,) classes or (N, K) probabilities."""
+        """Update after an optimizer step on images with these features. y: (N,) classes or (N, K) probabilities."""
 
     def wants_finalizing(self) -> bool:
-        """Whether `finalize` does something."""
+        """Return whether `finalize` does something."""
         return False
 
     def finalize(self, features: Iterable[Tensor]) -> None:
-        """Training has ended; the features of all train images, batch by batch."""
+        """Update after training, given the features of all train images, batch by batch."""
 
 
 class Normalize(nn.Module):
-    """(x - mean) / std per channel, on pixels in [0, 1]; uint8 pixels are brought there first."""
+    """(x - mean) / std per channel, on pixels in [0, 1]; uint8 pixels are scaled first."""
 
     mean: Tensor
     std: Tensor
@@ -91,7 +91,7 @@ class Normalize(nn.Module):
 
 
 class Classifier(nn.Module):
-    """`features(x) -> (N, D)`, then `head`: (N, D) -> logits (N, K).
+    """A network: `features(x) -> (N, D)`, then `head`: (N, D) -> logits (N, K).
 
     backbone: module from normalised images to (N, D). head: module from (N, D) to logits.
     normalize: (mean, std) per channel, or None if the images come normalised.
@@ -110,7 +110,7 @@ class Classifier(nn.Module):
         self.feature_dim = feature_dim
 
     def features(self, x: Tensor) -> Tensor:
-        """Penultimate activations, (N, D), of images (N, C, H, W) in uint8 or floating point."""
+        """Return the penultimate activations, (N, D), of images (N, C, H, W) in uint8 or floating point."""
         x = to_float(x) if self.normalize is None else self.normalize(x)
         return self.backbone(x)
 
@@ -123,16 +123,16 @@ class Classifier(nn.Module):
             self.head.start_epoch()
 
     def wants_step(self) -> bool:
-        """Whether `after_step` does something."""
+        """Return whether `after_step` does something."""
         return isinstance(self.head, HeadWithState) and self.head.wants_step()
 
     def after_step(self, x: Tensor, y: Tensor) -> None:
-        """Show the head the clean images of the step just taken, as the network sees them in evaluation mode."""
+        """Pass the head the features of a step's clean images, computed in evaluation mode."""
         if isinstance(self.head, HeadWithState) and self.wants_step():
             self.head.after_step(self._evaluated_features(x), y)
 
     def finalize(self, batches: Iterable[Tensor]) -> bool:
-        """Show the head all train images once, after training, if it wants to see them; returns whether it did."""
+        """Pass the head the features of all train images after training, if it uses them; return whether it does."""
         if not (isinstance(self.head, HeadWithState) and self.head.wants_finalizing()):
             return False
         self.head.finalize(self._evaluated_features(x) for x in batches)
@@ -146,10 +146,3 @@ class Classifier(nn.Module):
             return self.features(x)
         finally:
             self.backbone.train(training)
-
-
-class GlobalAverage(nn.Module):
-    """Mean over all positions: (N, C, H, W) -> (N, C)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.mean(dim=(2, 3))

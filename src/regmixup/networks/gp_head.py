@@ -23,26 +23,25 @@ class GPHead(Head):
     That is Bayesian linear regression in phi with prior variance 1 and noise variance s. The forward pass gives the
     posterior mean; `posthoc.MeanField` and `posthoc.MonteCarlo` turn mean and variance into probabilities.
 
-    num_features: columns of W, as many random features.
-    kernel_std: spread of W, whose columns are random orthogonal directions with the lengths of Gaussian vectors;
-        its inverse is the length scale of the kernel.
-    ridge: s; noise variance of the regression.
-    covariance: "final" sums P over one clean, unaugmented pass after training, for the final weights. "epoch" sums
-        over the steps of the last epoch, while the weights still move, as released (but in evaluation mode);
-        "momentum" averages over steps, P <- m P + (1 - m) phi^T phi / N. These two cost a second forward pass per
-        step, so that mixed images never enter P.
-    momentum: m, for covariance="momentum".
-
     >>> head = GPHead(num_features=64).build(feature_dim=16, num_classes=3)
     >>> tuple(head(torch.zeros(5, 16)).shape), tuple(head.variance(torch.zeros(5, 16)).shape)
     ((5, 3), (5, 1))
     """
 
     num_features: int = 1024
+    """Random features: columns of W."""
     kernel_std: float = 0.05
+    """Spread of W, whose columns are random orthogonal directions with the lengths of Gaussian vectors; its inverse is
+    the length scale of the kernel."""
     ridge: float = 1.0
+    """s: noise variance of the regression."""
     covariance: Literal["final", "epoch", "momentum"] = "final"
+    """final: sum P over one clean, unaugmented pass after training, for the final weights. epoch: sum over the steps
+    of the last epoch, while the weights still change, as released (but in evaluation mode). momentum: average over
+    steps, P <- m P + (1 - m) phi^T phi / N. The last two cost a second forward pass per step, so that mixed images
+    never enter P."""
     momentum: float = 0.999
+    """m, for covariance momentum."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -56,7 +55,7 @@ class GPHead(Head):
 
 
 class GaussianProcess(HeadWithState):
-    """The module of `GPHead`. Buffers: the frozen projection and phase, the precision P and (I + P / s)^-1."""
+    """Module of `GPHead`. Buffers: the frozen projection and phase, the precision P and (I + P / s)^-1."""
 
     projection: Tensor
     phase: Tensor
@@ -74,7 +73,7 @@ class GaussianProcess(HeadWithState):
         self.register_buffer("covariance", torch.eye(size))
 
     def random_features(self, features: Tensor) -> Tensor:
-        """phi, (N, num_features). An angle needs all the digits there are, so autocast stays out."""
+        """Return phi, (N, num_features), without autocast: an angle needs full precision."""
         with torch.autocast(features.device.type, enabled=False):
             return torch.cos(features.to(self.projection.dtype) @ self.projection + self.phase)
 
@@ -82,7 +81,7 @@ class GaussianProcess(HeadWithState):
         return nn.functional.linear(self.random_features(features), self.weight)
 
     def variance(self, features: Tensor) -> Tensor:
-        """Variance of every logit, (N, 1); that of the prior until the precision has seen the train data."""
+        """Return the variance of every logit, (N, 1); the prior's until the precision has seen the train data."""
         phi = self.random_features(features)
         with torch.autocast(features.device.type, enabled=False):
             return ((phi @ self.covariance) * phi).sum(dim=1, keepdim=True)
@@ -123,7 +122,7 @@ class GaussianProcess(HeadWithState):
 
 
 def orthogonal_features(inputs: int, outputs: int) -> Tensor:
-    """Random directions, orthogonal in blocks of `inputs` columns, with the lengths of Gaussian vectors: (D, F)."""
+    """Draw random directions (D, F), orthogonal in blocks of `inputs` columns, with the lengths of Gaussian vectors."""
     blocks = []
     for _ in range(-(-outputs // inputs)):
         q, r = torch.linalg.qr(torch.randn(inputs, inputs))

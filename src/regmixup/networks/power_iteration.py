@@ -1,8 +1,8 @@
-"""What the constraints share: the largest singular value of a convolution's weight, followed by power iteration.
+"""Track the largest singular value of a convolution's weight by power iteration, for the constraints.
 
-Two unit vectors approach the top singular pair of W: v <- W^T u / ||W^T u||, then u <- W v / ||W v||. A weight moves
-little in a step of training, so one iteration per forward pass keeps up with it. The vectors are buffers, so that
-checkpoints carry them; they move in training mode only.
+Two unit vectors approach the top singular pair of W: v <- W^T u / ||W^T u||, then u <- W v / ||W v||. A weight changes
+little in a training step, so one iteration per forward pass is enough. The vectors are buffers, stored in checkpoints;
+they change in training mode only.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.grad import conv2d_input
 from torch.nn.utils import parametrize
 
 from regmixup.config import check_count
@@ -51,11 +53,11 @@ class PowerIteration(nn.Module, ABC):
 
     @abstractmethod
     def times(self, weight: Tensor, v: Tensor) -> Tensor:
-        """W v."""
+        """Return W v."""
 
     @abstractmethod
     def adjoint(self, weight: Tensor, u: Tensor) -> Tensor:
-        """W^T u."""
+        """Return W^T u."""
 
     def forward(self, weight: Tensor) -> Top:
         with torch.no_grad():
@@ -65,7 +67,7 @@ class PowerIteration(nn.Module, ABC):
                 self.u.copy_(u)
                 self.v.copy_(v)
             else:
-                # A training pass may move the buffers before the backward pass of this one reads its vectors.
+                # A training pass may update the buffers before the backward pass of this one reads its vectors.
                 u, v = u.clone(), v.clone()
         return Top((u * self.times(weight, v)).sum(), u, v)
 
@@ -77,13 +79,13 @@ class PowerIteration(nn.Module, ABC):
 
 
 def _unit(vector: Tensor, *, otherwise: Tensor) -> Tensor:
-    """The vector at length 1. A zero weight sends everything to 0: it keeps the vectors it had."""
+    """Scale a vector to length 1; return `otherwise` for 0, which a zero weight sends everything to."""
     length = torch.linalg.vector_norm(vector)
     return torch.where(length > 0, vector / length, otherwise)
 
 
 class MatrixPowerIteration(PowerIteration):
-    """Of the weight as a matrix (out, in * kh * kw): what the convolution does to one patch. u: (out,)."""
+    """Power iteration on the weight as a matrix (out, in * kh * kw), the map of one patch. u: (out,)."""
 
     def __init__(self, weight: Tensor, *, iterations: int, warmup: int) -> None:
         matrix = weight.flatten(1)
@@ -99,11 +101,36 @@ class MatrixPowerIteration(PowerIteration):
         return weight.T @ u
 
 
-class NormalisedWeight(nn.Module, ABC):
-    """A parametrization weight -> weight that uses the top singular value, in at least float32 whatever surrounds it.
+class ConvolutionPowerIteration(PowerIteration):
+    """Power iteration on a whole convolution as a linear map of images of one size.
 
-    In training mode every reading of the layer's weight moves the vectors; a forward pass reads it once. To look at
-    it without moving them, read it in evaluation mode.
+    shape: (1, C, H, W), one input of the layer; v has this shape, u that of the layer's output. The adjoint is exact
+    for every size, also where the stride leaves pixels of the border unused.
+    """
+
+    def __init__(self, conv: nn.Conv2d, shape: tuple[int, ...], *, iterations: int, warmup: int) -> None:
+        if conv.padding_mode != "zeros" or isinstance(conv.padding, str):
+            raise ValueError(
+                "norm='convolution' needs convolutions padded with a number of zeros, "
+                f"got padding={conv.padding!r} with padding_mode={conv.padding_mode!r}"
+            )
+        # Before the base's own set-up, which warms up with `times` and `adjoint`.
+        self.shape = shape
+        self.stride, self.padding, self.dilation, self.groups = conv.stride, conv.padding, conv.dilation, conv.groups
+        super().__init__(conv.weight, shape, iterations=iterations, warmup=warmup)
+
+    def times(self, weight: Tensor, v: Tensor) -> Tensor:
+        return F.conv2d(v, weight, None, self.stride, self.padding, self.dilation, self.groups)
+
+    def adjoint(self, weight: Tensor, u: Tensor) -> Tensor:
+        return conv2d_input(self.shape, weight, u, self.stride, self.padding, self.dilation, self.groups)
+
+
+class NormalisedWeight(nn.Module, ABC):
+    """A parametrization weight -> weight that uses the top singular value, in at least float32 also under autocast.
+
+    In training mode every access to the layer's weight updates the vectors; a forward pass accesses it once. To look at
+    it without updating them, switch to evaluation mode.
     """
 
     def __init__(self, power: PowerIteration) -> None:
@@ -112,7 +139,7 @@ class NormalisedWeight(nn.Module, ABC):
 
     @abstractmethod
     def normalise(self, weight: Tensor, top: Top) -> Tensor:
-        """The effective weight. weight: (out, in, kh, kw)."""
+        """Return the effective weight. weight: (out, in, kh, kw)."""
 
     def forward(self, weight: Tensor) -> Tensor:
         with _no_autocast(weight.device.type):
@@ -121,21 +148,19 @@ class NormalisedWeight(nn.Module, ABC):
 
 
 def _no_autocast(device_type: str) -> AbstractContextManager[object]:
-    """The meta device knows no autocast."""
+    """Disable autocast where the device has it; the meta device does not."""
     known = torch.amp.is_autocast_available(device_type)
     return torch.autocast(device_type, enabled=False) if known else nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PowerIterated(Constraint):
-    """A constraint on every convolution that power iteration drives.
-
-    iterations: per forward pass in training mode. warmup: at construction, so that a network can be evaluated
-        before it is trained.
-    """
+    """A constraint on every convolution, computed by power iteration."""
 
     iterations: int = 1
+    """Power iterations per forward pass in training mode."""
     warmup: int = 15
+    """Power iterations at construction, so that a network can be evaluated before it is trained."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,7 +168,7 @@ class PowerIterated(Constraint):
         check_count("warmup", self.warmup)
 
     def matrix_power(self, conv: nn.Conv2d) -> PowerIteration:
-        """Power iteration on the layer's weight as a matrix."""
+        """Return the power iteration on the layer's weight as a matrix."""
         return MatrixPowerIteration(conv.weight, iterations=self.iterations, warmup=self.warmup)
 
 
@@ -158,5 +183,28 @@ def parametrize_convolutions(backbone: nn.Module, make: Callable[[nn.Conv2d], No
 
 
 def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
-    """All of them, in order: the stem, those of the blocks, and projections."""
+    """Return all convolutions in order: the stem, those of the blocks, and projections."""
     return [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
+
+
+@torch.no_grad()
+def input_shapes(backbone: nn.Module, example: Tensor) -> dict[nn.Conv2d, tuple[int, ...]]:
+    """Return the input shape of each convolution when the backbone is given the example, (1, C, H, W)."""
+    shapes: dict[nn.Conv2d, tuple[int, ...]] = {}
+
+    def record(conv: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        assert isinstance(conv, nn.Conv2d)
+        shapes[conv] = tuple(inputs[0].shape)
+
+    layers = convolutions(backbone)
+    hooks = [conv.register_forward_pre_hook(record) for conv in layers]
+    training = backbone.training
+    backbone.eval()
+    try:
+        backbone(example.to(layers[0].weight) if layers else example)
+    finally:
+        backbone.train(training)
+        for hook in hooks:
+            hook.remove()
+    assert len(shapes) == len(layers), "the forward pass must reach every convolution"
+    return shapes

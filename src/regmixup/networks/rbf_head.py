@@ -20,12 +20,7 @@ class RBFHead(Head):
     n_c <- g n_c + (1 - g) |class c|,  m_c <- g m_c + (1 - g) sum over class c of W_c z,  g = momentum.
 
     The logits are log K_c <= 0, so arg max, softmax and every loss on logits keep their meaning. The nearer the largest
-    is to 0, the surer the model: DUQ's OOD score, minus the largest kernel, ranks images like the score `max_logit`.
-
-    embedding_dim: rows of W_c; None for as many as there are features.
-    length_scale: width of the kernels; distances are means over the embedding.
-    momentum: g; how much of the centroids stays at a step.
-    initial_count: n_c before training, about the images of a class in a batch (13 for 128 images of 10 classes).
+    is to 0, the more certain the model: DUQ's OOD score, minus the largest kernel, ranks images like `max_logit`.
 
     >>> head = RBFHead(embedding_dim=4).build(feature_dim=8, num_classes=3)
     >>> logits = head(torch.randn(5, 8))
@@ -34,9 +29,13 @@ class RBFHead(Head):
     """
 
     embedding_dim: int | None = None
+    """Rows of W_c; None for as many as there are features."""
     length_scale: float = 0.1
+    """Width of the kernels; distances are means over the embedding."""
     momentum: float = 0.999
+    """g: the share of the centroids that a step keeps."""
     initial_count: float = 13.0
+    """n_c before training: about the images of a class in a batch (13 for 128 images of 10 classes)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +50,7 @@ class RBFHead(Head):
 
 
 class RadialBasis(HeadWithState):
-    """The module of `RBFHead`. Buffers: the running counts n, (K,), and sums m, (E, K)."""
+    """Module of `RBFHead`. Buffers: the running counts n, (K,), and sums m, (E, K)."""
 
     counts: Tensor
     sums: Tensor
@@ -66,11 +65,11 @@ class RadialBasis(HeadWithState):
 
     @property
     def centroids(self) -> Tensor:
-        """e, (E, K)."""
+        """Return e, (E, K)."""
         return self.sums / self.counts
 
     def embed(self, features: Tensor) -> Tensor:
-        """W_c z for every class, (N, E, K). A kernel this narrow needs float32, so autocast stays out."""
+        """Return W_c z for every class, (N, E, K), without autocast: a kernel this narrow needs float32."""
         with torch.autocast(features.device.type, enabled=False):
             return (features.to(self.weight.dtype) @ self.weight.flatten(0, 1).T).unflatten(1, self.weight.shape[:2])
 

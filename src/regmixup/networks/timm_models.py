@@ -19,7 +19,7 @@ PREFIX = "timm/"
 
 
 def check_timm_name(network: str) -> str:
-    """`network` if it is "timm/" and a name of timm's, with or without a tag, else an error with the nearest match."""
+    """Return `network` if it is "timm/" and a name of timm's, with or without a tag; else raise with the nearest."""
     if network not in _names():
         raise unknown("network", network, _names(), summary="those of timm.list_models()")
     return network
@@ -31,7 +31,7 @@ def _names() -> frozenset[str]:
 
 
 def default_image_size(network: str) -> tuple[int, int]:
-    """(height, width) of the images that timm's own weights for this network were trained on.
+    """Return (height, width) of the images that timm's own weights for this network were trained on.
 
     >>> default_image_size("timm/resnet50")
     (224, 224)
@@ -41,7 +41,7 @@ def default_image_size(network: str) -> tuple[int, int]:
 
 
 def _published(network: str) -> PretrainedCfg:
-    """What timm records about a network's own weights."""
+    """Return what timm records about a network's own weights."""
     record = timm.get_pretrained_cfg(network.removeprefix(PREFIX))
     assert record is not None
     return record
@@ -50,7 +50,7 @@ def _published(network: str) -> PretrainedCfg:
 def timm_backbone(
     network: str, *, in_channels: int, dropout: float | None, image_size: tuple[int, int]
 ) -> tuple[nn.Sequential, int]:
-    """timm's pooled features before its classifier, and their dimension.
+    """Return timm's model up to its pooled features, and their dimension.
 
     dropout: on the features. timm's own `drop_rate` acts there, everywhere or nowhere, depending on the architecture,
     so it is kept for None and replaced otherwise.
@@ -76,7 +76,7 @@ def timm_backbone(
 
 
 def _check_patches(model: nn.Module, image_size: tuple[int, int]) -> None:
-    """Some transformers silently cut off what does not fill a patch."""
+    """Check that images divide into patches: some transformers silently crop them."""
     for module in model.modules():
         if isinstance(module, PatchEmbed) and not module.dynamic_img_pad:
             rows, columns = module.patch_size
@@ -85,7 +85,7 @@ def _check_patches(model: nn.Module, image_size: tuple[int, int]) -> None:
 
 
 def _trial(model: nn.Module, shape: tuple[int, int, int]) -> object:
-    """What the model says about one image, in shapes only: on the meta device, where nothing is computed."""
+    """Return the model's output for one image on the meta device: shapes only, nothing is computed."""
     tensors = chain(model.named_parameters(), model.named_buffers())
     shapes = {name: tensor.to("meta") for name, tensor in tensors}
     with torch.no_grad():

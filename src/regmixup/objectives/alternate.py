@@ -24,16 +24,15 @@ class Alternate(Objective):
         RegMixup + CutMix       Alternate(RegMixup(), CutMix())
         RegMixup + RegCutMix    Alternate(RegMixup(), RegCutMix())
 
-    probability: of the first.
-    loss: another loss of soft targets for the objectives whose own `loss` is None.
-
     The branch is a plain integer in the draw, so a compiled step has one graph per branch and no break.
     """
 
     first: Objective = field(kw_only=False)
     second: Objective = field(kw_only=False)
     probability: float = 0.5
+    """Of the first."""
     loss: LossLike | None = introduced(None)
+    """Another loss of soft targets for the objectives whose own `loss` is None."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

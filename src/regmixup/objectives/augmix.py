@@ -61,15 +61,6 @@ class AugMix(Objective):
     0..255, as PIL does; `_augmix_operations` lists them. So x must hold pixels, uint8 or floats in [0, 1]; normalising
     is left to the network's first layer. Because the weights sum to one, mixing before it equals mixing after it.
 
-    width: chains per version.
-    depth: operations per chain; -1 draws 1, 2 or 3 for every chain.
-    alpha: of the Dirichlet and Beta distributions.
-    severity: the highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code.
-    jsd_weight >= 0: 0 skips the draw and the augmentation and is ERM exactly.
-    operations: the nine of the "core" set, or "all": colour, contrast, brightness and sharpness too. These overlap
-        the corruptions of CIFAR-C and ImageNet-C, so a robustness measured there is no longer one to unseen shifts.
-    loss: another loss of soft targets in place of the cross-entropy; JS stays. None is cross-entropy.
-
     >>> _ = torch.manual_seed(0)
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
     >>> out = AugMix()(model, torch.rand(8, 3, 8, 8), torch.randint(10, (8,)))
@@ -78,12 +69,20 @@ class AugMix(Objective):
     """
 
     width: int = 3
+    """Chains per version."""
     depth: int = -1
+    """Operations per chain; -1 draws 1, 2 or 3 for every chain."""
     severity: float = 3.0
+    """The highest level, at most 10; 3 on CIFAR, 1 on ImageNet in the released code."""
     jsd_weight: float = 12.0
+    """>= 0: 0 skips the draw and the augmentation and is ERM exactly."""
     alpha: float = field(default=1.0, kw_only=False)
+    """Of the Dirichlet and Beta distributions."""
     operations: Literal["core", "all"] = "core"
+    """The nine of the core set, or all: colour, contrast, brightness and sharpness too. These overlap the corruptions
+    of CIFAR-C and ImageNet-C, so a robustness measured there is no longer one to unseen shifts."""
     loss: LossLike | None = introduced(None)
+    """Another loss of soft targets in place of the cross-entropy; JS stays. None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -63,15 +63,6 @@ class Bimodal(Objective):
     `parts` are the unbiased estimates mean(s_i c_i) / p of mean(c_i) and mean((1 - s_i) m_i) / (1 - p) of mean(m_i), so
     that the loss is gamma clean + (1 - gamma) mixed exactly. `logits` is None: not every image is forwarded clean.
 
-    alpha > 0: of lambda ~ Beta(alpha, alpha).
-    eta >= 0: weight of the mixed term; 0 is ERM exactly.
-    scale: "mean" is the loss above; "sum" is 1 + eta times it.
-    lam: one lambda for the "batch", or one per "sample".
-    pairing: "derangement" (no image is its own partner) or "permutation" (as released).
-    samples: vicinal draws per image, m of Eq. (2).
-    clean_probability: p, above 0 and below 1.
-    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
-
     >>> import torch
     >>> objective = Bimodal(eta=3)  # weights (1/4) / (1/2) for clean images and (3/4) / (1/2) for mixed ones
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2, bias=False))
@@ -85,13 +76,21 @@ class Bimodal(Objective):
     """
 
     alpha: float = field(default=20.0, kw_only=False)
+    """> 0: of lambda ~ Beta(alpha, alpha)."""
     eta: float = 1.0
+    """>= 0: weight of the mixed term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
+    """mean: the loss above; sum: 1 + eta times it."""
     lam: LamMode = "batch"
+    """One lambda for the batch, or one per sample."""
     pairing: Pairing = "derangement"
+    """derangement: no image is its own partner; permutation: as released."""
     samples: int = 1
+    """Vicinal draws per image, m of Eq. (2)."""
     clean_probability: float = 0.5
+    """p, above 0 and below 1."""
     loss: LossLike | None = introduced(None)
+    """Another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -24,8 +24,6 @@ class DUQ(Objective):
     images do not land on a centroid. The gradient is with respect to the images as the network's layers see them,
     that is after normalisation. After each optimizer step call `model.after_step(x, y)`, which moves the centroids.
 
-    penalty: weight of the gradient penalty; 0 leaves it out.
-
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2), torch.nn.LogSigmoid())
     >>> _ = [torch.nn.init.zeros_(p) for p in model.parameters()]
     >>> out = DUQ(penalty=0.5)(model, torch.rand(3, 1, 2, 2), torch.tensor([0, 1, 1]))
@@ -36,6 +34,7 @@ class DUQ(Objective):
     head: ClassVar[str] = "rbf"
 
     penalty: float = 0.75
+    """Weight of the gradient penalty; 0 leaves it out."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

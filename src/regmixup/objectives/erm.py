@@ -17,8 +17,6 @@ from regmixup.types import LossOutput
 class ERM(Objective):
     """Mean cross-entropy on the clean images (Section 2 of the paper, "ERM").
 
-    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
-
     >>> import torch
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2, bias=False))
     >>> _ = torch.nn.init.zeros_(model[1].weight)
@@ -28,6 +26,7 @@ class ERM(Objective):
     """
 
     loss: LossLike | None = introduced(None)
+    """Another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy."""
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         return clean_loss(model, x, y, self.loss)

@@ -33,11 +33,6 @@ class GaussianNoise(Objective):
     Its minimiser is the base classifier of randomised smoothing (Lecuyer et al., 2019; Cohen et al., 2019).
     `RegGaussianNoise` has the clean images beside the noisy ones.
 
-    sigma >= 0: standard deviation in units of pixels in [0, 1], that is before the network normalises; 0 is ERM.
-        Noisy pixels are not clipped.
-    samples: m of Eq. (2). The noise is drawn on the generator's device, m N C H W numbers a step.
-    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
-
     >>> import torch
     >>> model = torch.nn.Flatten()  # the two pixels are the logits
     >>> x, y = torch.tensor([0.0, 1.0]).reshape(1, 2, 1, 1), torch.tensor([1])
@@ -47,8 +42,12 @@ class GaussianNoise(Objective):
     """
 
     sigma: float = 0.1
+    """>= 0: standard deviation in units of pixels in [0, 1], that is before the network normalises; 0 is ERM. Noisy
+    pixels are not clipped."""
     samples: int = 1
+    """m of Eq. (2). The noise is drawn on the generator's device, m N C H W numbers a step."""
     loss: LossLike | None = introduced(None)
+    """Another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

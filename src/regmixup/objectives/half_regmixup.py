@@ -45,8 +45,6 @@ class HalfRegMixup(RegMixup):
 
     for every coordinate of the gradient, too. At eta = 1 and share = 1/2 it is Var(c_i - m_i) / 4N.
 
-    share: of the images that is forwarded clean, above 0 and below 1; n is round(share N), but at least 1 and at most
-        N - 1. A batch of 1 pairs with itself, so its mixed image is the clean one; it is forwarded as both.
     The other fields are those of `RegMixup`; `samples` mixes every image of the second set m times.
     Only the images of S are forwarded clean, so `logits` is None (except for eta = 0, which is ERM on the whole batch).
 
@@ -62,6 +60,8 @@ class HalfRegMixup(RegMixup):
     """
 
     share: float = 0.5
+    """Share of the images that is forwarded clean, above 0 and below 1: n is round(share N), within 1 and N -
+    1. A batch of 1 pairs with itself, so its mixed image is the clean one; it is forwarded as both."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,13 +20,12 @@ class LabelSmoothing(Objective):
 
     The paper's conclusion calls it vicinal risk minimisation over the labels. Any other objective does the same with
     loss=rm.losses.CrossEntropy(smoothing=s).
-
-    smoothing: s, from 0 to below 1.
-    loss: another loss of the smoothed targets, such as rm.losses.Focal(); None is cross-entropy.
     """
 
     smoothing: float = 0.1
+    """s, from 0 to below 1."""
     loss: LossLike | None = introduced(None)
+    """Another loss of the smoothed targets, such as rm.losses.Focal(); None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

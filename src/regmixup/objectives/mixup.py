@@ -19,19 +19,18 @@ class Mixup(Objective):
     """Cross-entropy on lam x_i + (1 - lam) x_j with label lam y_i + (1 - lam) y_j (Section 2 of the paper).
 
     lam ~ Beta(alpha, alpha) is not folded to max(lam, 1 - lam). `logits` is None: no image is forwarded clean.
-
-    alpha > 0: large is strong mixing. The default is the paper's choice on CIFAR.
-    lam: one lambda for the "batch", or one per "sample".
-    pairing: "derangement" (no image is its own partner) or "permutation" (as released).
-    samples: mixed images around each image, m of Eq. (2); their losses are averaged.
-    loss: another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy.
     """
 
     alpha: float = field(default=0.3, kw_only=False)
+    """> 0: large is strong mixing. The default is the paper's choice on CIFAR."""
     lam: LamMode = "batch"
+    """One lambda for the batch, or one per sample."""
     pairing: Pairing = "derangement"
+    """derangement: no image is its own partner; permutation: as released."""
     samples: int = 1
+    """Mixed images around each image, m of Eq. (2); their losses are averaged."""
     loss: LossLike | None = introduced(None)
+    """Another loss of soft targets, such as rm.losses.Focal(); None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

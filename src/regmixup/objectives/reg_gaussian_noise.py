@@ -21,15 +21,14 @@ class RegGaussianNoise(GaussianNoise):
     """CE(f(x), y) + eta CE(f(x + sigma e), y): Eq. (3) with a Gaussian vicinity. An extension of this project.
 
     sigma and samples as in `GaussianNoise`; eta, scale, passes and loss as in `RegMixup`, and eta = 0 is ERM exactly.
-
-    eta >= 0: weight of the noisy term; 0 is ERM exactly.
-    scale: "mean" divides by 1 + eta, "sum" does not.
-    passes: "joint" forwards clean and noisy images together, "separate" one after the other.
     """
 
     eta: float = 1.0
+    """>= 0: weight of the noisy term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
+    """mean: divided by 1 + eta; sum: not."""
     passes: Literal["joint", "separate"] = "joint"
+    """joint: clean and noisy images in one forward pass; separate: in two."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,17 +23,6 @@ class RegMixup(Objective):
     x_mix = lam x_i + (1 - lam) x_j and y_mix likewise, lam ~ Beta(alpha, alpha). A large alpha keeps lam near 1/2;
     because the clean images are there too, strong mixing does no harm and raises the entropy between classes.
 
-    alpha > 0: 20 on CIFAR-10, 10 on CIFAR-100 and ImageNet in the paper.
-    eta >= 0: weight of the mixed term; 0 skips the draw and the mixed forward and is ERM exactly.
-    scale: "mean" divides by 1 + eta, as the released code (eta = 1); "sum" is Eq. (3) to the letter. With a fixed
-        learning rate and weight decay these are different recipes.
-    passes: "joint" forwards clean and mixed images together, so batch norm sees both, as released; "separate"
-        forwards them one after the other.
-    lam: one lambda for the "batch", or one per "sample".
-    pairing: "derangement" (a random cycle: no image is its own partner, Algorithm 1) or "permutation" (as released).
-    samples: vicinal draws per image, m of Eq. (2).
-    loss: another loss of soft targets for both terms, such as rm.losses.Focal(); None is cross-entropy.
-
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
     >>> out = RegMixup(20)(model, torch.rand(8, 3, 8, 8), torch.randint(10, (8,)))
     >>> bool(torch.isclose(out.loss, (out.parts["clean"] + out.parts["mixed"]) / 2)), tuple(out.logits.shape)
@@ -41,13 +30,22 @@ class RegMixup(Objective):
     """
 
     alpha: float = field(default=20.0, kw_only=False)
+    """> 0: 20 on CIFAR-10, 10 on CIFAR-100 and ImageNet in the paper."""
     eta: float = 1.0
+    """>= 0: weight of the mixed term; 0 skips the draw and the mixed forward and is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
+    """mean: divided by 1 + eta, as in the released code (eta = 1); sum: Eq. (3) to the letter. With a fixed learning
+    rate and weight decay these are different recipes."""
     passes: Literal["joint", "separate"] = "joint"
+    """joint: clean and mixed images in one forward pass, so batch norm sees both, as released; separate: in two."""
     lam: LamMode = "batch"
+    """One lambda for the batch, or one per sample."""
     pairing: Pairing = "derangement"
+    """derangement: a random cycle, no image is its own partner (Algorithm 1); permutation: as released."""
     samples: int = 1
+    """Vicinal draws per image, m of Eq. (2)."""
     loss: LossLike | None = introduced(None)
+    """Another loss of soft targets for both terms, such as rm.losses.Focal(); None is cross-entropy."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""`regmixup list`: reads no torch code."""
+"""`regmixup list`: imports no torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from regmixup.study.plan import read_header, studies
 
 @dataclass(frozen=True)
 class ListVerb:
-    """List what there is, by name.
+    """List what is available, by name.
 
     Example: regmixup list methods
     """
@@ -53,13 +53,13 @@ def main(args: Sequence[str]) -> None:
 
 
 def _objectives() -> dict[str, str]:
-    """The files of the objectives' folder with the first line of their docstrings, read as text."""
+    """Return the objectives' modules with the first line of their docstrings, read without importing them."""
     files = sorted((Path(regmixup.__file__).parent / "objectives").glob("[!_]*.py"))
     documents = {path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files}
     return {name: document.partition("\n")[0] for name, document in documents.items()}
 
 
 def _study(path: Path) -> str:
-    """A study's title and cost, read without building its runs."""
+    """Return a study's title and cost, read without building its runs."""
     header = read_header(path)
     return f"{header.title}: {header.cost}" if header.cost else header.title

@@ -16,7 +16,7 @@ from regmixup.report.results import Results
 
 @dataclass(frozen=True)
 class ReportVerb:
-    """Print the tables of stored results, and write them as a page, Markdown, LaTeX and CSV. Computes nothing anew.
+    """Print the tables of stored results, and write them as a page, Markdown, LaTeX and CSV. Nothing is recomputed.
 
     Example: regmixup report digits
     """
@@ -30,7 +30,7 @@ class ReportVerb:
 
 
 def main(args: Sequence[str]) -> None:
-    """Remake the report."""
+    """Rewrite the report."""
     verb = parse(ReportVerb, "report", args)
     results = _results(verb)
     console = Console()
@@ -53,7 +53,7 @@ def _results(verb: ReportVerb) -> Results:
 
 
 def _study_folder(verb: ReportVerb) -> Path:
-    """Return the folder of a study by name or file, its table collected anew from archived runs if there are any."""
+    """Return the folder of a study by name or file, with the rows of archived runs collected if there are any."""
     from regmixup.study.plan import load_study
     from regmixup.study.runner import collect_archived, study_folder
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import torch
+from rich import box
 from rich.console import Console
-from tyro.conf import Positional
+from rich.table import Table
+from rich.text import Text
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from regmixup.cli.engine_flags import EngineFlags
-from regmixup.cli.launching import Launching
-from regmixup.cli.parsing import Switch, parse
-from regmixup.cli.plain_table import plain_table
+from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.data.folders import describe_classes
+from regmixup.names import printable
 from regmixup.progress import LiveProgress
 from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
 from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, timing_lines
+from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
@@ -30,10 +33,10 @@ from regmixup.training.engine import Engine
 
 
 @dataclass(frozen=True)
-class StudyVerb(Launching):
+class StudyVerb(Resources):
     """Train and evaluate every run of a study, then print its tables and write its report.
 
-    Work that is done already is not done again, so the same command resumes an interrupted study.
+    Finished work is skipped, so the same command resumes an interrupted study.
 
     Example: regmixup study digits
 
@@ -52,24 +55,35 @@ class StudyVerb(Launching):
     """smoke: the same file in seconds on a CPU, on tiny embedded data; it shows that the file works and nothing else.
     Its runs lie in the folder smoke under --runs."""
     selected: Path | None = None
-    """selected.json of a study that selects: its methods and recipes have the values chosen there. The study is then
+    """selected.json of a study that selects: use the values chosen there for its methods and recipes. The study is then
     called NAME-selected."""
-    engine: EngineFlags = field(default_factory=Engine)
+    launcher: Literal["local", "ray"] = "local"
+    """local: on this machine; ray: as tasks of a Ray cluster (pip install 'regmixup[ray]')."""
+    devices: tuple[str, ...] = ()
+    """local: one process per device, such as cuda:0 cuda:1, or all; default: one run after the other on --device."""
+    ray_address: str | None = None
+    """ray: a running cluster, such as auto; default: RAY_ADDRESS, else a cluster of this machine alone."""
+    gpus_per_run: float | None = None
+    """ray: GPUs per run, default 1; 0.5 puts two runs on each, 0 trains on CPUs."""
+    cpus_per_run: float | None = None
+    """ray: CPU cores per run, default 1."""
+    engine: Annotated[FlagCreatePairsOff[Engine], arg(name="")] = field(default_factory=Engine)
     archive: Path | None = None
     """Also keep every finished run here without its weights and predictions: a few hundred kilobytes. A run archived
     here is done, wherever it was trained."""
     logits: Switch = False
-    """Archive the logits of test and OOD sets, too, in float16."""
+    """Also archive the logits of test and OOD sets, in float16."""
     minutes: float | None = None
-    """Begin no run that would not end within so many minutes, judged by the pace of earlier ones; say what is left."""
+    """Start no run that would not end within so many minutes, judged by the pace of earlier ones; print what is
+    left."""
     dry_run: Switch = False
     """Print the runs, whether they are done, the time that is left and what data is missing, and do nothing."""
     status: Switch = False
-    """Show where every run stands, read from the run folders, and do nothing."""
+    """Show the state of every run, read from the run folders, and do nothing."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Run a study, or say what it would do or has done."""
+    """Run a study, or print what it would do or has done."""
     verb = parse(StudyVerb, "study", args)
     study = load_study(verb.study, verb.scale)
     if verb.selected is not None:
@@ -79,7 +93,7 @@ def main(args: Sequence[str]) -> None:
         runs = runs / "smoke"
         if verb.launcher == "local" and not (verb.device or verb.devices):
             verb = replace(verb, device="cpu")
-    launcher = verb.launch_with()
+    launcher = choose_launcher(verb)
     plan = list(study.runs())
     archives = [verb.archive] if verb.archive is not None else []
     console = Console()
@@ -87,7 +101,7 @@ def main(args: Sequence[str]) -> None:
         show_status(plan, runs, launcher.device, study.title, console, archives)
     elif verb.dry_run:
         _list_runs(plan, runs, launcher.device, archives)
-        _say_what_is_left(plan, runs, launcher.device, archives)
+        _print_what_is_left(plan, runs, launcher.device, archives)
         if missing := missing_data(plan, verb.root):
             print(explain_missing(missing))
     else:
@@ -100,7 +114,7 @@ def main(args: Sequence[str]) -> None:
                 launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
         if verb.minutes is not None:
-            _say_what_is_left(plan, runs, launcher.device, archives)
+            _print_what_is_left(plan, runs, launcher.device, archives)
             if not (folder / "rows.csv").is_file():
                 return
         results = Results.open(folder)
@@ -108,11 +122,28 @@ def main(args: Sequence[str]) -> None:
             console.print(table)
         if results.selected:
             choices = SelectionTable(results.selected)
-            console.print(plain_table(SELECTION_CAPTION, choices.heads(), choices.lines()))
+            console.print(_table(SELECTION_CAPTION, choices.heads(), choices.lines()))
         if study.timing:
             lines = timing_lines(plan, runs, launcher.device)
-            console.print(plain_table("Training cost, median over epochs", TIMING_HEADS, lines))
+            console.print(_table("Training cost, median over epochs", TIMING_HEADS, lines))
         print(f"rows    {folder / 'rows.csv'}\nreport  {write_report(results)[0]}")
+
+
+def choose_launcher(verb: StudyVerb) -> Launcher:
+    """Return the launcher that the flags describe; a flag that belongs to the other one is an error."""
+    for_ray = {"address": verb.ray_address, "gpus_per_run": verb.gpus_per_run, "cpus_per_run": verb.cpus_per_run}
+    given = {name: value for name, value in for_ray.items() if value is not None}
+    if verb.launcher == "ray":
+        if verb.devices or verb.device:
+            raise ValueError("--device and --devices must not be given with --launcher ray, which assigns them")
+        return RayTasks(**given)  # type: ignore[arg-type]
+    if given:
+        flag = {"address": "--ray-address"}.get(name := next(iter(given)), f"--{name.replace('_', '-')}")
+        raise ValueError(f"{flag} must be given with --launcher ray")
+    if verb.devices and verb.device:
+        raise ValueError(f"give --device or --devices, got {verb.device} and {' '.join(verb.devices)}")
+    devices = all_devices() if verb.devices == ("all",) else verb.devices or (verb.device,)
+    return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
 def _list_runs(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:
@@ -123,7 +154,17 @@ def _list_runs(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
         print(f"{state:6} {planned.name:{width}}  {runs / resolve(planned.config, device).name}")
 
 
-def _say_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:
+def _print_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:
     """Print how many networks are still to be trained, and how long that takes."""
     waiting = [planned for planned in plan if run_status(planned, runs, device, archives).state != "done"]
     print(f"left   {estimate(waiting or plan[:0], runs, device)}")
+
+
+def _table(title: str, heads: Iterable[str], lines: Iterable[Sequence[str]]) -> Table:
+    """Return a terminal table of plain text; long cells are folded, and square brackets are no markup."""
+    table = Table(title=Text(printable(title), "bold"), box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in heads:
+        table.add_column(Text(head), overflow="fold")
+    for line in lines:
+        table.add_row(*(Text(printable(cell)) for cell in line))
+    return table

@@ -32,7 +32,7 @@ class EvaluateVerb:
     """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection.
 
     Files: .safetensors, .npz, .pt (keys logits or probs, labels), .npy (logits), .csv and .tsv (names of columns, one
-    of them label; then numbers). Labels may be left out of OOD files. Says how a file was read where it had a choice.
+    of them label; then numbers). OOD files need no labels. Prints how a file was read where that was ambiguous.
 
     Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
 
@@ -42,7 +42,7 @@ class EvaluateVerb:
     predictions: Path
     """In-distribution test predictions with labels."""
     labels: Literal["first", "last"] | Path | None = None
-    """Where labels are, if no column or key says so: first or last (columns of tables), or a file for --predictions."""
+    """Where labels are if no column or key says so: first or last (column of a table), or a file, for --predictions."""
     ood: tuple[Path, ...] = ()
     """Predictions for out-of-distribution sets; labels are not needed."""
     shift: tuple[Path, ...] = ()
@@ -50,21 +50,21 @@ class EvaluateVerb:
     val: Path | None = None
     """Validation predictions; the temperature is fitted on these, by ECE."""
     method: str | None = None
-    """Do to the predictions what this method does before they are scored, see `regmixup list methods`."""
+    """Apply this method's posthoc step to the predictions before scoring them, see `regmixup list methods`."""
     recipe: str = "digits"
-    """The recipe whose selected values the method takes, see `regmixup list recipes`."""
+    """The recipe whose selected values the method uses, see `regmixup list recipes`."""
     train: Path | None = None
     """Train predictions with features, for scores of features (Mahalanobis, kNN, ...) and methods fitted on them."""
     resamples: int = 1000
     """Bootstrap resamples behind the 95 % intervals; 0 for none."""
     fit_on: FitOn = "validation"
-    """Files named or filled like a test, shifted or OOD set are refused as --val unless this says so in words."""
+    """Files that look like a test, shifted or OOD set are rejected as --val unless this says so in words."""
     out: Path | None = None
     """Also write all rows to this CSV file."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Evaluate, print every row, and write them where asked."""
+    """Evaluate, print every row, and write them to --out."""
     verb = parse(EvaluateVerb, "evaluate", args)
     check_count("resamples", verb.resamples, least=0)
     if verb.out is not None:
@@ -99,7 +99,7 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
 
 
 def _load(path: Path, labels: LabelColumn | Path | None) -> Predictions:
-    """Read predictions, and say how where there was a choice."""
+    """Read predictions, and print how where that was ambiguous."""
     found = predictions.load(path, labels=labels)
     if "read_as" in found.info:
         print(f"{path}: {found.info['read_as']}", file=sys.stderr)
@@ -114,11 +114,11 @@ def _labelled(path: Path, labels: LabelColumn | Path | None) -> Predictions:
 
 
 _HEADS = ("dataset", "shift", "posthoc or score", "metric", "value", "95 % interval")
-_MOST_ROWS = 1000  # beyond these, rich takes longer to draw a table than all that is in it took
+_MOST_ROWS = 1000  # beyond these, rich takes longer to draw the table than its values took to compute
 
 
 def _show(rows: list[Row], chosen_score: str | None) -> None:
-    """Print a table that fits a terminal; elsewhere, and if it is long, a line per row with whole names."""
+    """Print a table that fits the terminal; in a pipe or for many rows, a line per row with full names."""
     lines = [_cells(row, chosen_score) for row in rows]
     captions = [] if chosen_score is None else ["* the score of this method in tables"]
     if any(row.metric in BINNED and row.low is not None for row in rows):
@@ -161,7 +161,7 @@ def _cells(row: Row, chosen_score: str | None) -> list[str]:
     return [*places, score or row.posthoc, row.metric, value, interval]
 
 
-# What is no share of anything and is shown as it is.
+# Metrics that are not fractions, and so not shown in percent.
 _PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
 
 

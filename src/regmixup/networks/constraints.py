@@ -1,22 +1,79 @@
-"""Stable rank normalisation: spectral norm 1, and no more stable rank than a share of the full one."""
+"""Constraints on the weights of every convolution: spectral normalisation and stable rank normalisation."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.networks.power_iteration import (
+    ConvolutionPowerIteration,
     NormalisedWeight,
     PowerIterated,
     PowerIteration,
     Top,
+    input_shapes,
     parametrize_convolutions,
 )
 
 _SMALLEST_SIGMA = 1e-12
+
+
+class _Clamped(NormalisedWeight):
+    """W min(1, c / sigma), with a gradient to W on both sides of c."""
+
+    def __init__(self, power: PowerIteration, c: float) -> None:
+        super().__init__(power)
+        self.c = c
+
+    def normalise(self, weight: Tensor, top: Top) -> Tensor:
+        # As a division, so that a weight within the bound is divided by exactly 1.
+        return weight / (top.sigma / self.c).clamp(min=1)
+
+    def extra_repr(self) -> str:
+        return f"c={self.c:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpectralNorm(PowerIterated):
+    """W min(1, c / sigma(W)) for every convolution: DNN-SN of the paper (Miyato et al., 2018, with a clamp).
+
+    sigma(W) = u^T W v is the largest singular value of W, differentiable in W. A weight with sigma <= c is unchanged
+    and trains as usual. Biases, batch norm and the head are free.
+
+    >>> import torch
+    >>> _ = torch.manual_seed(0)
+    >>> conv = nn.Conv2d(2, 2, 1)
+    >>> conv.weight.data = torch.tensor([4.0, 1.0]).diag().reshape(2, 2, 1, 1)
+    >>> SpectralNorm(c=0.5).apply(conv, example=torch.zeros(1, 2, 8, 8))
+    >>> conv.weight.detach().flatten(1)
+    tensor([[0.5000, 0.0000],
+            [0.0000, 0.1250]])
+    """
+
+    c: float = 0.5
+    """Bound > 0: 0.5 in the paper, chosen among 0.5, 0.75 and 1; 6 with the norm convolution for SNGP on CIFAR."""
+    norm: Literal["matrix", "convolution"] = "matrix"
+    """matrix: W as a matrix (out, in * kh * kw), as in the paper. convolution: the operator norm of the convolution on
+    images of the size it really gets (for 1x1 kernels, the matrix's); on CUDA it follows
+    `torch.backends.cudnn.allow_tf32`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("c", self.c, above=0)
+
+    def apply(self, backbone: nn.Module, example: Tensor) -> None:
+        shapes = input_shapes(backbone, example) if self.norm == "convolution" else {}
+
+        def power(conv: nn.Conv2d) -> PowerIteration:
+            if self.norm == "matrix" or (conv.kernel_size == (1, 1) and conv.groups == 1):
+                return self.matrix_power(conv)
+            return ConvolutionPowerIteration(conv, shapes[conv], iterations=self.iterations, warmup=self.warmup)
+
+        parametrize_convolutions(backbone, lambda conv: _Clamped(power(conv), self.c))
 
 
 class _StableRankNormalised(NormalisedWeight):
@@ -57,10 +114,6 @@ class StableRank(PowerIterated):
     so that the largest singular value stays 1 and the others shrink together, if they have to. Biases, batch norm and
     the head are free. Unlike `SpectralNorm`, a weight with sigma < 1 is scaled up.
 
-    0 < ratio <= 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1 leaves W / sigma. Where R is 1 although
-        the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is u v^T and its gradient 0.
-    iterations, warmup: of the power iteration, per forward pass in training mode and at construction.
-
     Singular values 2, 1, 1, 1 become 1 and three of sqrt(0.2 / 3), with stable rank 0.3 * 4 = 1.2:
 
     >>> _ = torch.manual_seed(0)
@@ -72,6 +125,9 @@ class StableRank(PowerIterated):
     """
 
     ratio: float = 0.3
+    """Share of the full stable rank, above 0 and at most 1: 0.3 in the paper, chosen among 0.3, 0.5, 0.7 and 0.9; 1
+    leaves W / sigma. Where R is 1 although the matrix has 2 or more rows (fewer than 4 at 0.3), the effective weight is
+    u v^T and its gradient 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 
 from regmixup.networks import build
-from regmixup.networks.convolution_norm import ConvolutionPowerIteration, input_shapes
-from regmixup.networks.power_iteration import MatrixPowerIteration
-from regmixup.networks.spectral import SpectralNorm
-from regmixup.networks.wide_resnet import wide_resnet
+from regmixup.networks.backbones import wide_resnet
+from regmixup.networks.constraints import SpectralNorm
+from regmixup.networks.power_iteration import ConvolutionPowerIteration, MatrixPowerIteration, input_shapes
 from tests.networks.constrained import convolution, gradient, original, power, random_weight
 from tests.references.constraints import convolution_matrix
 

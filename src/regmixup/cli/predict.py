@@ -14,7 +14,7 @@ from regmixup.training.run import Run
 
 @dataclass(frozen=True)
 class PredictVerb:
-    """Store what a trained run says about datasets.
+    """Store the predictions of a trained run for datasets.
 
     Example: regmixup predict runs/regmixup-... digits/test photographs/test
     """
@@ -28,13 +28,13 @@ class PredictVerb:
     device: str | None = None
     """For example cpu or cuda:0; default: the accelerator if there is one."""
     features: Switch = False
-    """Store the features of shifted sets, too, which `evaluate --method kfac-llla --shift` reads."""
+    """Also store the features of shifted sets, which `evaluate --method kfac-llla --shift` reads."""
     refresh_batch_norm: Switch = False
-    """Estimate batch-norm statistics again from the clean train images first; stored in predictions-refreshed."""
+    """First re-estimate batch-norm statistics on the clean train images; stored in predictions-refreshed."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Predict, and say where the files are."""
+    """Predict, and print where the files are."""
     verb = parse(PredictVerb, "predict", args)
     if not verb.datasets:
         raise ValueError("datasets must name at least one dataset, got none (see `regmixup data list`)")

@@ -1,4 +1,4 @@
-"""`regmixup data`: one action per job, each a dataclass of its own."""
+"""`regmixup data`: one dataclass per action."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _describe(images: int | None, size: str, fingerprint: str) -> str:
 
 @dataclass(frozen=True)
 class FetchAction:
-    """Download a dataset's official files, resumably, with checksums; what is there is not fetched again.
+    """Download a dataset's official files, resumably, with checksums; existing files are skipped.
 
     Example: regmixup data fetch cifar10 --root ~/data
     """
@@ -83,7 +83,7 @@ class FetchAction:
 
 @dataclass(frozen=True)
 class VerifyAction:
-    """Compare datasets with what is known of their content; exit status 2 if one differs.
+    """Compare datasets with known checksums; exit status 2 if one differs.
 
     Example: regmixup data verify cifar10/train cifar10/test
     """
@@ -147,7 +147,7 @@ class CorruptAction:
     seed: int = 0
     """Decides every random number."""
     device: str = "cpu"
-    """Where the work is done, for example cuda."""
+    """Where to compute, for example cuda."""
     root: Path | None = None
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
@@ -180,23 +180,23 @@ class CorruptAction:
 
 
 ACTIONS = {
-    "list": (ListAction, "what is present, with sizes and fingerprints"),
+    "list": (ListAction, "list datasets that are present, with sizes and fingerprints"),
     "fetch": (FetchAction, "download official files"),
-    "verify": (VerifyAction, "compare content with what is known"),
-    "show": (ShowAction, "a contact sheet with labels"),
+    "verify": (VerifyAction, "compare content with known checksums"),
+    "show": (ShowAction, "write a contact sheet with labels"),
     "corrupt": (CorruptAction, "build CIFAR-C-style corrupted copies"),
 }
 
 HELP = f"""usage: regmixup data ACTION [options]      regmixup data ACTION --help explains an action
 
-Look after datasets. Nothing is ever downloaded unasked.
+Manage datasets. Only fetch downloads anything.
 
 {"".join(f"  {name:10} {summary}{chr(10)}" for name, (_, summary) in ACTIONS.items())}
 Example: regmixup data list --root ~/data"""
 
 
 def main(args: Sequence[str]) -> None:
-    """Parse and do one action."""
+    """Parse and run one action."""
     if not args or args[0] in ("-h", "--help"):
         print(HELP)
         raise SystemExit(0)

@@ -1,0 +1,198 @@
+"""`regmixup train`: --recipe, --method, --head, --constraint and --loss pick instances; their fields become flags."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+from docstring_parser import parse_from_object
+from rich.console import Console
+from tyro.conf import FlagCreatePairsOff, arg
+
+from regmixup.cli.parsing import Resources, Switch, parse
+from regmixup.config import encode
+from regmixup.data.folders import describe_classes
+from regmixup.losses import LOSSES, Loss
+from regmixup.names import check_name
+from regmixup.networks import name_of
+from regmixup.networks.contract import Constraint, Head
+from regmixup.objectives import Objective
+from regmixup.progress import LiveProgress, describe
+from regmixup.recipes import Recipe
+from regmixup.training.config import TrainConfig, choose_device, configure, resolve
+from regmixup.training.distributed import world_size
+from regmixup.training.engine import Engine
+from regmixup.training.train import train
+
+
+@dataclass(frozen=True)
+class NoFlags:
+    """Stands for no constraint, or no loss but cross-entropy: it has no flags."""
+
+
+@dataclass(frozen=True)
+class TrainVerb(Resources):
+    """Train one model. --recipe and --method choose the defaults below; any field can then be changed.
+
+    --head and --constraint replace the method's own, so that any combination is one line. A finished run is never
+    repeated; an interrupted one is resumed.
+
+    Example: regmixup train --method regmixup --alpha 10 --epochs 20 --seed 1
+
+    Example: regmixup train --method regmixup --head gp --constraint spectral_norm --constraint.c 6
+
+    Example: regmixup train --method regmixup --loss focal --loss.gamma 3
+    """
+
+    training: Annotated[Recipe, arg(name="")]
+    objective_fields: Annotated[object, arg(name="")]
+    head_fields: Annotated[Head, arg(name="head")]
+    """Hyper-parameters of the head that --head chooses."""
+    constraint_fields: Annotated[object, arg(name="constraint")]
+    """Hyper-parameters of the constraint that --constraint chooses."""
+    loss_fields: Annotated[object, arg(name="loss")]
+    """Hyper-parameters of the loss that --loss chooses."""
+    recipe: str
+    """Named training configuration, see `regmixup list recipes`; without one, digits, or imagenet-resnet50 where the
+    train set is a folder."""
+    method: str
+    """Named combination of objective, constraint and head, see `regmixup list methods`."""
+    head: str
+    """What turns features into logits, see `regmixup list heads`."""
+    constraint: str
+    """Bound on the convolutions' weights, see `regmixup list constraints`; none for none."""
+    loss: str = "none"
+    """Loss of soft targets in the objective: cross_entropy, with class weights and smoothing, or focal; none is plain
+    cross-entropy."""
+    members: int = 1
+    """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
+    seed: int = 0
+    """Decides initialisation, data order, augmentation, mixing and dropout."""
+    runs: Path = Path("runs")
+    """Folder for run folders."""
+    engine: Annotated[FlagCreatePairsOff[Engine], arg(name="")] = field(default_factory=Engine)
+    tensorboard: Switch = False
+    """Also write event files for TensorBoard into the run folder (pip install 'regmixup[tensorboard]')."""
+    dry_run: Switch = False
+    """Print the resolved configuration as JSON, check everything that would stop the run, and write nothing."""
+
+
+def main(args: Sequence[str]) -> None:
+    """Train, or print what would be trained."""
+    chosen = _choose(args)
+    verb = parse(TrainVerb, "train", args, default=chosen.defaults)
+    objective = _from_flags(chosen.objective, verb.objective_fields)
+    if isinstance(verb.loss_fields, Loss):
+        objective = dataclasses.replace(objective, loss=verb.loss_fields)  # type: ignore[call-arg]
+    config = TrainConfig(
+        **_fields(verb.training),
+        objective=objective,
+        head=verb.head_fields,
+        constraint=verb.constraint_fields if isinstance(verb.constraint_fields, Constraint) else None,
+        members=verb.members,
+        seed=verb.seed,
+    )
+    config = resolve(config, choose_device(verb.device), world=world_size())
+    start = partial(
+        train, config, verb.runs, root=verb.root, device=verb.device, workers=verb.workers, engine=verb.engine,
+        tensorboard=verb.tensorboard,
+    )  # fmt: skip
+    if verb.dry_run:
+        print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
+        start(dry_run=True)
+        return
+    if classes := describe_classes(config.train_set, verb.root):
+        print(classes)
+    label = f"{verb.method} seed {config.seed}"
+    with LiveProgress(Console(), total=1) as progress:
+        progress.begin(label, config.total_epochs * config.members)
+        on_step, on_epoch = partial(progress.step, label), partial(progress.epoch, label)
+        run = start(on_start=progress.start, on_step=on_step, on_epoch=on_epoch)
+    print(f"epoch {config.total_epochs}: {describe(run.history())}\nrun  {run.folder}")
+
+
+class _Chosen(NamedTuple):
+    """The objective that the words choose by name, and the verb with the defaults of all flags."""
+
+    objective: Objective
+    defaults: TrainVerb
+
+
+def _choose(args: Sequence[str]) -> _Chosen:
+    """Return the instances that the words choose by name, whose fields are the other flags."""
+    from_files = (_value_of("--train-set", args) or "").startswith("folder:")
+    recipe = _value_of("--recipe", args) or ("imagenet-resnet50" if from_files else "digits")
+    method = _value_of("--method", args) or "regmixup"
+    parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
+    config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
+    defaults = TrainVerb(
+        training=Recipe(**_fields(config)),
+        objective_fields=_to_flags(config.objective),
+        head_fields=config.head,
+        constraint_fields=config.constraint or NoFlags(),
+        loss_fields=_loss(_value_of("--loss", args), config.objective) or NoFlags(),
+        recipe=recipe,
+        method=method,
+        head=name_of(config.head),
+        constraint=name_of(config.constraint),
+        members=config.members,
+    )
+    return _Chosen(config.objective, defaults)
+
+
+def _loss(name: str | None, objective: Objective) -> Loss | None:
+    """Return the loss that --loss names, with its default fields."""
+    if name in (None, "none"):
+        return None
+    if "loss" not in {f.name for f in dataclasses.fields(objective)}:
+        raise ValueError(f"--loss must be none for {type(objective).__name__}, which has a loss of its own, got {name}")
+    return LOSSES[check_name("loss", str(name), LOSSES)]()
+
+
+def _to_flags(objective: Objective) -> Any:
+    """Return an instance of a class with the objective's fields and their help, but without its loss.
+
+    The CLI library cannot parse a callable, and --loss chooses it by name.
+    """
+    cls, hints = type(objective), get_type_hints(type(objective))
+    bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
+    texts = {param.arg_name: param.description for base in bases for param in parse_from_object(base).params}
+    flags = []
+    for name in (f.name for f in dataclasses.fields(objective) if f.name != "loss"):
+        value, hint = getattr(objective, name), hints[name]
+        if isinstance(value, Objective):
+            value = _to_flags(value)
+            hint = type(value)
+        flags.append((name, Annotated[hint, arg(help=texts.get(name))], field(default=value)))
+    made = dataclasses.make_dataclass(cls.__name__, flags, frozen=True, kw_only=True)
+    made.__doc__ = (inspect.getdoc(cls) or "").partition("\n\n")[0]
+    return made()
+
+
+def _from_flags(objective: Objective, flags: Any) -> Objective:
+    """Return the objective with the parsed values."""
+    values = {f.name: getattr(flags, f.name) for f in dataclasses.fields(flags)}
+    own = {name: getattr(objective, name) for name in values}
+    parts = {name: _from_flags(part, values[name]) for name, part in own.items() if isinstance(part, Objective)}
+    return dataclasses.replace(objective, **values | parts)
+
+
+def _value_of(flag: str, args: Sequence[str]) -> str | None:
+    """Return the word after a flag or behind its equals sign; of several, the last, as for all flags."""
+    found = None
+    for word, following in zip(args, (*args[1:], None), strict=True):
+        if word == flag:
+            found = following
+        elif word.startswith(f"{flag}="):
+            found = word.partition("=")[2]
+    return found
+
+
+def _fields(recipe: Recipe) -> dict[str, Any]:
+    return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(Recipe)}

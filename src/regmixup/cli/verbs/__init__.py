@@ -1,1 +1,0 @@
-"""One file per verb; each has a `main(args)`."""

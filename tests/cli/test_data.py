@@ -1,0 +1,43 @@
+"""`regmixup data`."""
+
+import pytest
+
+from regmixup import data
+from regmixup.cli.data import ACTIONS
+from tests.cli.running import run
+from tests.data.official import write_cifar
+
+
+@pytest.fixture
+def _few_embedded_sets(monkeypatch):
+    """List the embedded digits alone, without their corrupted versions, which take seconds to make."""
+    monkeypatch.setattr(data, "names", lambda: ["digits/train", "digits/test"])
+
+
+@pytest.mark.usefixtures("_few_embedded_sets")
+def test_data_lists_and_shows(capsys, tmp_path):
+    assert run("data", "list", "--root", tmp_path) == 0
+    assert "digits/train" in capsys.readouterr().out
+    assert run("data", "show", "digits/test", "--out", tmp_path / "sheet.png") == 0
+    assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_actions_have_help_with_an_example(capsys):
+    for action in ACTIONS:
+        assert run("data", action, "--help") == 0
+        assert f"regmixup data {action}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_few_embedded_sets")
+def test_data_corrupt_writes_a_folder_marked_rebuilt(capsys, tmp_path):
+    write_cifar(tmp_path, "cifar10")
+    assert run("data", "corrupt", "cifar10/test", "--root", tmp_path) == 0
+    assert "rebuilt, not official" in capsys.readouterr().out
+    assert run("data", "list", "--root", tmp_path) == 0
+    assert "cifar10-c/fog" in capsys.readouterr().out
+    assert data.load("cifar10-c/fog/3", root=tmp_path).info["rebuilt"] == "true"
+
+
+def test_data_verify_names_what_differs(capsys, tmp_path):
+    assert run("data", "verify", "cifar10/test", "--root", tmp_path) == 2
+    assert "cifar-10-batches-py/test_batch" in capsys.readouterr().err

@@ -1,0 +1,136 @@
+"""`regmixup evaluate` on files of logits."""
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from regmixup.metrics.registry import CLASSIFICATION
+from regmixup.metrics.scores import SCORES
+from regmixup.metrics.selective import SELECTIVE
+from regmixup.storage import read_rows
+from tests.cli.running import logits_file, run
+
+
+def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
+    (tmp_path / "ood.csv").write_text("a,b,c,d\n" + "0,0,0,0\n" * 9)
+    assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "ood.csv") == 0
+    assert "100.00 %" in capsys.readouterr().out
+    assert run("evaluate", "--predictions", tmp_path / "ood.csv") == 2
+    assert "label for every sample" in capsys.readouterr().err
+
+
+def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
+    mine, other = logits_file(tmp_path / "mine.npz"), tmp_path / "other.npy"
+    np.save(other, np.zeros((30, 4)))
+    assert run("evaluate", "--predictions", mine, "--ood", other, "--shift", logits_file(tmp_path / "dark.npz")) == 0
+    text = capsys.readouterr().out
+    assert "100.00 %" in text  # constant logits have the largest entropy: every score detects all of them
+    assert "dark" in text
+    assert "not the population's error, which is smaller; debiased_ece" in text
+    assert (
+        sum(line.split()[:1] == ["dark"] and "debiased_ece" in line for line in text.splitlines()) == 2
+    )  # and their mean
+    assert run("evaluate", "--predictions", mine, "--resamples", "0") == 0
+    assert "population" not in capsys.readouterr().out
+
+
+def test_evaluate_says_how_a_file_was_read(capsys, tmp_path):
+    (tmp_path / "mine.csv").write_text("id;cat;dog;label\n1;0,5;-2;dog\n2;3;4,5;cat\n")
+    np.savez(tmp_path / "svhn.npz", probs=np.array([[0.5, 0.5]]))
+    (tmp_path / "far.csv").write_text("0.5,0.7\n")
+    words = ("--predictions", tmp_path / "mine.csv", "--ood", tmp_path / "svhn.npz", tmp_path / "far.csv")
+    assert run("evaluate", *words) == 0
+    told = [line.removeprefix(str(tmp_path)) for line in capsys.readouterr().err.splitlines()]
+    assert told == [
+        "/mine.csv: separated by semicolons; column 'id' is left out; labels are in the last column; "
+        "numbers have decimal commas; labels are names of classes",
+        "/svhn.npz: probs alone: no score that needs the scale of logits, such as dempster_shafer",
+        "/far.csv: no line of names",
+    ]
+
+
+def test_evaluate_is_told_where_the_labels_are(capsys, tmp_path):
+    (tmp_path / "mine.csv").write_text("1,0.5,-2\n0,3,4\n")
+    assert run("evaluate", "--predictions", tmp_path / "mine.csv") == 2
+    assert "(--labels first, last or a file of them)" in capsys.readouterr().err
+    assert run("evaluate", "--predictions", tmp_path / "mine.csv", "--labels", "first") == 0
+    np.save(tmp_path / "logits.npy", np.array([[0.5, -2], [3, 4]]))
+    np.save(tmp_path / "labels.npy", np.array([1, 0]))
+    first = capsys.readouterr().out
+    assert run("evaluate", "--predictions", tmp_path / "logits.npy", "--labels", tmp_path / "labels.npy") == 0
+    assert [line.split()[1:] for line in capsys.readouterr().out.splitlines()[2:]] == [
+        line.split()[1:] for line in first.splitlines()[2:]
+    ]
+
+
+def test_evaluate_refuses_probabilities_given_as_logits(capsys, tmp_path):
+    np.savez(tmp_path / "mine.npz", logits=np.full((4, 4), 0.25), labels=np.arange(4))
+    assert run("evaluate", "--predictions", tmp_path / "mine.npz") == 2
+    assert "the logits of mine look like probabilities" in capsys.readouterr().err
+
+
+def test_evaluate_refuses_the_test_set_in_other_roles(capsys, tmp_path):
+    mine = logits_file(tmp_path / "mine.npz")
+    assert run("evaluate", "--predictions", mine, "--ood", mine) == 2
+    assert "an OOD set must hold other samples than the test set, got mine" in capsys.readouterr().err
+    assert run("evaluate", "--predictions", mine, "--val", mine) == 2
+    assert '(fit_on or --fit-on "a test set, knowingly" overrides)' in capsys.readouterr().err
+    words = ("--fit-on", "a test set, knowingly", "--resamples", 0)
+    assert run("evaluate", "--predictions", mine, "--val", mine, *words) == 0
+
+
+def test_shifted_files_are_averaged_by_the_family_in_their_names(tmp_path):
+    files = [logits_file(tmp_path / f"toy-c__fog__{severity}.npz", seed=severity) for severity in (1, 2)]
+    words = ("--predictions", logits_file(tmp_path / "mine.npz"), "--resamples", 0, "--out", tmp_path / "rows.csv")
+    assert run("evaluate", *words, "--shift", *files) == 0
+    rows = [row for row in read_rows(tmp_path / "rows.csv") if row.metric == "accuracy" and row.dataset == "toy-c"]
+    found = {(row.corruption, row.severity): row.value for row in rows}
+    assert list(found) == [("fog", 1), ("fog", 2), ("mean", None)]
+    assert found["mean", None] == (found["fog", 1] + found["fog", 2]) / 2
+
+
+LONG = "a-name-[bold]that-is-" + "far-" * 20 + "too-long"
+
+
+def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
+    """One line per row; square brackets in a name are no markup."""
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if LONG in line]
+    expected = [[LONG, "none", metric] for metric in CLASSIFICATION]
+    expected += [[LONG, score, metric] for score in SCORES for metric in SELECTIVE]
+    assert [line[:3] for line in lines] == expected
+
+
+def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+    monkeypatch.setattr(Console, "is_terminal", True)
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0") == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
+        len(CLASSIFICATION) + len(SCORES) * len(SELECTIVE)
+    )
+    assert "…" not in text
+    monkeypatch.setattr("regmixup.cli.evaluate._MOST_ROWS", 3)  # a table too long for rich to draw in time
+    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    assert sum(LONG in line for line in capsys.readouterr().out.splitlines()) == len(CLASSIFICATION) + 3 * len(SCORES)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"logits": np.array([[np.nan, 0.0]] * 3), "labels": np.zeros(3, int)}, "finite"),
+        ({"logits": np.zeros((3, 2)), "labels": np.array([0, 1, 2])}, "labels must lie in [0, 2)"),
+        ({"logits": np.zeros((3, 2)), "labels": np.zeros(4, int)}, "3 rows"),
+        ({"logits": np.zeros((0, 2)), "labels": np.zeros(0, int)}, "empty"),
+        ({"logit": np.zeros((3, 2)), "labels": np.zeros(3, int)}, "did you mean 'logits'"),
+        ({"logits": np.zeros((3, 2))}, "label for every sample"),
+    ],
+)
+def test_evaluate_refuses_bad_predictions_and_names_the_file(change, message, capsys, tmp_path):
+    np.savez(tmp_path / "bad.npz", **change)
+    assert run("evaluate", "--predictions", tmp_path / "bad.npz", "--out", tmp_path / "rows.csv") == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "bad.npz" in error
+    assert not (tmp_path / "rows.csv").exists()

@@ -1,0 +1,165 @@
+"""The command line itself: help, mistakes, interruptions, output that cannot be written; and `regmixup list`."""
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from regmixup.cli import VERBS
+from regmixup.cli import list as list_verb
+from regmixup.storage import read_rows
+from tests.cli.running import logits_file, run
+
+MODULE = [sys.executable, "-m", "regmixup"]
+
+
+def test_help_names_every_verb_and_every_verb_has_help(capsys):
+    assert run("--help") == 0
+    overview = capsys.readouterr().out
+    assert "\n  --version " in overview
+    for verb in VERBS:
+        assert f"\n  {verb} " in overview
+        assert run(verb, "--help") == 0
+        text = capsys.readouterr().out
+        assert f"regmixup {verb}" in text
+        assert "Example" in text, f"{verb} --help shows no example"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["stduy"], "did you mean 'study'"),
+        (["study", "digit"], "did you mean 'digits'"),
+        (["train", "--method", "regmixpu"], "did you mean 'regmixup'"),
+        (["train", "--recipe", "digit"], "did you mean 'digits'"),
+        (["train", "--alpah", "3"], "--alpha"),
+        (["train", "--alpha", "-1"], "alpha must be a finite number > 0, got -1"),
+        (["train", "--eta", "-0.5"], "eta must be a finite number >= 0, got -0.5"),
+        (["train", "--network", "smal"], "did you mean 'small'"),
+        (["train", "--method", "duq", "--head", "gp"], "head must be 'rbf' for DUQ(penalty=0.1), got 'gp'"),
+        (["train", "--members", "-1"], "members must be an integer >= 1, got -1"),
+        (["train", "--epochs", "many"], "epochs"),
+        (["train", "--precision", "on"], "'bfloat16')."),
+        (["train", "--compile", "maybe"], "invalid choice 'maybe' for argument '--compile'"),
+        (["train", "--compile", "on", "--deterministic"], "compile must be auto or off with deterministic=True"),
+        (["study", "digits", "--checkpoint-minutes", "-1"], "checkpoint_minutes must be a finite number >= 0, got -1"),
+        (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
+        (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
+        (["evaluate", "--predictions", "what.txt"], "what.txt"),
+        (["evaluate", "--predictions", "a.npz", "--resamples", "-1"], "resamples must be an integer >= 0, got -1"),
+        (["evaluate", "--predictions", "missing.npz", "--out", "new/folder/rows.csv"], "missing.npz"),
+        (["evaluate", "--predictions", "missing.npz", "--out", "/dev/null/r.csv"], "cannot write /dev/null/r.csv"),
+        (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
+        (["report", "digtis"], "did you mean 'digits'"),
+        (["report", "."], ". holds no results of a study"),
+        (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
+        (["data", "lsit"], "did you mean 'list'"),
+        (["data", "list", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),
+        (["data", "verify", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),
+        (["data", "verify", "digits/test", "--root", "no/where"], "root must name a folder, got no/where"),
+        (["data", "corrupt", "digits/test"], "out must name a folder"),
+        (["data", "corrupt", "digits/test", "--out", "c"], "strengths, not shot_noise"),
+        (["data", "corrupt", "digits/test", "--out", "c", "--seed", "-1"], "seed must be an integer >= 0, got -1"),
+    ],
+)
+def test_a_mistake_gets_status_2_one_clear_message_and_leaves_nothing(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(*words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_interruption_is_answered_with_how_to_go_on(capsys, monkeypatch):
+    def interrupt(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(list_verb, "main", interrupt)
+    assert run("list") == 130
+    assert "goes on from here" in capsys.readouterr().err
+
+
+def test_ctrl_c_finds_main_ready_for_it_as_soon_as_python_is():
+    """What is imported before `main` is called: nothing that takes time. Within it, every import may be interrupted."""
+    code = (
+        "import sys; before = set(sys.modules)\n"
+        "from regmixup.cli import main\n"
+        "print(sorted(set(sys.modules) - before - {'__future__'}))\n"
+        "class Finder:\n"
+        "    def find_spec(self, *args): raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.exit(main(['train']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["['regmixup', 'regmixup.cli']"], done.stderr
+    assert (done.returncode, done.stderr) == (130, "interrupted; the same command goes on from here\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["list", "--help"]], ids=" ".join)
+def test_a_reader_that_goes_away_ends_the_program_quietly(words):
+    code = "import sys; from regmixup.cli import main; sys.exit(main())"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_the_package_can_be_run_as_a_module():
+    found = subprocess.run([sys.executable, "-m", "regmixup", "--version"], check=True, capture_output=True, text=True)
+    assert found.stdout.startswith("regmixup ")
+
+
+def test_characters_that_the_output_does_not_have_are_escaped(tmp_path, monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
+    assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--resamples", 20) == 0
+    assert rb" \u2013 " in output.getvalue()  # the dash of an interval
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "1 2", "0 1 2"])
+@pytest.mark.parametrize(("word", "status"), [("list", 0), ("lisp", 2)])
+def test_closed_streams_are_no_error(closed, word, status, tmp_path):
+    """A file that is opened later must not get the number of a stream, where anybody's output would end."""
+    redirections = " ".join(f"{number}>&-" for number in closed.split())
+    code = f'from regmixup.cli import main; s = main(["{word}"]); exit(s if open("new", "w").fileno() > 2 else 9)'
+    command = ["sh", "-c", f"\"$0\" -c '{code}' {redirections}", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert ("lisp" in done.stderr) == (status == 2 and "2" not in closed)
+
+
+def test_escapes_of_a_file_do_not_reach_the_terminal(capsys, tmp_path):
+    name = logits_file(tmp_path / "a\x1b]0;b\x07.npz")
+    assert run("evaluate", "--predictions", name) == 0
+    assert run("evaluate", "--predictions", tmp_path / "c\x1b[2J.npz") == 2
+    found = capsys.readouterr()
+    assert "\x1b" not in found.out + found.err
+    assert r"a\x1b]0;b\x07" in found.out
+    assert r"c\x1b[2J" in found.err
+
+
+def test_a_tilde_in_a_path_is_the_home_folder_however_it_is_given(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert run("train", "--runs=~/mine", "--device", "cpu", "--dry-run") == 0
+    assert json.loads(capsys.readouterr().out)["folder"].startswith(f"{tmp_path}/mine/")
+    logits_file(tmp_path / "mine.npz"), logits_file(tmp_path / "dark.npz")
+    assert run("evaluate", "--predictions=~/mine.npz", "--shift", "~/dark.npz", "--out=~/rows.csv") == 0
+    assert {row.dataset for row in read_rows(tmp_path / "rows.csv")} == {"mine", "dark"}
+
+
+def test_list_prints_methods_with_citations(capsys):
+    assert run("list", "methods") == 0
+    assert "regmixup" in (text := capsys.readouterr().out)
+    assert "Pinto et al., 2022" in text
+
+
+def test_list_names_our_networks_and_points_to_those_of_timm(capsys):
+    assert run("list", "networks") == 0
+    text = capsys.readouterr().out
+    assert "  pyramidnet200 " in text
+    assert "  timm/NAME " in text

@@ -1,0 +1,93 @@
+"""`regmixup study` and `regmixup report`, and the flags that choose a launcher."""
+
+import pytest
+
+from regmixup.cli import study
+from regmixup.cli.parsing import parse
+from regmixup.study.launchers import InTurn, Processes, RayTasks
+from tests.cli.running import run
+from tests.study.mini import MINI, write_mini
+
+
+def launcher(*words):
+    return study.choose_launcher(parse(study.StudyVerb, "study", ("digits", *words)))
+
+
+def test_without_flags_the_runs_go_one_after_the_other(monkeypatch):
+    assert isinstance(launcher(), InTurn)
+    assert launcher("--device", "cuda:1").device.index == 1
+    assert isinstance(launcher("--devices", "cpu"), InTurn)
+
+
+def test_several_devices_are_several_processes(monkeypatch):
+    assert [str(device) for device in launcher("--devices", "cuda:0", "cuda:2").devices] == ["cuda:0", "cuda:2"]
+    monkeypatch.setattr(study, "all_devices", lambda: ("cuda:0", "cuda:1"))
+    assert isinstance(found := launcher("--devices", "all"), Processes)
+    assert len(found.devices) == 2
+    monkeypatch.setattr(study, "all_devices", lambda: ("cuda:0",))
+    assert isinstance(launcher("--devices", "all"), InTurn)
+
+
+def test_ray_gets_its_address_and_shares():
+    assert launcher("--launcher", "ray") == RayTasks(address=None, gpus_per_run=1, cpus_per_run=1)
+    words = ("--ray-address", "auto", "--gpus-per-run", "0.5", "--cpus-per-run", "4")
+    assert launcher("--launcher", "ray", *words) == RayTasks(address="auto", gpus_per_run=0.5, cpus_per_run=4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--gpus-per-run 0", "--gpus-per-run must be given with --launcher ray"),
+        ("--ray-address auto", "--ray-address must be given with --launcher ray"),
+        ("--launcher ray --devices cpu cpu", "must not be given with --launcher ray"),
+        ("--device cpu --devices cpu cpu", "give --device or --devices, got cpu and cpu cpu"),
+    ],
+)
+def test_flags_that_do_not_go_together_are_refused(words, message):
+    with pytest.raises(ValueError, match=message):
+        launcher(*words.split())
+
+
+def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
+    text = MINI.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 5", "epochs = 2")
+    file = write_mini(tmp_path, text)
+    words = ("study", file, "--runs", tmp_path / "runs", "--device", "cpu")
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.count("to do") == 2
+    assert not (tmp_path / "runs").exists()
+    assert run(*words) == 0
+    text = capsys.readouterr().out
+    assert "[2/2] regmixup seed 0" in text
+    assert "AUROC photographs" in text
+    assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.count("done") == 2
+    (tmp_path / "runs" / "study-mini" / "report.html").unlink()
+    assert run("report", tmp_path / "runs" / "study-mini") == 0
+    assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
+    assert run("report", file, "--runs", tmp_path / "runs", "--out", tmp_path / "elsewhere") == 0
+    written = {path.name: path.read_text() for path in (tmp_path / "elsewhere").iterdir()}
+    assert sorted(written) == ["report.csv", "report.html", "report.md", "report.tex"]
+    same = (tmp_path / "runs" / "study-mini" / "report.html").read_text()
+    assert written["report.html"] == same
+
+
+def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
+    folders = [path.parent for path in finished_study.runs.glob("*/rows-*.csv")]
+    assert run("report", *folders, "--out", tmp_path) == 0
+    assert "AUROC photographs" in capsys.readouterr().out
+    assert (tmp_path / "report.md").read_text().count("| dnn |") == 2  # the main table, and calibration under shift
+    assert run("report", folders[0], tmp_path) == 2
+    assert "neither" in capsys.readouterr().err
+    for mixed in ([folders[0], finished_study.folder], [finished_study.folder, folders[0]]):
+        assert run("report", *mixed) == 2
+        assert "report takes one study, or any number of run folders" in capsys.readouterr().err
+
+
+def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
+    text = MINI.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")
+    words = ("study", write_mini(tmp_path, text), "--runs", tmp_path / "runs", "--device", "cpu")
+    assert run(*words) == 0
+    capsys.readouterr()
+    assert run(*words, "--dry-run") == 0
+    assert capsys.readouterr().out.startswith("done")
