@@ -48,7 +48,7 @@ def test_the_mixed_loss_equals_the_cross_entropy_of_the_explicit_soft_label(batc
     by_torch = F.cross_entropy(logits, torch.from_numpy(targets), reduction="none")
     by_hand = slow.soft_cross_entropy(logits.tolist(), targets)
     for loss in (None, CrossEntropy()):
-        losses = mixed_losses(logits, y, partner, lam, loss)
+        losses = mixed_losses(logits, y, y[partner], lam, loss)
         torch.testing.assert_close(losses, by_torch, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(losses, torch.from_numpy(by_hand), rtol=1e-12, atol=1e-12)
 
@@ -56,7 +56,7 @@ def test_the_mixed_loss_equals_the_cross_entropy_of_the_explicit_soft_label(batc
 def test_the_mixed_loss_is_the_weighted_sum_of_two_cross_entropies():
     logits, y, partner = torch.randn(3, 5, generator=seeded()), torch.tensor([0, 4, 2]), torch.tensor([1, 2, 0])
     own, other = (F.cross_entropy(logits, label, reduction="none") for label in (y, y[partner]))
-    losses = mixed_losses(logits, y, partner, torch.tensor(0.3, dtype=torch.float64))
+    losses = mixed_losses(logits, y, y[partner], torch.tensor(0.3, dtype=torch.float64))
     torch.testing.assert_close(losses, 0.3 * own + 0.7 * other)
 
 

@@ -112,15 +112,13 @@ def image_losses(logits: Tensor, y: Tensor, loss: LossLike | None = None, smooth
     return _applied(loss, logits, (1 - smoothing) * targets + smoothing / logits.shape[1] if smoothing else targets)
 
 
-def mixed_losses(logits: Tensor, y: Tensor, partner: Tensor, lam: Tensor, loss: LossLike | None = None) -> Tensor:
-    """Return the loss of each mixed image against lam y_i + (1 - lam) y_partner(i), (m N,). y: the N images' labels."""
+def mixed_losses(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor, loss: LossLike | None = None) -> Tensor:
+    """Return the loss of each mixed image against lam y + (1 - lam) other, (m N,).
+
+    logits: (m N, K). y: the labels of the N images. other: those of the m N partners. lam: () or (m N,).
+    """
     check_labels(y, logits.shape[1])
-    return pair_losses(logits, repeat(y, len(logits) // len(y)), y[partner], lam, loss)
-
-
-def pair_losses(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor, loss: LossLike | None = None) -> Tensor:
-    """Return the loss of each image against lam y + (1 - lam) other, (N,). lam: () or (N,)."""
-    logits = full_precision(logits)
+    logits, y = full_precision(logits), repeat(y, len(logits) // len(y))
     weight = lam.to(logits.dtype)
     if loss is None:  # cross-entropy is linear in the label
         return weight * cross_entropy(logits, y) + (1 - weight) * cross_entropy(logits, other)

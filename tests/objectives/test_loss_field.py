@@ -180,6 +180,7 @@ def test_a_compiled_step_with_a_loss_has_one_graph_and_equals_the_eager_one(name
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # float32 on purpose
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("loss", [None, Focal(), CrossEntropy(WEIGHT, 0.1)], ids=["none", "gamma", "weighted"])
 def test_a_step_with_a_loss_is_captured_as_a_cuda_graph(loss, compiled):

@@ -100,8 +100,9 @@ def main(args: Sequence[str]) -> None:
     if verb.status:
         show_status(plan, runs, launcher.device, study.title, console, archives)
     elif verb.dry_run:
-        _list_runs(plan, runs, launcher.device, archives)
-        _print_what_is_left(plan, runs, launcher.device, archives)
+        done = [_is_done(planned, runs, launcher.device, archives) for planned in plan]
+        _list_runs(plan, done, runs, launcher.device)
+        _print_what_is_left(plan, done, runs, launcher.device)
         if missing := missing_data(plan, verb.root):
             print(explain_missing(missing))
     else:
@@ -114,7 +115,8 @@ def main(args: Sequence[str]) -> None:
                 launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
         if verb.minutes is not None:
-            _print_what_is_left(plan, runs, launcher.device, archives)
+            done = [_is_done(planned, runs, launcher.device, archives) for planned in plan]
+            _print_what_is_left(plan, done, runs, launcher.device)
             if not (folder / "rows.csv").is_file():
                 return
         results = Results.open(folder)
@@ -146,18 +148,22 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
     return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
-def _list_runs(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:
+def _is_done(planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path]) -> bool:
+    return run_status(planned, runs, device, archives).state == "done"
+
+
+def _list_runs(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device) -> None:
     """Print every run with its folder, and whether it is done."""
     width = max(len(planned.name) for planned in plan)
-    for planned in plan:
-        state = "done" if run_status(planned, runs, device, archives).state == "done" else "to do"
-        print(f"{state:6} {planned.name:{width}}  {runs / resolve(planned.config, device).name}")
+    for planned, state in zip(plan, done, strict=True):
+        folder = runs / resolve(planned.config, device).name
+        print(f"{'done' if state else 'to do':6} {planned.name:{width}}  {folder}")
 
 
-def _print_what_is_left(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Sequence[Path]) -> None:
+def _print_what_is_left(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device) -> None:
     """Print how many networks are still to be trained, and how long that takes."""
-    waiting = [planned for planned in plan if run_status(planned, runs, device, archives).state != "done"]
-    print(f"left   {estimate(waiting or plan[:0], runs, device)}")
+    waiting = [planned for planned, state in zip(plan, done, strict=True) if not state]
+    print(f"left   {estimate(waiting, runs, device)}")
 
 
 def _table(title: str, heads: Iterable[str], lines: Iterable[Sequence[str]]) -> Table:

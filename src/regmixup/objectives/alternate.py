@@ -28,9 +28,11 @@ class Alternate(Objective):
     """
 
     first: Objective = field(kw_only=False)
+    """The objective of the steps whose coin falls on heads."""
     second: Objective = field(kw_only=False)
+    """The objective of the other steps."""
     probability: float = 0.5
-    """Of the first."""
+    """Of `first`, in every step."""
     loss: LossLike | None = introduced(None)
     """Another loss of soft targets for the objectives whose own `loss` is None."""
 

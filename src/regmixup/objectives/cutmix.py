@@ -30,5 +30,5 @@ class CutMix(Mixup):
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         lam, partner, box = take_boxes(draw, x, self)
         logits = logits_of(model, cutmix(x, box, partner))
-        mixed = mixed_losses(logits, y, partner, lam, self.loss).mean()
+        mixed = mixed_losses(logits, y, y[partner], lam, self.loss).mean()
         return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})

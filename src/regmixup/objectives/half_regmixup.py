@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_number
-from regmixup.losses import check_labels, image_losses, pair_losses
+from regmixup.losses import check_labels, image_losses, mixed_losses
 from regmixup.mixing import Draw, ImageSize, logits_of, mixup, repeat, sample_order, take_indices, take_pairs
 from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.regmixup import RegMixup
@@ -96,7 +96,7 @@ class HalfRegMixup(RegMixup):
         check_labels(y, clean_logits.shape[1])
         clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
         own, other = repeat(y[of_mixed], self.samples), y[partner[rows]]
-        mixed = pair_losses(mixed_logits, own, other, lam[rows], self.loss).mean()
+        mixed = mixed_losses(mixed_logits, own, other, lam[rows], self.loss).mean()
         total = clean + self.eta * mixed
         if self.scale == "mean":
             total = total / (1 + self.eta)

@@ -47,5 +47,5 @@ class Mixup(Objective):
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         lam, partner = take_pairs(draw, len(x), self)
         logits = logits_of(model, mixup(x, lam, partner))
-        mixed = mixed_losses(logits, y, partner, lam, self.loss).mean()
+        mixed = mixed_losses(logits, y, y[partner], lam, self.loss).mean()
         return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})

@@ -35,7 +35,7 @@ class RegCutMix(RegMixup):
         else:
             logits, cut_logits = logits_of(model, x), logits_of(model, cut_x)
         clean = image_losses(logits, y, self.loss).mean()
-        mixed = mixed_losses(cut_logits, y, partner, lam, self.loss).mean()
+        mixed = mixed_losses(cut_logits, y, y[partner], lam, self.loss).mean()
         total = clean + self.eta * mixed
         if self.scale == "mean":
             total = total / (1 + self.eta)

@@ -72,7 +72,7 @@ class RegMixup(Objective):
         else:
             logits, mixed_logits = logits_of(model, x), logits_of(model, mixed_x)
         clean = image_losses(logits, y, self.loss).mean()
-        mixed = mixed_losses(mixed_logits, y, partner, lam, self.loss).mean()
+        mixed = mixed_losses(mixed_logits, y, y[partner], lam, self.loss).mean()
         total = clean + self.eta * mixed
         if self.scale == "mean":
             total = total / (1 + self.eta)

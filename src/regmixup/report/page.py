@@ -263,7 +263,7 @@ def _listed(fields: Mapping[str, Any], names: Iterable[str]) -> str:
     def worded(value: Any) -> str:
         if not isinstance(value, dict):
             return "none" if value is None else str(value)
-        inner = _listed(value, [name for name in value if name != "kind"])
+        inner = _listed(value, [name for name, content in value.items() if name != "kind" and content is not None])
         return f"{value['kind']} ({inner})" if inner else str(value["kind"])
 
     return ", ".join(f"{name} {worded(fields.get(name))}" for name in names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ class TrainConfig(Recipe):
         """Return the head's name in the catalogue."""
         return networks.name_of(self.head)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Return the name of the run's folder: readable, and unique by the configuration's fingerprint."""
         parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
