@@ -377,7 +377,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def is_owned(folder: Path) -> bool:
-    """Whether a process says that it holds the folder. One that was killed says so until the next owner comes."""
+    """Return whether a process claims the folder; the claim of a killed one stays until the next owner comes."""
     return (folder / ".owner").exists()
 
 

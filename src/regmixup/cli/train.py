@@ -17,6 +17,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.config import encode
+from regmixup.data.catalogue import get
 from regmixup.data.folders import describe_classes
 from regmixup.losses import LOSSES, Loss
 from regmixup.names import check_name
@@ -126,7 +127,8 @@ class _Chosen(NamedTuple):
 
 def _choose(args: Sequence[str]) -> _Chosen:
     """Return the instances that the words choose by name, whose fields are the other flags."""
-    from_files = (_value_of("--train-set", args) or "").startswith("folder:")
+    train_set = get(_value_of("--train-set", args) or "")
+    from_files = train_set is not None and train_set.is_folder
     recipe = _value_of("--recipe", args) or ("imagenet-resnet50" if from_files else "digits")
     method = _value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}

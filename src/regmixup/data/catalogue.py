@@ -44,7 +44,7 @@ INTERPOLATED = 20_000
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitPart:
     """Which part of which stratified split a dataset is: part `index` of `of`, cut at `fractions`."""
 
     of: str
@@ -82,7 +82,7 @@ class Dataset:
     sources: tuple[Source, ...] = ()
     by_hand: str = ""
     optional: bool = False
-    part: Part | None = None
+    part: SplitPart | None = None
     corruption: str = ""
     severity: int = 0
 
@@ -153,7 +153,7 @@ def _split(whole: Dataset, fractions: tuple[float, ...], *roles: tuple[str, Role
             role=role,
             images=round(fraction * whole.images) if even and whole.images else None,
             content=None,
-            part=Part(whole.name, fractions, index),
+            part=SplitPart(whole.name, fractions, index),
         )
         for index, (fraction, (split, role)) in enumerate(zip(fractions, roles, strict=True))
     ]

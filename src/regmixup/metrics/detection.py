@@ -54,7 +54,7 @@ class Ordered:
 
     @cached_property
     def own(self) -> tuple[Tensor, Tensor]:
-        """How many of them are < and <= each of them, (N,) both."""
+        """Return how many of the values are < and <= each of them, (N,) both."""
         return positions(self.values, self.values)
 
 

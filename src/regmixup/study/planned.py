@@ -56,7 +56,7 @@ class Evaluation:
         for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} must name each dataset once, got {', '.join(names)}")
-        if self.profile and not self.profile.startswith("path:"):
+        if self.profile and not find(self.profile).is_interpolated:
             raise ValueError(f"profile must be a `path:` set such as path:{self.test}, got {self.profile!r}")
 
     def shift_sets(self) -> list[str]:

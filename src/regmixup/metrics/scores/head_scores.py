@@ -16,14 +16,14 @@ from regmixup.metrics.scores.logit_scores import energy
 
 
 @dataclass(frozen=True, eq=False)
-class LinearHead:
+class HeadWeights:
     """logits = features weight^T + bias; weight (K, D), bias (K,)."""
 
     weight: Tensor
     bias: Tensor
 
     @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> LinearHead:
+    def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> HeadWeights:
         """Return the head in float64, a missing bias being 0. width: the D of the features it must go with."""
         weight = torch.as_tensor(weight).detach()
         if weight.ndim != 2 or (width is not None and weight.shape[1] != width):
@@ -59,7 +59,7 @@ class ReAct(FeatureScore):
     def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedReAct:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = check_train(features)
-        head = LinearHead.of(head_weight, head_bias, features.shape[1])
+        head = HeadWeights.of(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
         # NumPy's has no limit of 2^24 numbers, which torch's quantile has.
         threshold = float(np.percentile(features.to("cpu", exact).numpy(), self.percentile))
@@ -72,7 +72,7 @@ class FittedReAct:
 
     score: ReAct
     threshold: float
-    head: LinearHead = field(repr=False)
+    head: HeadWeights = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
         features = check_features(features, self.head.width)
@@ -106,7 +106,7 @@ class ASH(FeatureScore):
 
     def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedASH:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
-        return FittedASH(self, LinearHead.of(head_weight, head_bias))
+        return FittedASH(self, HeadWeights.of(head_weight, head_bias))
 
     def shaped(self, features: Tensor) -> Tensor:
         """Return phi' of every row, (N, D). At least one number of each is left."""
@@ -131,7 +131,7 @@ class FittedASH:
     """Features (N, D) -> (N,)."""
 
     score: ASH
-    head: LinearHead = field(repr=False)
+    head: HeadWeights = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
         features = check_features(features, self.head.width)
@@ -160,7 +160,7 @@ class ViM(FeatureScore):
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = check_train(features)
         width = features.shape[1]
-        head = LinearHead.of(head_weight, head_bias, width)
+        head = HeadWeights.of(head_weight, head_bias, width)
         dim = self.dim if self.dim is not None else _usual_dim(width)
         if dim >= width:
             raise ValueError(f"dim must leave a direction of the {width} features, got {dim}")
@@ -192,7 +192,7 @@ class FittedViM:
     alpha: float
     origin: Tensor = field(repr=False)
     residual: Tensor = field(repr=False)
-    head: LinearHead = field(repr=False)
+    head: HeadWeights = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
         return in_pieces(self._virtual, check_features(features, self.head.width))
