@@ -2,7 +2,8 @@
 
 A claim names two methods, a metric and the kind of set it is measured on. It is asked wherever both methods were
 trained alike. Its verdict needs an interval over seeds: with fewer than two seeds of a method it is undecided, however
-large the effect. The intervals that rows carry cover the choice of test images and not that of seeds, and decide nothing here.
+large the effect. The intervals that rows carry cover the choice of test images and not that of seeds, and decide
+nothing here.
 """
 
 from __future__ import annotations
@@ -43,6 +44,15 @@ def prose(name: str) -> str:
     return NAMES.get(short, short) + note + rest
 
 
+def points(value: float) -> str:
+    """Return a difference of fractions in points of percent.
+
+    >>> points(-0.0631)
+    '−6.31'
+    """
+    return f"{100 * value:+.2f}".replace("-", "−")
+
+
 class Training(NamedTuple):
     """How runs that may be compared were trained: a recipe, what was changed in it, epochs, and the precision."""
 
@@ -55,6 +65,11 @@ class Training(NamedTuple):
     def is_papers(self) -> bool:
         """Return whether the paper trained like that; the precision does not count."""
         return self.recipe in PAPERS and not self.changes
+
+    @property
+    def is_usual(self) -> bool:
+        """Return whether it differs from its recipe at most in length, in bfloat16."""
+        return self.precision == "bfloat16" and all(change.startswith("epochs ") for change in self.changes)
 
     @property
     def train_set(self) -> str:
