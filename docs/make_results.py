@@ -259,7 +259,7 @@ def others(found: Mapping[Training, Aggregation]) -> str:
         counts = f"{entry['runs']} / {len(rows)}"
         first = [entry["who"], entry["method"], f"{prose(test)}, {entry['epochs']} epochs", counts]
         lines.append([*first, *cells, fingerprints([rows]) or "missing"])
-    heads = "|method|ResNet-18|n, theirs / ours|accuracy|near-OOD AUROC|AURC|failure AUROC|runs".split("|")
+    heads = ["", "method", "ResNet-18", "n", "accuracy", "near-OOD AUROC", "AURC", "failure AUROC", "runs"]
     sources = [f"- {who}: {' '.join(text.split())}" for who, text in known["sources"].items()]
     return f"{table(heads, lines)}\n" + "\n".join(sources) + "\n"
 
