@@ -165,7 +165,7 @@ def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str
     parts.append("AUROC of RegMixup minus that of plain training, in points:")
     gaps = []
     for dataset, own in by_set.items():
-        papers = " and ".join(f"{points(value)} with {name}" for name, value in DETECTION.papers("cifar10", dataset))
+        papers = "; ".join(map(str, DETECTION.papers("cifar10", dataset)))
         gaps.append(f"{prose(dataset)} {_each(own)} epochs (the paper, at 350 epochs: {papers})")
     parts.append("; ".join(gaps) + ".")
     if len(asked) > 1:

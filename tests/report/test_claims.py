@@ -110,6 +110,8 @@ def test_the_papers_setting_is_known_and_nearest():
     assert nearest([shorter, same, longer]) == [same]
     assert nearest([shorter, longer]) == [longer]
     assert nearest([]) == []
+    other = replace(shorter, training=Training("cifar100-resnet18", (), 200, "bfloat16"))
+    assert nearest([shorter, other, longer]) == [other, longer]  # one for each train set
 
 
 def test_runs_are_compared_only_if_they_were_trained_alike(tmp_path):
@@ -145,13 +147,22 @@ def test_a_claim_names_methods_and_is_what_the_papers_tables_say(claim):
     differences = {}
     for family in ood:
         names = [f"{family}{suffix}" for suffix in sets] or [ood[family], "svhn/test", "tiny-imagenet/val"]
-        differences[family] = [value for name in names for _, value in claim.papers(f"{family}/train", name)]
+        differences[family] = [own.value for name in names for own in claim.papers(f"{family}/train", name)]
     if claim.reference in METHODS and claim.method in METHODS:
         assert differences["cifar10"]
         assert all((value > 0) == claim.above for value in differences["cifar10"])
     quoted = re.findall(r"(\d\.\d\d) points", claim.text)
     known = {f"{abs(100 * value):.2f}" for own in differences.values() for value in own}
     assert set(quoted) <= known
+
+
+def test_the_papers_effect_says_when_its_numbers_are_in_doubt():
+    """Table 5 has the same numbers for both networks there, and not on SVHN."""
+    assert [str(one) for one in DETECTION.papers("cifar10/train", "cifar100/test")] == [
+        "+1.02 with WRN-28-10, in doubt",
+        "+1.02 with ResNet-50, in doubt",
+    ]
+    assert not any(one.doubtful for one in DETECTION.papers("cifar10/train", "svhn/test"))
 
 
 def test_titles_differ_and_no_verdict_lacks_an_interval():

@@ -87,6 +87,17 @@ class Training(NamedTuple):
         return ", ".join([f"{network} on {prose(self.train_set)}", f"{self.epochs} epochs", *others])
 
 
+class PaperEffect(NamedTuple):
+    """The paper's difference of two methods with one network. doubtful: one of its numbers is, see `SLIPS`."""
+
+    network: str
+    value: float
+    doubtful: bool
+
+    def __str__(self) -> str:
+        return f"{points(self.value)} with {self.network}{', in doubt' if self.doubtful else ''}"
+
+
 def gather(found: Iterable[tuple[RunRecord, Sequence[Row]]]) -> dict[Training, Aggregation]:
     """Group the rows of evaluated runs by how the runs were trained, from short to long.
 
@@ -152,7 +163,8 @@ class Claim:
             found.append(
                 Finding(
                     claim=self, training=training, dataset=quantity.dataset, effect=effect, n=(len(own), len(other)),
-                    interval=measured.interval() if measured else None, runs=tuple(dict.fromkeys(runs)),
+                    interval=measured.interval() if measured else None, test=measured.test if measured else None,
+                    runs=tuple(dict.fromkeys(runs)),
                 )
             )  # fmt: skip
         return found
@@ -172,14 +184,14 @@ class Claim:
                 found[one._replace(score="")] = None
         return list(found)
 
-    def papers(self, train_set: str, dataset: str) -> list[tuple[str, float]]:
+    def papers(self, train_set: str, dataset: str) -> list[PaperEffect]:
         """Return the paper's own difference for each of its networks that has both numbers."""
         found = []
         for network in ("wrn28-10", "resnet50", "timm/resnet50"):
             place = {"network": network, "train_set": train_set, "dataset": dataset, "metric": self.metric}
             one, other = (paper_value(method=method, **place) for method in (self.method, self.reference))
             if one is not None and other is not None:
-                found.append((prose(network), one.value - other.value))
+                found.append(PaperEffect(prose(network), one.value - other.value, bool(one.slip or other.slip)))
         return found
 
 
@@ -188,7 +200,8 @@ class Finding:
     """A claim asked in one setting on one set.
 
     effect: the mean of the method minus that of the reference, a fraction. interval: at 95 %, over seeds;
-    None with fewer than two seeds of either. n: their numbers of seeds. runs: the fingerprints behind it.
+    None with fewer than two seeds of either. n: their numbers of seeds. test: the t-test that the interval belongs to.
+    runs: the fingerprints behind it.
     """
 
     claim: Claim
@@ -196,6 +209,7 @@ class Finding:
     dataset: str
     effect: float
     interval: tuple[float, float] | None
+    test: Literal["paired", "welch"] | None
     n: tuple[int, int]
     runs: tuple[str, ...]
 
@@ -214,11 +228,12 @@ class Finding:
 
 
 def nearest(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of the setting that is nearest to the paper's: its own, else the longest training."""
-    if not findings:
-        return []
-    best = max((one.training for one in findings), key=lambda one: (one.is_papers, one.epochs))
-    return [one for one in findings if one.training == best]
+    """Return, for each train set, the findings nearest to the paper's setting: its own, else the longest training."""
+    best: dict[str, Training] = {}
+    for training in (one.training for one in findings):
+        other = best.setdefault(training.train_set, training)
+        best[training.train_set] = max(other, training, key=lambda one: (one.is_papers, one.epochs))
+    return [one for one in findings if one.training == best[one.training.train_set]]
 
 
 def _better(title: str, text: str, place: str, method: str, reference: str, metric: str, on: On) -> Claim:
