@@ -175,7 +175,7 @@ def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str
             f"{len(by_set)} sets{': ' if better else ''}{', '.join(better)}."
         )
     if not decided:
-        parts.append("No length has an interval over seeds that decides it, so that is a hint and not a result.")
+        parts.append("No interval over seeds decides it, so that is a hint and not a result.")
     return "\n\n".join([" ".join([*parts, *_seeds_differ(found), *_gains(kept)]), *_refreshed(kept)])
 
 

@@ -314,8 +314,8 @@ def runs_table(found: Sequence[Archived]) -> str:
         run, config = one.record, one.record.config
         record = run.provenance
         numbers = [str(config["seed"]), str(config["epochs"]), f"{record['seconds'] / 60:.1f}"]
-        how = record["execution"].partition(": ")[2]
-        version = f"{record['commit'][:8]}, {record['versions']['numerics']}"
+        how = record["execution"].partition(": ")[2] + (f", {n} members" if (n := config["members"]) > 1 else "")
+        version = f"{(record.get('commit') or '–')[:8]}, {record['versions']['numerics']}"
         lines[run.key] = [f"`{run.key}`", one.study, one.planned.method, *numbers, record["device"], how, version]
     heads = ["run", "study", "method", "seed", "epochs", "minutes", "hardware", "executed in", "commit, numerics"]
     return table(heads, lines.values())
@@ -374,8 +374,8 @@ def page(results: Path = RESULTS) -> str:
         "    regmixup study precision --archive results/precision --device cuda\n"
         "    python benchmarks/equivalence.py results/precision\n",
         "## What it cost, and what is missing\n",
-        "Training alone; a line is a method at one seed, and a network may have several. The command with `--dry-run` "
-        "prints the same, line by line.\n",
+        "Training alone, without companions, which are not archived; a line is a method at one seed, and a network may "
+        "have several. The command with `--dry-run` prints the same, line by line.\n",
         costs(archived),
         "## The runs\n",
         "Minutes are of training alone; runs that shared a GPU took longer than they would have alone.\n",
