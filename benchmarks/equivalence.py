@@ -44,15 +44,14 @@ def values(folder: Path) -> dict[str, dict[tuple[str, str], list[float]]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    found = values(parser.parse_args().folder)
-    print("| | float32 | bfloat16 | difference, 90 % interval | margin | |\n|---|---|---|---|---|---|")
+def table(folder: Path) -> str:
+    """Return the verdicts on the archived runs of a folder as a Markdown table."""
+    found = values(folder)
+    lines = ["| | float32 | bfloat16 | difference, 90 % interval | margin | |", "|---|---|---|---|---|---|"]
     for key, margin in MARGINS.items():
         one, other = (np.array(found.get(precision, {}).get(key, [])) for precision in ("float32", "bfloat16"))
         if min(len(one), len(other)) < 2:
-            print(f"| {' '.join(key)} | n {len(one)} | n {len(other)} | | {margin} | too few runs |")
+            lines.append(f"| {' '.join(key)} | n {len(one)} | n {len(other)} | | {margin} | too few runs |")
             continue
         interval = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.9)
         verdict = "equivalent" if -margin < interval.low and interval.high < margin else "undecided"
@@ -60,7 +59,14 @@ def main() -> None:
             verdict = "different"
         means = [f"{v.mean():.2f} ± {v.std(ddof=1):.2f} (n {len(v)})" for v in (one, other)]
         difference = f"{other.mean() - one.mean():+.2f} ({interval.low:+.2f} to {interval.high:+.2f})"
-        print(f"| {' '.join(key)} | {means[0]} | {means[1]} | {difference} | {margin} | {verdict} |")
+        lines.append(f"| {' '.join(key)} | {means[0]} | {means[1]} | {difference} | {margin} | {verdict} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    print(table(parser.parse_args().folder))
 
 
 if __name__ == "__main__":

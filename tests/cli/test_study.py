@@ -1,5 +1,7 @@
 """`regmixup study` and `regmixup report`, and the flags that choose a launcher."""
 
+import re
+
 import pytest
 
 from regmixup.cli import study
@@ -53,7 +55,9 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     file = write_mini(tmp_path, text)
     words = ("study", file, "--runs", tmp_path / "runs", "--device", "cpu")
     assert run(*words, "--dry-run") == 0
-    assert capsys.readouterr().out.count("to do") == 2
+    text = capsys.readouterr().out
+    assert text.count("to do") == 2
+    assert "spent  0 networks, no time" in text
     assert not (tmp_path / "runs").exists()
     assert run(*words) == 0
     text = capsys.readouterr().out
@@ -61,7 +65,9 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert "AUROC photographs" in text
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()
     assert run(*words, "--dry-run") == 0
-    assert capsys.readouterr().out.count("done") == 2
+    text = capsys.readouterr().out
+    assert text.count("done") == 2
+    assert re.search(r"^spent  2 networks, \d+ minutes of training on \S+", text, flags=re.MULTILINE)
     (tmp_path / "runs" / "study-mini" / "report.html").unlink()
     assert run("report", tmp_path / "runs" / "study-mini") == 0
     assert (tmp_path / "runs" / "study-mini" / "report.html").is_file()

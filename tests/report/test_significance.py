@@ -9,7 +9,7 @@ from scipy import stats
 
 from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.results import RunRecord, Setting
-from regmixup.report.significance import LEVEL, compare, compare_column, holm
+from regmixup.report.significance import LEVEL, compare, compare_column, difference, holm, mean_interval
 from regmixup.report.tables import ONE_TEMPERATURE, Column, main_columns, tabulate
 from regmixup.types import Row
 
@@ -35,6 +35,29 @@ def test_other_seeds_are_not(n, m):
     found = compare(seeded(a), seeded(b, first=1))
     assert found.test == "welch"
     assert found.p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize("level", [0.9, 0.95])
+@pytest.mark.parametrize(("n", "m", "first"), [(2, 2, 0), (5, 5, 0), (5, 3, 1), (3, 12, 1)])
+def test_intervals_are_those_of_the_tests(n, m, first, level):
+    generator = np.random.default_rng(n * m)
+    a, b = generator.normal(0.5, 1, n), generator.normal(0, 3, m)
+    paired = n == m and first == 0
+    known = stats.ttest_rel(a, b) if paired else stats.ttest_ind(a, b, equal_var=False)
+    found = difference(seeded(a), seeded(b, first))
+    assert found.test == ("paired" if paired else "welch")
+    assert found.mean == pytest.approx(a.mean() - b.mean(), abs=1e-12)
+    assert found.interval(level) == pytest.approx(tuple(known.confidence_interval(level)), rel=1e-9)
+    assert mean_interval(list(a), level) == pytest.approx(
+        tuple(stats.ttest_1samp(a, 0).confidence_interval(level)), rel=1e-9
+    )
+
+
+def test_one_value_has_no_interval_and_equal_values_a_point():
+    assert mean_interval([0.5]) is None
+    assert mean_interval([0.5, 0.5]) == (0.5, 0.5)
+    assert difference({0: 0.5}, seeded([0.4, 0.5])) is None
+    assert difference(seeded([0.75] * 3), seeded([0.5] * 3)).interval() == (0.25, 0.25)
 
 
 def test_unknown_seeds_are_not_paired_and_one_value_is_not_compared():

@@ -16,6 +16,7 @@ from regmixup.study.cost import (
     estimate,
     images,
     models,
+    spent,
     step_milliseconds,
     step_times,
     timing_lines,
@@ -148,3 +149,20 @@ def _write_history(runs, config, seconds):
     folder.mkdir()
     records = [{"epoch": epoch, "loss": 1.0, "seconds": own} for epoch, own in enumerate(seconds, start=1)]
     (folder / "history.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_what_runs_cost_counts_each_network_once(tmp_path):
+    records = {
+        "a": {"device": "GPU one", "seconds": 90.0},
+        "b": {"device": "GPU one", "seconds": 150.0},
+        "ab": {"device": "GPU one", "seconds": 240.0, "members": ["a", "b"]},
+        "c": {"device": "GPU two", "seconds": 60.0},
+    }
+    for name, record in records.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "provenance.json").write_text(json.dumps(record))
+    a, b, ab, c = (tmp_path / name for name in records)
+    assert spent([]) == "0 networks, no time"
+    assert spent([c]) == "1 network, 1 minutes of training on GPU two"
+    assert spent([a, b, a, ab]) == "2 networks, 4 minutes of training on GPU one"
+    assert spent([ab, c]) == "3 networks, 4 minutes of training on GPU one, 1 minutes of training on GPU two"

@@ -21,8 +21,9 @@ from regmixup.progress import LiveProgress
 from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
+from regmixup.study.archive import find_archive
 from regmixup.study.check import explain_missing, missing_data
-from regmixup.study.cost import TIMING_HEADS, estimate, timing_lines
+from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
@@ -77,7 +78,7 @@ class StudyVerb(Resources):
     """Start no run that would not end within so many minutes, judged by the pace of earlier ones; print what is
     left."""
     dry_run: Switch = False
-    """Print the runs, whether they are done, the time that is left and what data is missing, and do nothing."""
+    """Print the runs, whether they are done, the time that they took and that is left, and what data is missing."""
     status: Switch = False
     """Show the state of every run, read from the run folders, and do nothing."""
 
@@ -102,6 +103,7 @@ def main(args: Sequence[str]) -> None:
     elif verb.dry_run:
         done = [_is_done(planned, runs, launcher.device, archives) for planned in plan]
         _list_runs(plan, done, runs, launcher.device)
+        _print_what_it_cost(plan, done, runs, launcher.device, archives)
         _print_what_is_left(plan, done, runs, launcher.device)
         if missing := missing_data(plan, verb.root):
             print(explain_missing(missing))
@@ -158,6 +160,18 @@ def _list_runs(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, dev
     for planned, state in zip(plan, done, strict=True):
         folder = runs / resolve(planned.config, device).name
         print(f"{'done' if state else 'to do':6} {planned.name:{width}}  {folder}")
+
+
+def _print_what_it_cost(
+    plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device, archives: Sequence[Path]
+) -> None:
+    """Print how long the finished runs trained, as they recorded it themselves."""
+    finished = [
+        (resolve(planned.config, device).name, planned.stem)
+        for planned, is_done in zip(plan, done, strict=True)
+        if is_done
+    ]
+    print(f"spent  {spent(find_archive([*archives, runs], name, stem) or runs / name for name, stem in finished)}")
 
 
 def _print_what_is_left(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device) -> None:

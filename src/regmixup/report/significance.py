@@ -90,17 +90,58 @@ def compare(
     >>> result.test, round(result.p, 4)
     ('paired', 0.0572)
     """
+    found = difference(values, reference, paired=paired)
+    return Comparison(_two_sided(found.mean, found.squared_error, found.degrees), found.test) if found else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two means: its squared standard error, the degrees of freedom, and the t-test they are of."""
+
+    mean: float
+    squared_error: float
+    degrees: float
+    test: Literal["paired", "welch"]
+
+    def interval(self, level: float = 1 - LEVEL) -> tuple[float, float]:
+        """Return the bounds of Student's interval around the difference; both are the difference if nothing spreads."""
+        from scipy.special import stdtrit
+
+        half = float(stdtrit(self.degrees, (1 + level) / 2)) * math.sqrt(self.squared_error)
+        return self.mean - half, self.mean + half
+
+
+def difference(
+    values: Mapping[int | None, float], reference: Mapping[int | None, float], *, paired: bool = True
+) -> Difference | None:
+    """Return the difference of two methods' means, paired as in `compare`; None with fewer than two values on a side.
+
+    >>> found = difference({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.91, 2: 0.91})
+    >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
+    [0.0133, -0.001, 0.0277]
+    """
     if min(len(values), len(reference)) < 2:
         return None
     if paired and values.keys() == reference.keys() and None not in values:
         mean, variance = _moments([values[seed] - reference[seed] for seed in values])
-        n = len(values)
-        return Comparison(_two_sided(mean, variance / n, n - 1), "paired")
+        return Difference(mean, variance / len(values), len(values) - 1, "paired")
     (mean, variance), (other_mean, other_variance) = _moments([*values.values()]), _moments([*reference.values()])
     squares = variance / len(values), other_variance / len(reference)
     total = sum(squares)
     parts = squares[0] ** 2 / (len(values) - 1) + squares[1] ** 2 / (len(reference) - 1)
-    return Comparison(_two_sided(mean - other_mean, total, total**2 / parts if parts else 1.0), "welch")
+    return Difference(mean - other_mean, total, total**2 / parts if parts else 1.0, "welch")
+
+
+def mean_interval(values: Sequence[float], level: float = 1 - LEVEL) -> tuple[float, float] | None:
+    """Return Student's interval of a mean over seeds; None for a single value, which says nothing about spread.
+
+    >>> [round(bound, 3) for bound in mean_interval([0.90, 0.92, 0.94])]
+    [0.87, 0.97]
+    """
+    if len(values) < 2:
+        return None
+    mean, variance = _moments(values)
+    return Difference(mean, variance / len(values), len(values) - 1, "paired").interval(level)
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
-from regmixup.run_folder import rows_path
+from regmixup.run_folder import read_provenance, rows_path
 from regmixup.study.plan import PlannedRun, Study
 
 if TYPE_CHECKING:
@@ -176,6 +176,24 @@ def _share_left(run: Run) -> float:
         return 0.0
     done = len(run.history()) if run.checkpoint.is_file() else 0  # an archived run has a history, but no weights
     return 1 - min(1.0, done / run.config.total_epochs)
+
+
+def spent(folders: Iterable[Path]) -> str:
+    """Return how long the runs in some folders trained, and where; a folder that several lines share counts once.
+
+    An ensemble counts as its members, unless they are among the folders themselves.
+    """
+    found = {folder.name: read_provenance(folder) for folder in folders}
+    minutes: dict[str, float] = {}
+    networks = 0
+    for record in found.values():
+        members = record.get("members", [])
+        if not found.keys() & set(members):
+            networks += max(1, len(members))
+            device = record.get("device", "an unknown device")
+            minutes[device] = minutes.get(device, 0.0) + record.get("seconds", 0.0) / 60
+    shown = ", ".join(f"{own:.0f} minutes of training on {device}" for device, own in minutes.items())
+    return f"{networks} network{'' if networks == 1 else 's'}, {shown or 'no time'}"
 
 
 def cost_line(study: Study) -> str:

@@ -1,0 +1,240 @@
+"""Training length in docs/results.md: the figure, as SVG text, and the paragraph. make_results.py calls both."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import stdev
+
+from regmixup.report.aggregation import Aggregation, Quantity
+from regmixup.report.claims import CLAIMS, Finding, Training, points, prose
+from regmixup.report.significance import mean_interval
+
+WIDTH, HEIGHT, LEFT, TOP, ACROSS = 230, 175, 46, 30, 4
+"""Size of a panel, its margins, and panels in a row."""
+COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030", "mixup": "#6b8e23"}
+NAMES = {"dnn": "plain training", "regmixup": "RegMixup", "mixup": "Mixup"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One method at one length. low, high: over seeds where n > 1, else over test images."""
+
+    epochs: int
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """A method: its name, whether its batch-norm statistics are refreshed, and its points."""
+
+    method: str
+    refreshed: bool
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One metric."""
+
+    title: str
+    lines: Sequence[Line]
+
+
+def figure(panels: Sequence[Panel], lengths: Sequence[int]) -> str:
+    """Return the figure; the same input gives the same bytes."""
+    rows = math.ceil((len(panels) + 1) / ACROSS)
+    width, height = ACROSS * WIDTH, rows * HEIGHT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="sans-serif" font-size="10">',
+        "<title>Metrics against training length</title>",
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for index, panel in enumerate(panels):
+        parts.append(f'<g transform="translate({WIDTH * (index % ACROSS)},{HEIGHT * (index // ACROSS)})">')
+        parts += [*_panel(panel, lengths), "</g>"]
+    place = len(panels)
+    parts.append(f'<g transform="translate({WIDTH * (place % ACROSS)},{HEIGHT * (place // ACROSS)})">')
+    parts += [*_legend(panels), "</g>", "</svg>"]
+    return "\n".join(parts) + "\n"
+
+
+def _panel(panel: Panel, lengths: Sequence[int]) -> list[str]:
+    points = [point for line in panel.lines for point in line.points]
+    right, bottom = WIDTH - 12, HEIGHT - 24
+    parts = [f'<text x="{LEFT}" y="18" font-size="12" font-weight="bold">{panel.title}</text>']
+    parts.append(f'<path d="M{LEFT} {TOP}V{bottom}H{right}" fill="none" stroke="#666"/>')
+    if not points:
+        return [*parts, f'<text x="{LEFT + 8}" y="{TOP + 20}" fill="#666">nothing measured</text>']
+    low, high = min(point.value for point in points), max(point.value for point in points)
+    room = 0.12 * (high - low) or 1.0
+    low, high = low - room, high + room
+
+    def x(epochs: float) -> float:
+        first, last = math.log(lengths[0]), math.log(lengths[-1])
+        share = (math.log(epochs) - first) / (last - first) if last > first else 0.5
+        return LEFT + 14 + share * (right - LEFT - 32)
+
+    def y(value: float) -> float:
+        return bottom - (min(max(value, low), high) - low) / (high - low) * (bottom - TOP)
+
+    for epochs in lengths:
+        parts.append(f'<text x="{x(epochs):.1f}" y="{bottom + 14}" text-anchor="middle">{epochs}</text>')
+    step = _step(high - low)
+    for tick in range(math.ceil(low / step), math.floor(high / step) + 1):
+        value = tick * step
+        parts.append(f'<path d="M{LEFT} {y(value):.1f}H{right}" stroke="#ddd"/>')
+        parts.append(f'<text x="{LEFT - 4}" y="{y(value) + 3:.1f}" text-anchor="end">{value:g}</text>')
+    for line in panel.lines:
+        colour, dash = COLOURS[line.method], ' stroke-dasharray="4 3"' if line.refreshed else ""
+        aside = 3 if line.refreshed else 0  # so that two intervals do not cover each other
+        path = "L".join(f"{x(point.epochs) + aside:.1f} {y(point.value):.1f}" for point in line.points)
+        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>')
+        for point in line.points:
+            at = x(point.epochs) + aside
+            thin = ' stroke-dasharray="1 2"' if point.n == 1 else ""
+            parts.append(f'<path d="M{at:.1f} {y(point.low):.1f}V{y(point.high):.1f}" stroke="{colour}"{thin}/>')
+            fill = "white" if line.refreshed else colour
+            parts.append(
+                f'<circle cx="{at:.1f}" cy="{y(point.value):.1f}" r="3" fill="{fill}" stroke="{colour}"/>'
+                f'<text x="{at + 5:.1f}" y="{y(point.value) - 4:.1f}" font-size="8" fill="{colour}">{point.n}</text>'
+            )
+    return parts
+
+
+def _step(span: float) -> float:
+    """Return a round distance between some 3 to 6 ticks."""
+    unit = 10 ** math.floor(math.log10(span / 3))
+    return next(factor * unit for factor in (5, 2, 1) if span / (factor * unit) >= 3 or factor == 1)
+
+
+def _legend(panels: Sequence[Panel]) -> list[str]:
+    found = dict.fromkeys((line.method, line.refreshed) for panel in panels for line in panel.lines if line.points)
+    parts = []
+    for index, (method, refreshed) in enumerate(found):
+        at, dash = 30 + 18 * index, ' stroke-dasharray="4 3"' if refreshed else ""
+        parts.append(f'<path d="M20 {at}h28" stroke="{COLOURS[method]}" stroke-width="1.6"{dash}/>')
+        text = NAMES[method] + (", statistics refreshed" if refreshed else "")
+        parts.append(f'<text x="54" y="{at + 4}">{text}</text>')
+    notes = (
+        "x: epochs; small digits: seeds",
+        "solid bars: 95 % over seeds",
+        "(cut off at the frame)",
+        "dotted bars: one seed, test images only",
+    )
+    start = 38 + 18 * len(found)
+    return parts + [f'<text x="20" y="{start + 14 * i}" fill="#444">{note}</text>' for i, note in enumerate(notes)]
+
+
+# ---- the paragraph
+
+RECIPE = "cifar10-resnet18"
+DETECTION = next(claim for claim in CLAIMS if (claim.method, claim.reference, claim.on) == ("regmixup", "dnn", "OOD"))
+ACCURACY = [
+    claim for claim in CLAIMS if (claim.method, claim.reference, claim.metric) == ("regmixup", "dnn", "accuracy")
+]
+
+
+def at_lengths(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> dict[Training, Aggregation]:
+    """Return the settings of the recipe at the planned lengths, from short to long."""
+    return {t: own for t, own in found.items() if t.recipe == RECIPE and t.is_usual and t.epochs in planned}
+
+
+def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str:
+    """Return what the rows say about the open question. planned: the lengths that the study asks for."""
+    kept = at_lengths(found, planned)
+    by_set: dict[str, list[Finding]] = {}
+    for finding in DETECTION.ask_all(kept):
+        by_set.setdefault(finding.dataset, []).append(finding)
+    if not by_set:
+        return "Not asked yet: no length has both methods."
+    asked = sorted({one.training.epochs for own in by_set.values() for one in own})
+    states = {dataset: state(own, kept) for dataset, own in by_set.items()}
+    decided = any(said != "undecided" for said in states.values())
+    told = "; ".join(f"{prose(dataset)}: {said}" for dataset, said in states.items())
+    seeds = ", ".join(
+        f"{one.training.epochs} epochs ({one.n[0]} and {one.n[1]})" for one in next(iter(by_set.values()))
+    )
+    parts = [f"**{told}.**" if decided else "**Not decided.**"]
+    parts.append(f"Both methods were measured at {seeds}; in brackets the seeds of RegMixup and of plain training.")
+    if waiting := [str(epochs) for epochs in planned if epochs not in asked]:
+        parts.append(f"At {' and '.join(waiting)} epochs one of the two is missing.")
+    parts.append("AUROC of RegMixup minus that of plain training, in points:")
+    gaps = []
+    for dataset, own in by_set.items():
+        papers = "; ".join(map(str, DETECTION.papers("cifar10", dataset)))
+        gaps.append(f"{prose(dataset)} {_each(own)} epochs (the paper, at 350 epochs: {papers})")
+    parts.append("; ".join(gaps) + ".")
+    if len(asked) > 1:
+        better = [prose(dataset) for dataset, own in by_set.items() if own[-1].effect > own[0].effect]
+        parts.append(
+            f"From {asked[0]} to {asked[-1]} epochs the difference moves in RegMixup's favour on {len(better)} of "
+            f"{len(by_set)} sets{': ' if better else ''}{', '.join(better)}."
+        )
+    if not decided:
+        parts.append("No interval over seeds decides it, so that is a hint and not a result.")
+    return "\n\n".join([" ".join([*parts, *_seeds_differ(found), *_gains(kept)]), *_refreshed(kept)])
+
+
+def state(own: Sequence[Finding], found: Mapping[Training, Aggregation]) -> str:
+    """Return what the lengths say about one set; undecided unless an interval over seeds says something."""
+    last, trend = own[-1], trend_interval(own, found)
+    if last.interval is None:
+        return "undecided"
+    if last.interval[0] > 0:
+        return f"RegMixup is ahead at {last.training.epochs} epochs"
+    if trend is not None and trend[0] > 0:
+        if last.interval[1] < 0:
+            return f"the deficit shrinks, and is still there at {last.training.epochs} epochs"
+        return f"the deficit shrinks, and is not distinguishable from none at {last.training.epochs} epochs"
+    if last.interval[1] < 0:
+        return f"RegMixup is behind at {last.training.epochs} epochs"
+    return "undecided"
+
+
+def trend_interval(own: Sequence[Finding], found: Mapping[Training, Aggregation]) -> tuple[float, float] | None:
+    """Return the interval of the last gap minus the first, over the seeds that have all four runs."""
+    quantity, gaps = Quantity(own[0].dataset, "auroc"), []
+    for finding in (own[0], own[-1]):
+        pair = [found[finding.training].values(quantity, name) for name in ("regmixup", "dnn")]
+        gaps.append({seed: pair[0][seed] - pair[1][seed] for seed in pair[0] if seed in pair[1]})
+    shared = [seed for seed in gaps[0] if seed in gaps[1]]
+    return mean_interval([gaps[1][seed] - gaps[0][seed] for seed in shared]) if len(own) > 1 else None
+
+
+def _each(findings: Sequence[Finding]) -> str:
+    return ", ".join(f"{points(one.effect)} at {one.training.epochs}" for one in findings)
+
+
+def _seeds_differ(found: Mapping[Training, Aggregation]) -> list[str]:
+    """Say how much seeds differ, at the length with the most seeds of RegMixup."""
+    counted = []
+    for training, rows in found.items():
+        sets = [one.dataset for one in rows.quantities if (one.metric, one.score) == ("auroc", "dempster_shafer")]
+        values = {dataset: rows.values(Quantity(dataset, "auroc"), "regmixup") for dataset in dict.fromkeys(sets)}
+        if training.recipe == RECIPE and training.is_usual and values:
+            counted.append((min(map(len, values.values())), training, values))
+    if not counted or max(n for n, _, _ in counted) < 3:
+        return []
+    n, training, values = max(counted, key=lambda one: one[0])
+    told = ", ".join(f"{100 * stdev(own.values()):.2f} on {prose(dataset)}" for dataset, own in values.items())
+    return [f"RegMixup's AUROC has a standard deviation of {told} over {n} seeds of {training.epochs} epochs."]
+
+
+def _gains(found: Mapping[Training, Aggregation]) -> list[str]:
+    asked = [own for claim in ACCURACY if (own := claim.ask_all(found))]
+    told = " and ".join(f"on {prose(own[0].dataset)} {_each(own)} epochs" for own in asked)
+    return [f"For comparison, accuracy differs {told}."] if told else []
+
+
+def _refreshed(found: Mapping[Training, Aggregation]) -> list[str]:
+    told = []
+    for method, name in (("dnn", "plain training"), ("regmixup", "RegMixup")):
+        claim = replace(DETECTION, method=f"{method}(bn=refreshed)", reference=method)
+        for training, rows in found.items():
+            changes = [f"{prose(one.dataset)} {points(one.effect)}" for one in claim.ask(training, rows)]
+            told += [f"{name} at {training.epochs} epochs {', '.join(changes)}"] if changes else []
+    return [f"Batch-norm statistics estimated again change AUROC as follows: {'; '.join(told)}."] if told else []
