@@ -89,9 +89,9 @@ _MODULES = {
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
-    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure",
-    "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "report",
-    "scores", "study", "train",
+    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
+    "TrainConfig", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc",
+    "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 
 

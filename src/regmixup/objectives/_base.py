@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -59,7 +60,7 @@ class Objective(ABC):
 
     def __call__(
         self,
-        model: nn.Module,
+        model: nn.Module | Callable[[Tensor], Any],
         x: Tensor,
         y: Tensor,
         generator: torch.Generator | None = None,
@@ -78,7 +79,7 @@ class Objective(ABC):
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         if not isinstance(draw, Draw):
             raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
-        return self.compute(model, to_float(x), y, draw.to(x.device))
+        return self.compute(model, to_float(x), y, draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         """Draw all the randomness of one step; nothing for an objective that needs none.

@@ -78,8 +78,10 @@ def evaluate(
             raise ValueError("loaders must be left out where predictions are given: pass validation=, shift=, ood=")
         test = subject
     elif not isinstance(subject, nn.Module):
-        why = ", which cannot be put into evaluation mode: make it the forward of an nn.Module" * callable(subject)
-        raise ValueError(f"subject must be Predictions or an nn.Module, got {type(subject).__name__}{why}")
+        raise ValueError(
+            f"subject must be Predictions or an nn.Module, got {type(subject).__name__}"
+            + ", which cannot be put into evaluation mode: make it the forward of an nn.Module" * callable(subject)
+        )
     elif validation is not None or shift or ood:
         raise ValueError("validation, shift and ood must be left out where a module is given: pass their loaders")
     else:
