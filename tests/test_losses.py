@@ -4,16 +4,27 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional as F
 from torchvision.ops import sigmoid_focal_loss
 
 import regmixup as rm
-from regmixup.config import decode, encode
-from regmixup.losses import CrossEntropy, Focal, Loss, cross_entropy, image_losses, mixed_losses
+from regmixup.config import decode, encode, fingerprint
+from regmixup.losses import (
+    BinaryCrossEntropy,
+    CrossEntropy,
+    Focal,
+    Loss,
+    balanced_weight,
+    cross_entropy,
+    image_losses,
+    mixed_losses,
+)
 from regmixup.mixing import sample_beta, sample_partners
 from tests.references import mixing as slow
 
@@ -149,12 +160,193 @@ def test_the_gradient_of_focal_is_that_of_its_formula(gamma):
     assert torch.autograd.gradcheck(lambda z: Focal(gamma)(z, targets), logits.requires_grad_())
 
 
+# ---------------------------------------------------------------------------------------- binary cross-entropy
+
+
+@quick
+@given(seed=seeds)
+def test_binary_cross_entropy_asks_every_class_on_its_own(seed):
+    """Against log(1 + exp(-z)) of each question, and against torch's mean over images and classes."""
+    logits, targets = case(seed)
+    targets = (2.5 * targets).clamp(max=1)  # rows of any sum
+    expected = []
+    for row, label in zip(logits.tolist(), targets.tolist(), strict=True):
+        terms = [
+            t * math.log1p(math.exp(-z)) + (1 - t) * math.log1p(math.exp(z)) for z, t in zip(row, label, strict=True)
+        ]
+        expected.append(math.fsum(terms) / 4)
+    losses = image_losses(logits, targets, BinaryCrossEntropy())
+    torch.testing.assert_close(losses, torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(losses.mean(), F.binary_cross_entropy_with_logits(logits, targets))
+
+
+def test_binary_cross_entropy_of_mixed_targets_is_the_mixture_of_two():
+    logits, _ = case()
+    y, partner = torch.randint(2, (6, 4), generator=seeded(1)).double(), torch.tensor([1, 2, 3, 4, 5, 0])
+    lam = torch.rand(6, dtype=torch.float64, generator=seeded(2))
+    own, other = (F.binary_cross_entropy_with_logits(logits, t, reduction="none").mean(1) for t in (y, y[partner]))
+    losses = mixed_losses(logits, y, y[partner], lam, BinaryCrossEntropy())
+    torch.testing.assert_close(losses, lam * own + (1 - lam) * other)
+
+
+def test_class_indices_are_one_yes_and_otherwise_no():
+    logits, y = case()[0], torch.tensor([0, 1, 2, 3, 0, 1])
+    by_index, one_hot = (image_losses(logits, label, BinaryCrossEntropy()) for label in (y, F.one_hot(y, 4).double()))
+    assert torch.equal(by_index, one_hot)
+
+
+def test_binary_cross_entropy_is_finite_for_certain_predictions():
+    logits = torch.tensor([[900.0, -900.0], [-900.0, 900.0]], requires_grad=True)
+    losses = BinaryCrossEntropy()(logits, torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
+    losses.sum().backward()
+    assert losses.tolist() == [0, 900]
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (
+            torch.full((6, 4), 1.5),
+            r"y must hold numbers in \[0, 1\] for BinaryCrossEntropy\(\), got values from 1.5 to 1.5",
+        ),
+        (
+            torch.full((6, 4), -1.0),
+            r"y must hold numbers in \[0, 1\] for BinaryCrossEntropy\(\), got values from -1 to -1",
+        ),
+        (torch.full((6, 4), math.nan), r"y must hold numbers in \[0, 1\] for BinaryCrossEntropy\(\), got"),
+        (torch.ones(6, 3), r"y must have one probability per class, 4, got shape \(6, 3\)"),
+    ],
+)
+def test_targets_that_are_no_answers_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        image_losses(case()[0], y, BinaryCrossEntropy())
+
+
+def test_rows_of_any_sum_are_for_a_multi_label_loss_alone():
+    logits, several = case()[0], torch.ones(6, 4)
+    for loss in (None, CrossEntropy(), Focal()):
+        with pytest.raises(ValueError, match=r"rows that sum to 1; for several classes .*BinaryCrossEntropy\(\)$"):
+            image_losses(logits, several, loss)
+
+    @dataclasses.dataclass(frozen=True)
+    class Squared(Loss):
+        multi_label = True
+
+        def __call__(self, logits, targets):
+            return (logits.sigmoid() - targets).square().sum(1)
+
+    torch.testing.assert_close(image_losses(logits, several, Squared()), (logits.sigmoid() - 1).square().sum(1))
+
+
+# ------------------------------------------------------------------------------------------------ ignore_index
+
+IGNORING = [CrossEntropy(ignore_index=-100), CrossEntropy(WEIGHT, 0.2, -100), Focal(2, -100)]
+LABELS = torch.tensor([0, -100, 3, 2, -100, 1])
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["plain", "weighted"])
+def test_an_ignored_image_has_torchs_loss_of_zero(weight, smoothing):
+    logits, _ = case()
+    loss = CrossEntropy(weight, smoothing, ignore_index=-100)
+    classes = None if weight is None else torch.tensor(weight, dtype=torch.float64)
+    expected = F.cross_entropy(logits, LABELS, classes, reduction="none", label_smoothing=smoothing, ignore_index=-100)
+    losses = image_losses(logits, LABELS, loss)
+    torch.testing.assert_close(losses, expected)
+    assert (losses == 0).tolist() == [False, True, False, False, True, weight is not None and smoothing == 0]
+
+
+def test_the_mean_divides_by_all_images_where_torchs_divides_by_the_labelled_ones():
+    logits, _ = case()
+    ours = image_losses(logits, LABELS, CrossEntropy(ignore_index=-100)).mean()
+    torch.testing.assert_close(ours * 6 / 4, F.cross_entropy(logits, LABELS, ignore_index=-100))
+
+
+@pytest.mark.parametrize("loss", IGNORING, ids=repr)
+def test_a_mixed_image_has_the_loss_of_its_known_label_times_its_lambda(loss):
+    logits, _ = case()
+    partner, lam = torch.tensor([1, 4, 0, 2, 3, 5]), torch.tensor([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], dtype=torch.float64)
+    losses = mixed_losses(logits, LABELS, LABELS[partner], lam, loss)
+    plain = dataclasses.replace(loss, ignore_index=None)
+    for i, j in enumerate(partner.tolist()):
+        known = [(lam[i], LABELS[i]), (1 - lam[i], LABELS[j])]
+        terms = [w * plain(logits[[i]], F.one_hot(y[None], 4).double())[0] for w, y in known if y != -100]
+        torch.testing.assert_close(losses[i], sum(terms, torch.tensor(0.0, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize("loss", IGNORING, ids=repr)
+def test_without_an_ignored_label_ignore_index_changes_nothing(loss):
+    logits, _ = case()
+    y, partner, lam = torch.tensor([0, 1, 3, 2, 2, 1]), torch.tensor([1, 2, 3, 4, 5, 0]), torch.tensor(0.3).double()
+    plain = dataclasses.replace(loss, ignore_index=None)
+    assert torch.equal(image_losses(logits, y, loss), image_losses(logits, y, plain))
+    torch.testing.assert_close(
+        mixed_losses(logits, y, y[partner], lam, loss), mixed_losses(logits, y, y[partner], lam, plain)
+    )
+
+
+def test_any_index_can_be_ignored_and_other_wrong_labels_are_not():
+    logits, _ = case()
+    assert (image_losses(logits, LABELS.clamp(min=1), Focal(ignore_index=1)) == 0).sum() == 4
+    void = torch.where(LABELS < 0, 255, LABELS)
+    assert torch.equal(*(image_losses(logits, y, Focal(ignore_index=i)) for y, i in ((void, 255), (LABELS, -100))))
+    assert image_losses(logits, torch.full((6,), -100), Focal(ignore_index=-100)).tolist() == [0] * 6
+    with pytest.raises(ValueError, match=r"y must hold labels in \[0, 4\), got values from -100 to 3$"):
+        image_losses(logits, LABELS, CrossEntropy(ignore_index=-1))
+    with pytest.raises(ValueError, match=r"from -100 to 3; loss=rm.losses.CrossEntropy\(ignore_index=-100\) leaves"):
+        image_losses(logits, LABELS, torch.nn.CrossEntropyLoss(reduction="none"))
+
+
+@pytest.mark.parametrize("loss", IGNORING, ids=repr)
+def test_an_ignored_image_has_no_gradient(loss):
+    logits = case()[0].requires_grad_()
+    image_losses(logits, LABELS, loss).sum().backward()
+    assert (logits.grad.abs().amax(1) > 0).tolist() == (LABELS >= 0).tolist()
+
+
+@pytest.mark.parametrize("value", ["-100", 1.0, True])
+@pytest.mark.parametrize("cls", [CrossEntropy, Focal])
+def test_ignore_index_must_be_an_integer(cls, value):
+    with pytest.raises(ValueError, match=rf"^ignore_index must be None or an integer, such as -100, got {value!r}$"):
+        cls(ignore_index=value)
+
+
+def test_fingerprints_are_those_before_there_was_an_ignore_index():
+    expected = {
+        CrossEntropy((1.0, 2.0), 0.1): "bf94e818b139093a3bd4fbf79a5993d8ecde3a491227c612165326c09ea4eece",
+        Focal(3.0): "bb93f0fab62ca181c184ef2aa222d33da0e6f68401af5f1038af428fc2efbacf",
+    }
+    assert {loss: fingerprint(loss) for loss in expected} == expected
+
+
+# ---------------------------------------------------------------------------------------------- class weights
+
+
+def test_balanced_weights_are_those_of_scikit_learn():
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2, 3, 3, 3])
+    expected = compute_class_weight("balanced", classes=np.arange(4), y=labels.numpy())
+    assert balanced_weight(labels, 4) == pytest.approx(tuple(expected))
+    weight = torch.tensor(balanced_weight(labels))
+    torch.testing.assert_close(weight[labels].mean(), torch.tensor(1.0))
+    assert rm.losses.CrossEntropy(weight=balanced_weight(labels)).weight == balanced_weight(labels)
+
+
+def test_a_class_without_images_has_no_balanced_weight():
+    with pytest.raises(ValueError, match=r"an image of every class .* got the counts \[1, 0, 1\]"):
+        balanced_weight(torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match=r"an image of every class .* got the counts \[1, 1, 0\]"):
+        balanced_weight(torch.tensor([0, 1]), 3)
+
+
 # ---------------------------------------------------------------------------------------------- losses as values
 
 
-@pytest.mark.parametrize("loss", [CrossEntropy(), CrossEntropy(WEIGHT, 0.1), Focal(), Focal(3)], ids=repr)
+@pytest.mark.parametrize(
+    "loss", [CrossEntropy(), CrossEntropy(WEIGHT, 0.1), Focal(), Focal(3), *IGNORING, BinaryCrossEntropy()], ids=repr
+)
 def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
-    rebuilt = eval(repr(loss), {"CrossEntropy": CrossEntropy, "Focal": Focal})
+    rebuilt = eval(repr(loss), {cls.__name__: cls for cls in rm.losses.LOSSES.values()})
     assert (rebuilt, hash(rebuilt)) == (loss, hash(loss))
     assert decode(Loss, json.loads(json.dumps(encode(loss)))) == loss
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -180,10 +372,11 @@ def test_values_that_mean_nothing_are_refused(make, message):
 
 def test_the_public_names():
     assert (rm.losses.CrossEntropy, rm.losses.Focal) == (CrossEntropy, Focal)
-    assert set(rm.losses.__all__) >= {"CrossEntropy", "Focal"}
+    assert rm.losses.BinaryCrossEntropy is BinaryCrossEntropy
+    assert set(rm.losses.__all__) >= {"BinaryCrossEntropy", "CrossEntropy", "Focal"}
 
 
-@pytest.mark.parametrize("loss", [CrossEntropy(WEIGHT, 0.1), Focal(1.5)], ids=repr)
+@pytest.mark.parametrize("loss", [CrossEntropy(WEIGHT, 0.1), Focal(1.5), BinaryCrossEntropy()], ids=repr)
 def test_a_compiled_loss_has_one_graph_and_equals_the_eager_one(loss):
     logits, targets = case(dtype=torch.float32)
     logits.requires_grad_()

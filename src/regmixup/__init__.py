@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from regmixup.objectives import Objective
     from regmixup.objectives.alternate import Alternate
     from regmixup.objectives.augmix import AugMix
+    from regmixup.objectives.batch_transform import BatchTransform
     from regmixup.objectives.bimodal import Bimodal
     from regmixup.objectives.cutmix import CutMix
     from regmixup.objectives.duq import DUQ
@@ -44,6 +45,7 @@ _HOMES = {
     "Alternate": "objectives.alternate",
     "AugMix": "objectives.augmix",
     "Batch": "types",
+    "BatchTransform": "objectives.batch_transform",
     "Bimodal": "objectives.bimodal",
     "CutMix": "objectives.cutmix",
     "DUQ": "objectives.duq",
@@ -85,11 +87,11 @@ _MODULES = {
 }
 
 __all__ = [
-    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "Bimodal", "CutMix", "Draw", "Engine", "FunctionLogger",
-    "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective", "Predictions", "Predictor",
-    "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger", "TrainConfig", "configure",
-    "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc", "predictions", "recipes", "report",
-    "scores", "study", "train",
+    "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
+    "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
+    "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
+    "TrainConfig", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc",
+    "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 
 

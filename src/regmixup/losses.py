@@ -1,8 +1,8 @@
 """Losses of soft targets, and what every objective does with them.
 
 An objective's field `loss` is None, which is cross-entropy, or a callable from logits (N, K) and soft targets (N, K) to
-one value per image, (N,). `CrossEntropy` and `Focal` are such callables that a configuration can record, and so is a
-class of your own derived from `Loss`. Any other callable works in a training loop of your own.
+one value per image, (N,). `CrossEntropy`, `Focal` and `BinaryCrossEntropy` are such callables that a configuration can
+record, and so is a class of your own derived from `Loss`. Any other callable works in a training loop of your own.
 
 The loss of a batch is the mean of these values: it divides by N. torch's mean over *class indices* with class weights
 divides by the sum of the weights of the batch's labels instead, so it is N / sum(w_y) times ours; torch's mean over
@@ -13,6 +13,10 @@ soft targets divides by N, as here.
 >>> theirs = F.cross_entropy(logits, y, weight=torch.tensor([1.0, 3.0]))
 >>> round(ours.item(), 4), round(theirs.item(), 4)  # the sum of the weighted losses over 2, and over 1 + 3
 (1.1032, 0.5516)
+
+`ignore_index` of `CrossEntropy` and `Focal` leaves images without a label out: such an image has a loss of 0, and a
+mixed image has the loss of its other label alone, times that label's lambda. The mean still divides by N, so without
+class weights torch's mean with the same `ignore_index` is N / (number of labelled images) times ours.
 """
 
 from __future__ import annotations
@@ -21,22 +25,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.config import check_number
+from regmixup.config import check_number, introduced
 from regmixup.mixing import can_look, full_precision, repeat
 
-__all__ = ["LOSSES", "CrossEntropy", "Focal", "Loss"]
+__all__ = ["LOSSES", "BinaryCrossEntropy", "CrossEntropy", "Focal", "Loss", "balanced_weight"]
 
 _NO_LABEL = -(2**40)  # torch would silently skip labels of -100, its default for "ignore"
 
 
 @dataclass(frozen=True)
 class Loss(ABC):
-    """Base of the losses that a configuration can record: a frozen dataclass whose fields are its hyper-parameters."""
+    """Base of the losses that a configuration can record: a frozen dataclass whose fields are its hyper-parameters.
+
+    A field `ignore_index` is obeyed for every loss that is linear in its targets, as `CrossEntropy` and `Focal` are.
+    """
+
+    multi_label: ClassVar[bool] = False
+    """True for a loss of K yes-or-no questions, whose targets are numbers in [0, 1] of any sum."""
 
     @abstractmethod
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -56,9 +67,12 @@ class CrossEntropy(Loss):
     of the labels' weights."""
     smoothing: float = 0.0
     """s, from 0 to below 1."""
+    ignore_index: int | None = introduced(None)
+    """Class index of images without a label, such as torch's -100: they have no term. None: every image has a label."""
 
     def __post_init__(self) -> None:
         check_number("smoothing", self.smoothing, least=0, below=1)
+        _check_ignore_index(self.ignore_index)
         if self.weight is not None:
             if not isinstance(self.weight, tuple):
                 raise ValueError(f"weight must be a tuple of one number per class, got {self.weight!r}")
@@ -84,9 +98,12 @@ class Focal(Loss):
 
     gamma: float = 2.0
     """>= 0: how fast well classified images lose weight; 0 is cross-entropy."""
+    ignore_index: int | None = introduced(None)
+    """Class index of images without a label, such as torch's -100: they have no term. None: every image has a label."""
 
     def __post_init__(self) -> None:
         check_number("gamma", self.gamma, least=0)
+        _check_ignore_index(self.ignore_index)
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         log_probs = logits.log_softmax(dim=1)
@@ -95,7 +112,28 @@ class Focal(Loss):
         return -(targets * rest**self.gamma * log_probs).sum(dim=1)
 
 
-LOSSES: dict[str, type[Loss]] = {"cross_entropy": CrossEntropy, "focal": Focal}
+@dataclass(frozen=True)
+class BinaryCrossEntropy(Loss):
+    """Return -1/K sum_c [t_c log s_c + (1 - t_c) log(1 - s_c)], s the sigmoid of the logits: K yes-or-no questions.
+
+    For multi-label targets (N, K) of 0 and 1, or of numbers in [0, 1]; their rows need not sum to 1. Class indices are
+    taken as one-hot targets. It is linear in the target, so mixed targets mean what they mean for cross-entropy.
+
+    >>> BinaryCrossEntropy()(torch.zeros(1, 3), torch.tensor([[1.0, 1.0, 0.0]]))  # log 2
+    tensor([0.6931])
+    """
+
+    multi_label: ClassVar[bool] = True
+
+    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=1)
+
+
+LOSSES: dict[str, type[Loss]] = {
+    "cross_entropy": CrossEntropy,
+    "focal": Focal,
+    "binary_cross_entropy": BinaryCrossEntropy,
+}
 """The losses that the command line knows, by name."""
 
 
@@ -104,12 +142,9 @@ def image_losses(logits: Tensor, y: Tensor, loss: LossLike | None = None, smooth
 
     logits: (m N, K), for m >= 1 versions of the N images. y: (N,) class indices or (N, K) probabilities.
     """
-    check_labels(y, logits.shape[1])
+    check_labels(y, logits.shape[1], loss)
     logits, y = full_precision(logits), repeat(y, len(logits) // len(y))
-    if loss is None:
-        return cross_entropy(logits, y, smoothing)
-    targets = soft_targets(y, logits)
-    return _applied(loss, logits, (1 - smoothing) * targets + smoothing / logits.shape[1] if smoothing else targets)
+    return cross_entropy(logits, y, smoothing) if loss is None else _label_losses(logits, y, loss, smoothing)
 
 
 def mixed_losses(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor, loss: LossLike | None = None) -> Tensor:
@@ -117,11 +152,13 @@ def mixed_losses(logits: Tensor, y: Tensor, other: Tensor, lam: Tensor, loss: Lo
 
     logits: (m N, K). y: the labels of the N images. other: those of the m N partners. lam: () or (m N,).
     """
-    check_labels(y, logits.shape[1])
+    check_labels(y, logits.shape[1], loss)
     logits, y = full_precision(logits), repeat(y, len(logits) // len(y))
     weight = lam.to(logits.dtype)
     if loss is None:  # cross-entropy is linear in the label
         return weight * cross_entropy(logits, y) + (1 - weight) * cross_entropy(logits, other)
+    if _ignored(loss) is not None:  # what is ignored has a loss of 0, for which there is no target
+        return weight * _label_losses(logits, y, loss) + (1 - weight) * _label_losses(logits, other, loss)
     weight = weight.reshape(-1, 1)
     return _applied(loss, logits, weight * soft_targets(y, logits) + (1 - weight) * soft_targets(other, logits))
 
@@ -138,17 +175,48 @@ def soft_targets(y: Tensor, logits: Tensor) -> Tensor:
     return (y if y.ndim == 2 else F.one_hot(y, logits.shape[1])).to(logits.dtype)
 
 
-def check_labels(y: Tensor, num_classes: int) -> None:
-    """Check that indices lie in [0, num_classes), or that probabilities have num_classes columns and sum to 1."""
+def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> None:
+    """Check that labels are what the loss takes, as far as reading them is free.
+
+    Class indices must lie in [0, num_classes), but for the loss's `ignore_index`. Probabilities must have num_classes
+    columns and sum to 1; the targets of a multi-label loss must lie in [0, 1] instead.
+    """
     if y.ndim == 2:
         if y.shape[1] != num_classes:
             raise ValueError(f"y must have one probability per class, {num_classes}, got shape {tuple(y.shape)}")
-        if can_look(y) and not (bool((y >= 0).all()) and bool(((y.double().sum(dim=1) - 1).abs() < 0.02).all())):
-            raise ValueError("y must hold probabilities: no value below 0 and rows that sum to 1")
+        if not can_look(y):
+            return
+        if getattr(loss, "multi_label", False):
+            if not bool(((y >= 0) & (y <= 1)).all()):
+                low, high = float(y.min()), float(y.max())
+                raise ValueError(f"y must hold numbers in [0, 1] for {loss}, got values from {low:g} to {high:g}")
+        elif not (bool((y >= 0).all()) and bool(((y.double().sum(dim=1) - 1).abs() < 0.02).all())):
+            raise ValueError(
+                "y must hold probabilities: no value below 0 and rows that sum to 1; for several classes per image "
+                "give the objective loss=rm.losses.BinaryCrossEntropy()"
+            )
     elif can_look(y):
-        low, high = int(y.min()), int(y.max())
+        ignored = _ignored(loss)
+        kept = y if ignored is None else y[y != ignored]
+        low, high = (int(kept.min()), int(kept.max())) if len(kept) else (0, 0)
         if low < 0 or high >= num_classes:
-            raise ValueError(f"y must hold labels in [0, {num_classes}), got values from {low} to {high}")
+            contract = f"y must hold labels in [0, {num_classes}), got values from {low} to {high}"
+            remedy = f"; loss=rm.losses.CrossEntropy(ignore_index={low}) leaves images labelled {low} out"
+            raise ValueError(contract + (remedy if low < 0 and ignored is None else ""))
+
+
+def balanced_weight(labels: Tensor, num_classes: int | None = None) -> tuple[float, ...]:
+    """Return class weights N / (K n_c), n_c the images of class c: all classes weigh the same, and images 1 on average.
+
+    labels: (N,) class indices. num_classes: K, default the largest label + 1. For `CrossEntropy(weight=...)`.
+
+    >>> balanced_weight(torch.tensor([0, 0, 0, 1]))
+    (0.6666666666666666, 2.0)
+    """
+    counts = labels.bincount(minlength=num_classes or 0).tolist()
+    if not counts or min(counts) == 0:
+        raise ValueError(f"labels must hold an image of every class for balanced weights, got the counts {counts}")
+    return tuple(sum(counts) / (len(counts) * count) for count in counts)
 
 
 def check_loss(loss: object) -> None:
@@ -157,6 +225,26 @@ def check_loss(loss: object) -> None:
         raise ValueError(
             f"loss must be None or a callable from logits and soft targets to (N,), such as Focal(), got {loss!r}"
         )
+
+
+def _ignored(loss: LossLike | None) -> int | None:
+    return getattr(loss, "ignore_index", None) if isinstance(loss, Loss) else None
+
+
+def _check_ignore_index(value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise ValueError(f"ignore_index must be None or an integer, such as -100, got {value!r}")
+
+
+def _label_losses(logits: Tensor, y: Tensor, loss: LossLike, smoothing: float = 0.0) -> Tensor:
+    """Return the loss of each image against its own label, 0 where that is the loss's `ignore_index`."""
+    ignored = _ignored(loss) if y.ndim == 1 else None
+    kept = None if ignored is None else y != ignored
+    targets = soft_targets(y if kept is None else torch.where(kept, y, 0), logits)
+    if smoothing:
+        targets = (1 - smoothing) * targets + smoothing / logits.shape[1]
+    losses = _applied(loss, logits, targets)
+    return losses if kept is None else torch.where(kept, losses, 0.0)
 
 
 def _applied(loss: LossLike, logits: Tensor, targets: Tensor) -> Tensor:

@@ -10,11 +10,12 @@ Top to bottom: the draw, sampling, reading a draw back, mixing images.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regmixup.config import check_number
 from regmixup.names import check_name
@@ -22,7 +23,7 @@ from regmixup.names import check_name
 LamMode = Literal["batch", "sample"]
 Pairing = Literal["derangement", "permutation"]
 ImageSize = int | tuple[int, ...]
-"""A side, (height, width) or (channels, height, width)."""
+"""A side, (height, width) or (channels, height, width) of images; x.shape[1:] of any other inputs."""
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -291,14 +292,57 @@ def to_float(x: Tensor) -> Tensor:
     return x.float() / 255 if x.dtype == torch.uint8 else x
 
 
-def logits_of(model: nn.Module, x: Tensor) -> Tensor:
-    """Return the model's logits for some images; raise if it returns anything else."""
-    logits = model(x)
-    if not isinstance(logits, Tensor):
-        raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(logits).__name__}")
-    if logits.ndim != 2 or len(logits) != len(x):
-        raise ValueError(f"the model must return logits (N, K), N = {len(x)} here, got shape {tuple(logits.shape)}")
+def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
+    """Return the model's logits (N, K) for a batch x (N, ...); raise if they cannot be told from what it returns.
+
+    The model may return the tensor itself, a dict with "logits", an object with `.logits` (the outputs of Hugging Face
+    models, torchvision's GoogLeNetOutputs and InceptionOutputs), or a tuple or list that begins with the logits. One
+    that begins with (N, D) and holds a narrower (N, K), too, is rejected: these may be features and logits.
+
+    >>> x = torch.eye(2)
+    >>> [tuple(logits_of(model, x).shape) for model in (torch.neg, lambda x: {"logits": x}, lambda x: (x, x.sum()))]
+    [(2, 2), (2, 2), (2, 2)]
+    """
+    output = model(x)
+    if isinstance(output, Tensor):
+        logits: Any = output
+    elif isinstance(output, Mapping):
+        logits = output.get("logits")
+    elif hasattr(output, "logits"):  # before tuples: it may be a named one
+        logits = output.logits
+    else:
+        logits = _first_of(output)
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[0] != x.shape[0]:
+        raise ValueError(
+            f"the model must return logits (N, K), N = {x.shape[0]} here, got {_described(output)}: pass a model that "
+            "does, such as lambda x: model(x).logits (for rm.evaluate, an nn.Module with such a forward)"
+        )
     return logits
+
+
+def _first_of(output: Any) -> Any:
+    """Return the first entry of a tuple or list, unless it may be the features of the logits that follow."""
+    if not isinstance(output, tuple | list) or not output or not isinstance(output[0], Tensor):
+        return None
+    first = output[0]
+    for other in output[1:]:
+        if isinstance(other, Tensor) and first.ndim == other.ndim == 2 and 1 < other.shape[1] < first.shape[1]:
+            return None
+    return first
+
+
+def _described(output: Any) -> str:
+    """Return in words what a model returned."""
+    if isinstance(output, Tensor):
+        return f"shape {tuple(output.shape)}"
+    if isinstance(output, Mapping) and "logits" not in output:
+        return f"{type(output).__name__} with the keys {list(output)}"
+    if isinstance(output, Mapping) or hasattr(output, "logits"):
+        logits = output["logits"] if isinstance(output, Mapping) else output.logits
+        return f"{type(output).__name__} whose logits are {_described(logits)}"
+    if isinstance(output, tuple | list):
+        return f"{type(output).__name__} of {', '.join(map(_described, output[:5])) or 'nothing'}"
+    return type(output).__name__
 
 
 def full_precision(x: Tensor) -> Tensor:
@@ -314,11 +358,11 @@ def repeat(values: Tensor, times: int) -> Tensor:
 def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:
     """Return lam x_i + (1 - lam) x_partner(i), Section 2 of the paper.
 
-    x: floating point (N, C, H, W). lam: () or (m N,). partner: (m N,), for m >= 1 mixed images around each of the N.
-    Images in half precision are mixed in float32, so that pixels and labels use the same lambda.
+    x: floating point (N, ...). lam: () or (m N,). partner: (m N,), for m >= 1 mixed inputs around each of the N.
+    Inputs in half precision are mixed in float32, so that pixels and labels use the same lambda.
     """
     exact = full_precision(x)
-    weight = lam.to(exact.dtype).reshape(-1, 1, 1, 1)
+    weight = lam.to(exact.dtype).reshape(-1, *[1] * (x.ndim - 1))
     return (weight * repeat(exact, len(partner) // len(x)) + (1 - weight) * exact[partner]).to(x.dtype)
 
 

@@ -23,7 +23,7 @@ from regmixup.names import unknown
 from regmixup.precision import Precision, autocast, check_precision, products
 from regmixup.prediction_files import UNREADABLE, Found, LabelColumn, numbered, read, read_labels
 from regmixup.storage import save_tensors
-from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, look_like_probabilities, not_finite
+from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, is_whole, look_like_probabilities, not_finite
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 
 __all__ = ["file_name", "from_probs", "join", "load", "predict", "predict_batches", "read_header", "save"]
@@ -166,9 +166,15 @@ def _pair(batch: object, dataset: str, *, labelled: bool) -> tuple[Tensor, Tenso
     match batch:
         case [Tensor() as x, y, *_] if labelled:
             y = as_tensor(f"labels of {dataset or 'a batch'}", y)
-            if y.shape == x.shape[:1] != ():
+            if y.shape == (*x.shape[:1], 1) and is_whole(y):
+                y = y.squeeze(1)
+            if y.shape == x.shape[:1] != () and is_whole(y):
                 return x, y
-            got = f"images and labels of shapes {tuple(x.shape)} and {tuple(y.shape)}"
+            got = f"images and labels of shapes {tuple(x.shape)} and {tuple(y.shape)}, {y.dtype}"
+            if y.ndim == 2 and y.shape[1] > 1:
+                got += "; multi-label targets cannot be evaluated, and of one-hot labels pass y.argmax(dim=1)"
+            elif not is_whole(y):
+                got += "; pass class indices of an integer type, such as y.long()"
         case (Tensor() as x) | [Tensor() as x, *_] if not labelled:
             return x, torch.full((len(x),), -1)
         case Tensor():

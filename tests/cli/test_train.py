@@ -178,13 +178,14 @@ def test_a_dry_run_of_a_finished_run_needs_no_data(tmp_path, monkeypatch):
     [
         ("regmixup", [], None),
         ("regmixup", ["--loss", "none"], None),
-        ("regmixup", ["--loss", "focal", "--alpha", "10"], {"kind": "Focal", "gamma": 2.0}),
-        ("mixup+cutmix", ["--loss=focal", "--loss.gamma", "3"], {"kind": "Focal", "gamma": 3.0}),
+        ("regmixup", ["--loss", "focal", "--alpha", "10"], {"kind": "Focal", "gamma": 2.0, "ignore_index": None}),
+        ("mixup+cutmix", ["--loss=focal", "--loss.gamma", "3"], {"kind": "Focal", "gamma": 3.0, "ignore_index": None}),
         (
             "dnn",
             ["--loss", "cross_entropy", "--loss.smoothing", "0.1", "--loss.weight", *["1", "0.5"] * 5],
-            {"kind": "CrossEntropy", "weight": [1.0, 0.5] * 5, "smoothing": 0.1},
+            {"kind": "CrossEntropy", "weight": [1.0, 0.5] * 5, "smoothing": 0.1, "ignore_index": None},
         ),
+        ("regmixup", ["--loss", "binary_cross_entropy"], {"kind": "BinaryCrossEntropy"}),
     ],
 )
 def test_a_loss_is_chosen_by_name_and_its_fields_are_flags(capsys, method, flags, expected):
@@ -198,11 +199,47 @@ def test_a_loss_is_chosen_by_name_and_its_fields_are_flags(capsys, method, flags
         (["--loss", "fokal"], "unknown loss 'fokal': did you mean 'focal'"),
         (["--loss", "focal", "--method", "duq"], "--loss must be none for DUQ, which has a loss of its own, got focal"),
         (["--loss", "focal", "--loss.gamma", "-1"], "gamma must be a finite number >= 0, got -1"),
+        (
+            ["--class-weights", "balanced", "--loss", "focal"],
+            "--class-weights must be none for --loss focal, which has no",
+        ),
+        (
+            ["--class-weights", "balanced", "--method", "duq"],
+            "--class-weights must be none for DUQ, which has a loss of",
+        ),
+        (
+            ["--class-weights", "balanced", "--loss", "cross_entropy", "--loss.weight", *["1"] * 10],
+            "--class-weights must be none where --loss.weight gives the weights, got balanced",
+        ),
     ],
 )
 def test_a_wrong_loss_is_refused(capsys, flags, message):
     assert run("train", *flags, "--dry-run") == 2
     assert message in capsys.readouterr().err
+
+
+def test_balanced_class_weights_come_from_the_counts_of_the_train_set(tmp_path, capsys):
+    for name, count in (("cats", 6), ("dogs", 2)):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(count):
+            Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "photos" / name / f"{number}.png")
+    words = ["--train-set", f"folder:{tmp_path / 'photos'}", "--network", "timm/test_resnet"]
+    words += ["--class-weights", "balanced", "--image-size", 32, "--device", "cpu", "--workers", 0, "--dry-run"]
+    assert run("train", *words, "--loss", "cross_entropy", "--loss.smoothing", "0.1") == 0
+    found = json.loads(capsys.readouterr().out)["objective"]["loss"]
+    expected = {"kind": "CrossEntropy", "weight": [8 / 12, 8 / 4], "smoothing": 0.1, "ignore_index": None}
+    assert found == expected
+
+
+def test_a_run_with_balanced_weights_is_the_run_with_those_weights(tmp_path):
+    words = ["--runs", str(tmp_path), "--epochs", "1", "--method", "mixup+cutmix", "--device", "cpu"]
+    assert run("train", *words, "--class-weights", "balanced") == 0
+    (folder,) = tmp_path.iterdir()
+    labels = rm.data.load("digits/train").labels
+    weight = rm.losses.balanced_weight(labels, 10)
+    assert rm.Run.open(folder).config.objective.loss == rm.losses.CrossEntropy(weight)
+    assert run("train", *words, "--loss", "cross_entropy", "--loss.weight", *map(str, weight)) == 0
+    assert [*tmp_path.iterdir()] == [folder]
 
 
 def test_the_sides_of_an_alternate_have_flags_with_help(capsys):

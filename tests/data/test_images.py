@@ -66,6 +66,10 @@ def test_images_it_cannot_use_are_refused(images, message):
     [
         (torch.zeros(4, dtype=torch.int64), r"labels must be int64 of shape \(5,\), got torch.int64 \(4,\)"),
         (torch.zeros(5, 1, dtype=torch.int64), r"labels must be int64 of shape \(5,\), got torch.int64 \(5, 1\)"),
+        (
+            torch.zeros(5, 3),
+            r"labels must .* got torch.float32 \(5, 3\); one class per image .* not multi-label targets",
+        ),
         (torch.zeros(5, dtype=torch.int32), r"labels must be int64 of shape \(5,\), got torch.int32 \(5,\)"),
         (torch.zeros(5), r"labels must be int64 of shape \(5,\), got torch.float32 \(5,\)"),
         (torch.tensor([0, 1, 2, 3, 0]), r"labels must lie in \[0, 3\), got values from 0 to 3"),

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -248,6 +249,18 @@ def test_one_hot_labels_equal_class_indices(objective):
 
 
 @each_objective
+@pytest.mark.parametrize("form", ["column", "integers", "booleans"])
+def test_labels_in_other_forms_equal_class_indices(objective, form):
+    for draw in draws_of(objective):
+        x, y = batch(dtype=torch.float64)
+        one_hot = torch.nn.functional.one_hot(y, CLASSES)
+        other = {"column": y[:, None].int(), "integers": one_hot, "booleans": one_hot.bool()}[form]
+        expected = objective(net_for(objective, dtype=torch.float64), x, y, draw=draw).loss
+        found = objective(net_for(objective, dtype=torch.float64), x, other, draw=draw).loss
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+@each_objective
 def test_uint8_images_equal_floats_divided_by_255(objective):
     x, y = batch()
     pixels = (255 * x).round().to(torch.uint8)
@@ -404,11 +417,14 @@ def test_wrong_labels_are_refused(objective):
     cases = [
         ([0, 1, CLASSES], r"y must hold labels in \[0, 5\), got values from 0 to 5"),
         ([0, -1, 1], r"y must hold labels in \[0, 5\), got values from -1 to 1"),
-        ([-100, 0, 1], r"y must hold labels in \[0, 5\), got values from -100 to 1"),
+        ([-100, 0, 1], r"y must .* got values from -100 to 1; loss=rm.losses.CrossEntropy\(ignore_index=-100\) leaves"),
         ([0, 1], "y must hold one label per image, got 2 labels for 3 images"),
         ([0, 1, 2, 3], "y must hold one label per image, got 4 labels for 3 images"),
-        ([0.0, 1.0, 2.0], r"y must be class indices .* got torch.float32 \(3,\)"),
-        ([[1, 0, 0, 0, 0]] * 3, r"y must be class indices .* got torch.int64 \(3, 5\)"),
+        ([0.0, 1.0, 2.0], r"y must be class indices .* got torch.float32 \(3,\); .* pass y\.long\(\)$"),
+        ([True, False, True], r"y must be class indices .* got torch.bool \(3,\); .* pass y\.long\(\)$"),
+        ([[0.0], [1.0], [2.0]], r"y must be .* got torch.float32 \(3, 1\); .* pass y\.squeeze\(1\)\.long\(\)$"),
+        ([[[0]], [[1]], [[2]]], r"y must be class indices .* got torch.int64 \(3, 1, 1\)$"),
+        ([[1, 0, 2, 0, 0]] * 3, r"y must hold probabilities: .* loss=rm\.losses\.BinaryCrossEntropy\(\)$"),
         ([[0.5, 0.5]] * 3, r"y must have one probability per class, 5, got shape \(3, 2\)"),
     ]
     x, _ = batch(3)
@@ -430,8 +446,8 @@ def test_images_with_a_pixel_that_is_not_finite_are_refused(objective):
 def test_wrong_images_are_refused(objective):
     cases = [
         (torch.zeros(0, 3, 6, 8), r"x must hold at least one image, got shape \(0, 3, 6, 8\)"),
-        (torch.zeros(3, 6, 8), r"x must be .* \(N, C, H, W\), got torch.float32 \(3, 6, 8\)"),
-        (torch.zeros(3, 144), r"x must be .* \(N, C, H, W\), got torch.float32 \(3, 144\)"),
+        (torch.zeros(3), r"x must be .* inputs \(N, ...\), such as features \(N, D\), got torch.float32 \(3,\)"),
+        (torch.zeros(3, 144, dtype=torch.uint8), r"x must be .* \(N, C, H, W\), .* got torch.uint8 \(3, 144\)"),
         (torch.zeros(3, 3, 6, 8, dtype=torch.int64), r"x must be uint8 or .* got torch.int64 \(3, 3, 6, 8\)"),
     ]
     for x, message in cases:
@@ -442,16 +458,25 @@ def test_wrong_images_are_refused(objective):
 @each_objective
 def test_a_model_of_anything_but_logits_is_refused(objective):
     cases = [
-        (lambda logits: (logits, logits), r"the model must return logits, one \(N, K\) tensor, got tuple"),
-        (lambda logits: {"logits": logits}, r"the model must return logits, one \(N, K\) tensor, got dict"),
-        (lambda logits: logits[:, :, None], r"the model must return logits \(N, K\), N = \d+ here, got shape"),
-        (lambda logits: logits[1:], r"the model must return logits \(N, K\), N = \d+ here, got shape"),
+        (lambda logits: {"out": logits, "aux": logits}, r"dict with the keys \['out', 'aux'\]"),
+        (lambda logits: {"logits": None}, "dict whose logits are NoneType"),
+        (lambda logits: SimpleNamespace(logits=logits[0]), r"SimpleNamespace whose logits are shape \(5,\)"),
+        (lambda logits: (logits.mean(), logits), r"tuple of shape \(\), shape \(\d+, 5\)"),
+        (lambda logits: (logits.repeat(1, 4), logits), r"tuple of shape \(\d+, 20\), shape \(\d+, 5\)"),
+        (lambda logits: [], "list of nothing"),
+        (lambda logits: SimpleNamespace(scores=logits), "SimpleNamespace"),
+        (lambda logits: logits[:, :, None], r"shape \(\d+, 5, 1\)"),
+        (lambda logits: logits[1:], r"shape \(\d+, 5\)"),
     ]
+    contract, remedy = (
+        r"^the model must return logits \(N, K\), N = \d+ here, got ",
+        r": pass .* lambda x: model\(x\)\.logits ",
+    )
     x, y = batch()
     for spoil, message in cases:
         model = net_for(objective)
         model.register_forward_hook(lambda module, inputs, logits, spoil=spoil: spoil(logits))
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=contract + message + remedy):
             objective(model, x, y, generator=seeded())
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import warnings
 from dataclasses import dataclass
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -11,10 +12,13 @@ from torch.nn import functional as F
 
 import regmixup as rm
 from regmixup.config import decode, encode, fingerprint
-from regmixup.losses import CrossEntropy, Focal, Loss
+from regmixup.losses import BinaryCrossEntropy, CrossEntropy, Focal, Loss
 from regmixup.objectives import OBJECTIVES, Objective
 from regmixup.objectives.augmix import jensen_shannon
+from regmixup.objectives.bimodal import CoinDraw
+from regmixup.objectives.half_regmixup import SplitDraw
 from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, conv_net, gradients, net_for, seeded
+from tests.objectives.expectations import assert_equal, value
 
 SIZE = (3, 6, 8)
 WEIGHT = (1.0, 0.5, 2.0, 0.1, 3.0)
@@ -24,10 +28,28 @@ TWO_TERMS = {name: one for name, one in WITH_LOSS.items() if getattr(one, "eta",
 each_of_two_terms = pytest.mark.parametrize("objective", TWO_TERMS.values(), ids=TWO_TERMS.keys())
 
 
+LOSSES = {
+    "gamma": Focal(),
+    "weighted": CrossEntropy(WEIGHT, 0.1),
+    "ignoring": CrossEntropy(WEIGHT, 0.1, ignore_index=-100),
+    "multi-label": BinaryCrossEntropy(),
+}
+each_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
+
+
+def labels_for(loss, y):
+    """Labels that the loss takes: some of them ignored, or several classes per image."""
+    if getattr(loss, "ignore_index", None) is not None:
+        return torch.where(torch.arange(len(y)) % 3 == 1, loss.ignore_index, y)
+    if getattr(loss, "multi_label", False):
+        return torch.rand(len(y), CLASSES, generator=seeded(5)).round(decimals=1)
+    return y
+
+
 def exact(objective, seed=0):
     """What an objective computes in float64, without batch norm."""
-    model = net_for(objective, batch_norm=False, dtype=torch.float64)
-    return model, objective(model, *batch(dtype=torch.float64), seeded(seed))
+    model, (x, y) = net_for(objective, batch_norm=False, dtype=torch.float64), batch(dtype=torch.float64)
+    return model, objective(model, x, labels_for(getattr(objective, "loss", None), y), seeded(seed))
 
 
 def soft_focal(logits, targets):
@@ -102,7 +124,7 @@ def test_the_loss_is_a_function_of_soft_targets_that_are_probabilities(objective
 
 
 @each_of_two_terms
-@pytest.mark.parametrize("loss", [Focal(), CrossEntropy(WEIGHT, 0.1)], ids=["gamma", "weighted"])
+@each_loss
 def test_eta_scale_and_passes_keep_their_meaning(objective, loss):
     """sum = clean + eta mixed = (1 + eta) mean; separate = joint without batch norm; eta = 0 is ERM with that loss."""
     change = dataclasses.replace
@@ -116,6 +138,88 @@ def test_eta_scale_and_passes_keep_their_meaning(objective, loss):
         torch.testing.assert_close(joint.loss, separate.loss)
     off, erm = exact(change(objective, loss=loss, eta=0))[1], exact(rm.ERM(loss=loss))[1]
     assert torch.equal(off.loss, erm.loss)
+
+
+@each_loss
+@pytest.mark.parametrize("fields", [{}, {"eta": 2.0, "scale": "sum", "lam": "sample", "pairing": "permutation"}])
+def test_estimates_of_regmixup_are_unbiased_for_every_loss(loss, fields):
+    """Over all splits of HalfRegMixup and all coins of Bimodal, with the gradient, for given lambda and partners."""
+    (x, y), model = batch(4, dtype=torch.float64), conv_net(batch_norm=False, dtype=torch.float64)
+    y = labels_for(loss, y)
+    draw = rm.RegMixup(1, **fields).draw(4, SIZE, seeded(1))
+    pair = {"lam": draw.lam, "partner": draw.partner}
+    expected = value(rm.RegMixup(loss=loss, **fields), model, x, y, draw)
+    halves = [torch.tensor(clean) for clean in combinations(range(4), 2)]
+    splits = [SplitDraw(clean=clean, mixed=mixed, **pair) for clean, mixed in zip(halves, halves[::-1], strict=True)]
+    coins = [CoinDraw(stays=torch.tensor(stays), **pair) for stays in product([True, False], repeat=4)]
+    for cls, draws in ((rm.HalfRegMixup, splits), (rm.Bimodal, coins)):
+        outcomes = [value(cls(loss=loss, **fields), model, x, y, one) for one in draws]
+        assert_equal(torch.stack(outcomes).mean(dim=0), expected)
+
+
+def test_plain_and_mixed_training_with_ignored_labels_are_torchs():
+    """Times N / labelled images, because our mean divides by N; the mixed term is the usual sum of two criteria."""
+    (x, y), model = batch(dtype=torch.float64), conv_net(batch_norm=False, dtype=torch.float64)
+    loss = CrossEntropy(ignore_index=-100)
+    y = labels_for(loss, y)
+    factor = len(y) / int((y >= 0).sum())
+
+    def criterion(logits, labels):
+        return F.cross_entropy(logits, labels, ignore_index=-100)
+
+    torch.testing.assert_close(factor * rm.ERM(loss=loss)(model, x, y).loss, criterion(model(x), y))
+    draw = rm.Mixup(1).draw(len(x), SIZE, seeded())
+    lam, partner = draw.lam, draw.partner
+    logits = model(lam * x + (1 - lam) * x[partner])
+    expected = lam * criterion(logits, y) + (1 - lam) * criterion(logits, y[partner])
+    torch.testing.assert_close(factor * rm.Mixup(1, loss=loss)(model, x, y, draw=draw).loss, expected)
+
+
+def test_a_batch_without_any_label_has_a_loss_of_zero_and_a_gradient_of_zero():
+    (x, _), model = batch(), conv_net()
+    out = rm.RegMixup(loss=Focal(ignore_index=-1))(model, x, torch.full((7,), -1), seeded())
+    assert out.loss == 0
+    assert all(gradient.abs().max() == 0 for gradient in gradients(model, out.loss))
+
+
+def test_multi_label_training_is_torchs():
+    (x, y), model = batch(dtype=torch.float64), conv_net(dtype=torch.float64)
+    objective = rm.RegMixup(loss=BinaryCrossEntropy())
+    y, draw = labels_for(objective.loss, y).double(), objective.draw(len(x), SIZE, seeded())
+    lam, partner = draw.lam, draw.partner
+    images = torch.cat([x, lam * x + (1 - lam) * x[partner]])
+    targets = torch.cat([y, lam * y + (1 - lam) * y[partner]])
+    expected = F.binary_cross_entropy_with_logits(model(images), targets)
+    torch.testing.assert_close(objective(model, x, y, draw=draw).loss, expected)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.uint8, torch.float16])
+def test_multi_label_targets_may_be_of_any_type(kind):
+    (x, y), model = batch(), conv_net(batch_norm=False)
+    y = torch.randint(2, (7, CLASSES), generator=seeded())
+    for objective in (
+        rm.RegMixup(loss=BinaryCrossEntropy()),
+        rm.Alternate(rm.Mixup(), rm.ERM(), loss=BinaryCrossEntropy()),
+    ):
+        draw = objective.draw(7, SIZE, seeded())
+        expected = objective(model, x, y.float(), draw=draw).loss
+        assert torch.equal(objective(model, x, y.to(kind), draw=draw).loss, expected)
+
+
+def test_one_yes_or_no_question_has_targets_of_one_column():
+    x, y = torch.randn(6, 4, generator=seeded()), torch.tensor([[0], [1], [1], [0], [1], [0]])
+    model = torch.nn.Linear(4, 1)
+    loss = rm.ERM(loss=BinaryCrossEntropy())(model, x, y).loss
+    torch.testing.assert_close(loss, F.binary_cross_entropy_with_logits(model(x), y.float()))
+
+
+def test_augmix_and_duq_refuse_several_classes_per_image():
+    with pytest.raises(ValueError, match=r"^loss must be one of softmax probabilities, .* got BinaryCrossEntropy\(\)$"):
+        rm.AugMix(loss=BinaryCrossEntropy())
+    assert rm.AugMix(loss=BinaryCrossEntropy(), jsd_weight=0).multi_label
+    x, several = batch()[0], torch.ones(7, CLASSES)
+    with pytest.raises(ValueError, match="y must hold probabilities"):
+        rm.DUQ()(net_for(rm.DUQ()), x, several)
 
 
 def test_smoothing_in_the_loss_is_label_smoothing():
@@ -167,9 +271,10 @@ def test_alternate_hands_its_loss_to_the_sides_that_have_none():
 
 
 @pytest.mark.parametrize("name", ["regmixup", "bimodal", "label_smoothing", "alternate/mixup-cutmix"])
-@pytest.mark.parametrize("loss", [Focal(), CrossEntropy(WEIGHT, 0.1)], ids=["gamma", "weighted"])
+@each_loss
 def test_a_compiled_step_with_a_loss_has_one_graph_and_equals_the_eager_one(name, loss):
     objective, (x, y) = dataclasses.replace(OBJECTIVE_CASES[name], loss=loss), batch()
+    y = labels_for(loss, y)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, CLASSES))
     draw = objective.draw(len(x), SIZE, seeded())
     torch.compiler.reset()
@@ -182,9 +287,10 @@ def test_a_compiled_step_with_a_loss_has_one_graph_and_equals_the_eager_one(name
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # float32 on purpose
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("loss", [None, Focal(), CrossEntropy(WEIGHT, 0.1)], ids=["none", "gamma", "weighted"])
+@pytest.mark.parametrize("loss", [None, *LOSSES.values()], ids=["none", *LOSSES.keys()])
 def test_a_step_with_a_loss_is_captured_as_a_cuda_graph(loss, compiled):
-    objective, (x, y) = rm.RegMixup(loss=loss), (part.cuda() for part in batch())
+    objective, (x, y) = rm.RegMixup(loss=loss), batch()
+    x, y = x.cuda(), labels_for(loss, y).cuda()
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, CLASSES)).cuda()
     draw = objective.draw(7, SIZE, seeded()).to(x.device)
 

@@ -1,11 +1,13 @@
 """Evaluating any module with its loaders."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+from torchvision.models import GoogLeNetOutputs
 
 import regmixup as rm
 from regmixup.predictions import predict
@@ -76,10 +78,54 @@ def test_ood_loaders_may_give_images_alone_and_labels_may_be_a_list():
 
 
 class TwoAnswers(nn.Module):
-    """As networks with an auxiliary head answer."""
+    """As networks answer that return feature maps before the logits."""
 
     def forward(self, x):
-        return x.flatten(1), x
+        return x, x.flatten(1)
+
+
+class Answer(nn.Module):
+    """A network whose output holds the logits beside other things."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.net, self.form = model(), form
+
+    def forward(self, x):
+        return self.form(self.net(x))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda logits: {"logits": logits, "loss": None},
+        lambda logits: SimpleNamespace(logits=logits, hidden_states=None),
+        lambda logits: GoogLeNetOutputs(logits, None, -logits),
+        lambda logits: (logits, logits.repeat(1, 3)),
+        lambda logits: [logits],
+    ],
+    ids=["dict", "object", "named tuple", "tuple", "list"],
+)
+def test_outputs_that_hold_logits_are_understood(form):
+    loaders = {"test": loader(0), "ood": {"far": loader(1)}}
+    rows = rm.evaluate(Answer(form), loaders, bootstrap=None)
+    assert rows == rm.evaluate(model(), loaders, bootstrap=None)
+
+
+@pytest.mark.parametrize("shape", [(12,), (3, 4), (1, 3, 2, 2)])
+def test_inputs_need_not_be_images(shape):
+    (x, y), (other, _) = images(0), images(1)
+    rows, expected = (
+        rm.evaluate(model(), {"test": [(change(x), y)], "ood": {"far": [change(other)]}}, bootstrap=None)
+        for change in (lambda values: values.reshape(-1, *shape), lambda values: values)
+    )
+    assert rows == expected
+
+
+def test_labels_of_one_column_are_class_indices():
+    x, y = images(0)
+    rows = [rm.evaluate(model(), {"test": [(x, labels)]}, bootstrap=None) for labels in (y, y[:, None])]
+    assert rows[0] == rows[1]
 
 
 PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\.\) and \(N,\)"
@@ -117,7 +163,18 @@ PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\
             {"test": loader(0)},
             "the logits of test look like probabilities, .*: pass what comes before the softmax, or call them probs",
         ),
-        (TwoAnswers(), {"test": loader(0)}, "the model must return logits, one .N, K. tensor, got tuple"),
+        (TwoAnswers(), {"test": loader(0)}, "the model must return logits .N, K., N = .* got tuple of .*nn.Module"),
+        (
+            lambda x: x,
+            {"test": loader(0)},
+            "got function, which cannot be put into evaluation mode: make it the forward",
+        ),
+        (
+            model(),
+            {"test": [(images(0)[0], torch.eye(30))]},
+            f"{PAIRS}, got .*; multi-label targets cannot be evaluated",
+        ),
+        (model(), {"test": [(images(0)[0], torch.zeros(30))]}, rf"{PAIRS}, got .*float32; pass .*y\.long\(\)$"),
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
         (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),
     ],

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from docstring_parser import parse_from_object
 from rich.console import Console
@@ -17,9 +17,10 @@ from tyro.conf import FlagCreatePairsOff, arg
 
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.config import encode
+from regmixup.data import load
 from regmixup.data.catalogue import get
 from regmixup.data.folders import describe_classes
-from regmixup.losses import LOSSES, Loss
+from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks import name_of
 from regmixup.networks.contract import Constraint, Head
@@ -49,6 +50,8 @@ class TrainVerb(Resources):
     Example: regmixup train --method regmixup --head gp --constraint spectral_norm --constraint.c 6
 
     Example: regmixup train --method regmixup --loss focal --loss.gamma 3
+
+    Example: regmixup train --train-set folder:photos/train --class-weights balanced
     """
 
     training: Annotated[Recipe, arg(name="")]
@@ -69,8 +72,11 @@ class TrainVerb(Resources):
     constraint: str
     """Bound on the convolutions' weights, see `regmixup list constraints`; none for none."""
     loss: str = "none"
-    """Loss of soft targets in the objective: cross_entropy, with class weights and smoothing, or focal; none is plain
-    cross-entropy."""
+    """Loss of soft targets in the objective: cross_entropy, with class weights and smoothing, focal, or
+    binary_cross_entropy, one yes-or-no question per class; none is plain cross-entropy."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: cross-entropy with the weight N / (K n_c) for a class of n_c among N train images of K classes. The
+    configuration records the numbers, as if --loss.weight had given them."""
     members: int = 1
     """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
     seed: int = 0
@@ -89,8 +95,11 @@ def main(args: Sequence[str]) -> None:
     chosen = _choose(args)
     verb = parse(TrainVerb, "train", args, default=chosen.defaults)
     objective = _from_flags(chosen.objective, verb.objective_fields)
-    if isinstance(verb.loss_fields, Loss):
-        objective = dataclasses.replace(objective, loss=verb.loss_fields)  # type: ignore[call-arg]
+    loss = verb.loss_fields if isinstance(verb.loss_fields, Loss) else None
+    if verb.class_weights == "balanced":
+        loss = _balanced(loss, verb, objective)
+    if loss is not None:
+        objective = dataclasses.replace(objective, loss=loss)  # type: ignore[call-arg]
     config = TrainConfig(
         **_fields(verb.training),
         objective=objective,
@@ -152,9 +161,28 @@ def _loss(name: str | None, objective: Objective) -> Loss | None:
     """Return the loss that --loss names, with its default fields."""
     if name in (None, "none"):
         return None
-    if "loss" not in {f.name for f in dataclasses.fields(objective)}:
-        raise ValueError(f"--loss must be none for {type(objective).__name__}, which has a loss of its own, got {name}")
+    _check_has_loss("--loss", str(name), objective)
     return LOSSES[check_name("loss", str(name), LOSSES)]()
+
+
+def _check_has_loss(flag: str, value: str, objective: Objective) -> None:
+    if "loss" not in {f.name for f in dataclasses.fields(objective)}:
+        own = f"{type(objective).__name__}, which has a loss of its own"
+        raise ValueError(f"{flag} must be none for {own}, got {value}")
+
+
+def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> CrossEntropy:
+    """Return cross-entropy with weights from the class counts of the train set, which is read for it."""
+    _check_has_loss("--class-weights", "balanced", objective)
+    loss = loss or CrossEntropy()
+    if not isinstance(loss, CrossEntropy):
+        raise ValueError(
+            f"--class-weights must be none for --loss {verb.loss}, which has no class weights, got balanced"
+        )
+    if loss.weight is not None:
+        raise ValueError("--class-weights must be none where --loss.weight gives the weights, got balanced")
+    images = load(verb.training.train_set, root=verb.root)
+    return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))
 
 
 def _to_flags(objective: Objective) -> Any:

@@ -73,8 +73,10 @@ class ImageSet:
         if len(images) == 0:
             raise ValueError(f"{self.name}: the dataset is empty")
         if labels.dtype != torch.int64 or labels.shape != (len(images),):
+            several = labels.ndim == 2 and labels.shape[1] > 1
             raise ValueError(
                 f"{self.name}: labels must be int64 of shape ({len(images)},), got {labels.dtype} {tuple(labels.shape)}"
+                + "; one class per image is trained, not multi-label targets" * several
             )
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= len(self.classes):

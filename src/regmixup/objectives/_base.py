@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -43,13 +44,23 @@ class Objective(ABC):
         return False
 
     @property
+    def needs_images(self) -> bool:
+        """True if x must be images (N, C, H, W), because the objective works on their pixels."""
+        return False
+
+    @property
+    def multi_label(self) -> bool:
+        """True if the loss takes targets (N, K) whose rows need not sum to 1."""
+        return bool(getattr(getattr(self, "loss", None), "multi_label", False))
+
+    @property
     def differentiates_twice(self) -> bool:
         """True if the loss contains a gradient, so that training differentiates twice."""
         return False
 
     def __call__(
         self,
-        model: nn.Module,
+        model: nn.Module | Callable[[Tensor], Any],
         x: Tensor,
         y: Tensor,
         generator: torch.Generator | None = None,
@@ -57,20 +68,24 @@ class Objective(ABC):
     ) -> LossOutput:
         """Return the loss of one batch.
 
-        model: any module from images (N, C, H, W) to logits (N, K).
-        x: (N, C, H, W) uint8 in 0..255 or floating point. y: (N,) class indices or (N, K) probabilities.
+        model: any module or function from x to logits (N, K), or to an output that holds them: see `mixing.logits_of`.
+        x: images (N, C, H, W), uint8 in 0..255 or floating point, or other floating-point inputs (N, ...), such as
+        features (N, D). y: (N,) class indices, (N, K) probabilities, or what a multi-label `loss` takes. Indices may
+        be (N, 1) and one-hot labels integers.
         """
-        check_batch(x, y)
+        check_batch(x, y, images=self.needs_images, objective=type(self).__name__)
+        y = as_labels(y, multi_label=self.multi_label)
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         if not isinstance(draw, Draw):
             raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
-        return self.compute(model, to_float(x), y if y.ndim == 2 else y.long(), draw.to(x.device))
+        return self.compute(model, to_float(x), y, draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         """Draw all the randomness of one step; nothing for an objective that needs none.
 
-        image_size: a side, (height, width) or (channels, height, width); noise per pixel needs the last.
+        image_size: a side, (height, width) or (channels, height, width); noise per pixel needs the last. For inputs
+        that are not images, their shape x.shape[1:].
         """
         return Draw()
 
@@ -88,21 +103,50 @@ class Objective(ABC):
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
 
 
-def check_batch(x: Tensor, y: Tensor) -> None:
-    """Check shapes and types always, and values only where reading them is free (eager mode, on the CPU)."""
+def check_batch(x: Tensor, y: Tensor, *, images: bool = False, objective: str = "this objective") -> None:
+    """Check shapes and types always, and values only where reading them is free (eager mode, on the CPU).
+
+    images: whether x must be images (N, C, H, W). Pixels in uint8 must be in any case.
+    """
     for name, value in (("x", x), ("y", y)):
         if not isinstance(value, Tensor):
             raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}")
-    if x.ndim != 4 or not (x.is_floating_point() or x.dtype == torch.uint8):
-        raise ValueError(f"x must be uint8 or floating-point images (N, C, H, W), got {x.dtype} {tuple(x.shape)}")
+    if x.ndim < 2 or not (x.is_floating_point() or (x.dtype == torch.uint8 and x.ndim == 4)):
+        raise ValueError(
+            "x must be uint8 or floating-point images (N, C, H, W), or other floating-point inputs (N, ...), such as "
+            f"features (N, D), got {x.dtype} {tuple(x.shape)}"
+        )
+    if images and x.ndim != 4:
+        raise ValueError(f"x must be images (N, C, H, W) for {objective}, got {x.dtype} {tuple(x.shape)}")
     if len(x) == 0:
         raise ValueError(f"x must hold at least one image, got shape {tuple(x.shape)}")
-    if not ((y.ndim == 1 and is_whole(y)) or (y.ndim == 2 and y.is_floating_point())):
-        raise ValueError(f"y must be class indices (N,) or class probabilities (N, K), got {y.dtype} {tuple(y.shape)}")
+    if not ((y.ndim == 1 and is_whole(y)) or (y.ndim == 2 and not y.is_complex())):
+        raise _no_labels(y, "y.long()" if y.ndim == 1 else "")
     if len(y) != len(x):
         raise ValueError(f"y must hold one label per image, got {len(y)} labels for {len(x)} images")
     if can_look(x) and x.is_floating_point() and not torch.isfinite(x).all():
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
+
+
+def as_labels(y: Tensor, *, multi_label: bool = False) -> Tensor:
+    """Return labels as class indices (N,) int64 or as floating-point targets (N, K), by their shape and type alone.
+
+    Whole numbers (N, 1) are class indices, except for a multi-label loss of one class; other whole numbers (N, K), and
+    booleans, are one-hot or multi-label targets.
+    """
+    if y.ndim == 1:
+        return y.long()
+    if y.shape[1] == 1 and not multi_label:
+        if not is_whole(y):
+            raise _no_labels(y, "y.squeeze(1).long()")
+        return y.squeeze(1).long()
+    return y if y.is_floating_point() else y.to(torch.get_default_dtype())
+
+
+def _no_labels(y: Tensor, remedy: str) -> ValueError:
+    contract = "y must be class indices (N,) of an integer type or class probabilities (N, K)"
+    hint = f"; if these are class indices, pass {remedy}" if remedy else ""
+    return ValueError(f"{contract}, got {y.dtype} {tuple(y.shape)}{hint}")
 
 
 def __getattr__(name: str) -> Any:

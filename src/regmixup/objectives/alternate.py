@@ -51,6 +51,14 @@ class Alternate(Objective):
         return True
 
     @property
+    def needs_images(self) -> bool:
+        return self.first.needs_images or self.second.needs_images
+
+    @property
+    def multi_label(self) -> bool:
+        return any(side.multi_label for side in self.sides)
+
+    @property
     def differentiates_twice(self) -> bool:
         return self.first.differentiates_twice or self.second.differentiates_twice
 

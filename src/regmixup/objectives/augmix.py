@@ -93,6 +93,12 @@ class AugMix(Objective):
         check_number("severity", self.severity, least=_LOWEST_LEVEL, most=10)
         check_number("jsd_weight", self.jsd_weight, least=0)
         check_number("alpha", self.alpha, above=0)
+        if self.multi_label and self.jsd_weight > 0:
+            raise ValueError(f"loss must be one of softmax probabilities, which JS compares, got {self.loss!r}")
+
+    @property
+    def needs_images(self) -> bool:
+        return self.jsd_weight > 0
 
     @property
     def _longest(self) -> int:

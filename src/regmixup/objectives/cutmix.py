@@ -24,6 +24,10 @@ class CutMix(Mixup):
 
     alpha: float = field(default=1.0, kw_only=False)
 
+    @property
+    def needs_images(self) -> bool:
+        return True
+
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return draw_boxes(batch_size, image_size, self.alpha, self.lam, self.pairing, self.samples, generator)
 

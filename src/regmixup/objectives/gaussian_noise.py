@@ -16,7 +16,7 @@ from regmixup.types import LossOutput
 
 @dataclass(frozen=True)
 class NoiseDraw(Draw):
-    """noise: (N, C, H, W) float32, standard normal; with a leading m for m samples."""
+    """noise: float32 of the shape of x, standard normal; with a leading m for m samples."""
 
     noise: Tensor | None = None
 
@@ -55,10 +55,10 @@ class GaussianNoise(Objective):
         check_count("samples", self.samples)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
-        if isinstance(image_size, int) or len(image_size) != 3:
+        if isinstance(image_size, int):
             raise ValueError(
-                f"image_size must be (channels, height, width), because every channel of a pixel has its own noise, "
-                f"got {image_size!r}"
+                f"image_size must be (channels, height, width), because every channel of a pixel has its own noise, or "
+                f"x.shape[1:] of inputs that are not images, got {image_size!r}"
             )
         leading = () if self.samples == 1 else (self.samples,)
         return NoiseDraw(noise=sample_normal((*leading, batch_size, *image_size), generator))
@@ -70,7 +70,7 @@ class GaussianNoise(Objective):
 
 
 def add_noise(x: Tensor, draw: Draw, objective: GaussianNoise) -> Tensor:
-    """Return x + sigma e, (m N, C, H, W): the m samples of the batch one after the other."""
+    """Return x + sigma e, (m N, ...): the m samples of the batch one after the other."""
     leading = () if objective.samples == 1 else (objective.samples,)
     exact = full_precision(x)
     noise = take(draw, "noise", (*leading, *x.shape), objective).to(exact.dtype).reshape(-1, *x.shape[1:])

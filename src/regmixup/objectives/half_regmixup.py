@@ -93,7 +93,7 @@ class HalfRegMixup(RegMixup):
             clean_logits, mixed_logits = logits_of(model, torch.cat([clean_x, mixed_x])).split([num_clean, len(rows)])
         else:
             clean_logits, mixed_logits = logits_of(model, clean_x), logits_of(model, mixed_x)
-        check_labels(y, clean_logits.shape[1])
+        check_labels(y, clean_logits.shape[1], self.loss)
         clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
         own, other = repeat(y[of_mixed], self.samples), y[partner[rows]]
         mixed = mixed_losses(mixed_logits, own, other, lam[rows], self.loss).mean()

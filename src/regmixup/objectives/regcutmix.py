@@ -20,6 +20,10 @@ class RegCutMix(RegMixup):
 
     alpha: float = field(default=1.0, kw_only=False)
 
+    @property
+    def needs_images(self) -> bool:
+        return self.eta > 0
+
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.eta == 0:
             return Draw()

@@ -43,7 +43,8 @@ def evaluate(
 ) -> list[Row]:
     """Return all rows of one model, from its test predictions, or from the model itself and its loaders.
 
-    subject: in-distribution test `Predictions`, or an `nn.Module` from images to logits.
+    subject: in-distribution test `Predictions`, or an `nn.Module` from images, or other inputs (N, ...), to logits or
+    an output that holds them: a dict with "logits", an object with `.logits`, a tuple that begins with them.
     loaders: for a module, {"test": loader, "validation": loader, "shift": {name: loader}, "ood": {name: loader}}; all
     but "test" may be left out. A loader is any iterable of (x, y); OOD labels are ignored, so there x alone suffices.
     They take the place of `validation`, `shift` and `ood`.
@@ -77,7 +78,10 @@ def evaluate(
             raise ValueError("loaders must be left out where predictions are given: pass validation=, shift=, ood=")
         test = subject
     elif not isinstance(subject, nn.Module):
-        raise ValueError(f"subject must be Predictions or an nn.Module, got {type(subject).__name__}")
+        raise ValueError(
+            f"subject must be Predictions or an nn.Module, got {type(subject).__name__}"
+            + ", which cannot be put into evaluation mode: make it the forward of an nn.Module" * callable(subject)
+        )
     elif validation is not None or shift or ood:
         raise ValueError("validation, shift and ood must be left out where a module is given: pass their loaders")
     else:

@@ -1,0 +1,104 @@
+"""An objective as a transform of batches, for frameworks that own the forward pass and the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+from torch import Tensor
+
+from regmixup.config import check_count
+from regmixup.losses import CrossEntropy, LossLike
+from regmixup.mixing import Draw
+from regmixup.objectives._base import Objective
+from regmixup.objectives.alternate import Alternate
+from regmixup.objectives.augmix import AugMix
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTransform:
+    """Map a batch to images and soft targets on which plain cross-entropy is the objective's loss.
+
+    Soft-target cross-entropy is linear in the target. So if all images that the objective forwards are one batch, with
+    targets scaled by the weights of their terms, the mean of `F.cross_entropy` (or timm's `SoftTargetCrossEntropy`)
+    over its rows is exactly the loss of the objective, for any eta, scale, number of samples and lambda. For RegMixup
+    with m samples and scale="mean", the targets of clean images sum to (1 + m) / (1 + eta) and those of mixed ones to
+    eta (1 + m) / (m (1 + eta)). Do not smooth them again in the loss: smoothing takes rows that sum to 1.
+
+    Class weights and smoothing of a loss `CrossEntropy(weight, smoothing)` become part of the targets. AugMix, DUQ and
+    other losses are no cross-entropy of soft targets and are rejected, and so are separate passes, which batch norm
+    would tell from this one.
+
+    >>> from regmixup.objectives.regmixup import RegMixup
+    >>> transform = BatchTransform(RegMixup(20, samples=2), num_classes=10)
+    >>> images, targets = transform(torch.rand(8, 3, 32, 32), torch.randint(10, (8,)))
+    >>> tuple(images.shape), tuple(targets.shape), targets.sum(dim=1)[[0, 8]].tolist()
+    ((24, 3, 32, 32), (24, 10), [1.5, 0.75])
+    """
+
+    objective: Objective = field(kw_only=False)
+    """What to train with."""
+    num_classes: int
+    """K, the number of columns of the targets."""
+
+    def __post_init__(self) -> None:
+        check_count("num_classes", self.num_classes)
+        if not isinstance(self.objective, Objective):
+            raise ValueError(f"objective must be an objective, such as RegMixup(20), got {self.objective!r}")
+        _with_losses(self.objective, lambda loss: loss)  # raises for what is no cross-entropy of soft targets
+
+    def __call__(
+        self, x: Tensor, y: Tensor, generator: torch.Generator | None = None, draw: Draw | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return images (R, ...) and targets (R, K); x, y, generator and draw as the objective takes them.
+
+        The same generator gives the same draw as in `objective(model, x, y, generator=...)`.
+        """
+        inputs: list[Tensor] = []
+        targets: list[Tensor] = []
+        losses: list[Tensor] = []
+
+        def model(x: Tensor) -> Tensor:
+            inputs.append(x)
+            return x.new_zeros(len(x), self.num_classes)
+
+        def recording(own: LossLike | None) -> LossLike:
+            def record(logits: Tensor, labels: Tensor) -> Tensor:
+                targets.append(_plain_targets(own, labels))
+                losses.append(logits.new_zeros(len(logits), requires_grad=True))
+                return losses[-1]
+
+            return record
+
+        with torch.enable_grad():
+            # The objective itself says how much each image counts: the derivative of the total by the image's loss.
+            total = _with_losses(self.objective, recording)(model, x, y, generator, draw).loss
+            shares = torch.autograd.grad(total, losses)
+        images, share = torch.cat(inputs), torch.cat(shares)
+        return images, len(images) * share[:, None] * torch.cat(targets)
+
+
+def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossLike | None]) -> Objective:
+    """Return the objective with changed losses; raise unless they are cross-entropies of soft targets."""
+    if isinstance(objective, Alternate):
+        first, second = (_with_losses(side, change) for side in objective.sides)
+        return replace(objective, first=first, second=second, loss=None)
+    if "loss" not in {f.name for f in fields(objective)} or (
+        isinstance(objective, AugMix) and objective.jsd_weight > 0
+    ):
+        raise ValueError(f"objective must be one whose loss is a cross-entropy of soft targets, got {objective!r}")
+    loss: LossLike | None = objective.loss  # type: ignore[attr-defined]
+    if not (loss is None or (isinstance(loss, CrossEntropy) and loss.ignore_index is None)):
+        raise ValueError(f"loss must be None or CrossEntropy() without ignore_index for a transform, got {loss!r}")
+    if getattr(objective, "passes", "joint") == "separate":
+        raise ValueError("passes must be joint for a transform, whose images are forwarded together, got 'separate'")
+    return replace(objective, loss=change(loss))  # type: ignore[call-arg]
+
+
+def _plain_targets(loss: LossLike | None, targets: Tensor) -> Tensor:
+    """Return targets for which plain cross-entropy is that of the loss: smoothed, and weighted by class."""
+    if not isinstance(loss, CrossEntropy):
+        return targets
+    smooth = (1 - loss.smoothing) * targets + loss.smoothing / targets.shape[1]
+    return smooth if loss.weight is None else smooth * targets.new_tensor(loss.weight)

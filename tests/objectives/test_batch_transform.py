@@ -1,0 +1,113 @@
+"""BatchTransform: plain cross-entropy on its images and targets is the objective's loss."""
+
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from timm.loss import SoftTargetCrossEntropy
+from torch.nn import functional as F
+
+import regmixup as rm
+from regmixup.losses import CrossEntropy, Focal
+from tests.objectives.cases import CLASSES, OBJECTIVE_CASES, batch, conv_net, gradients, seeded
+
+WEIGHT = (1.0, 0.5, 2.0, 0.1, 3.0)
+
+
+def transformable(objective):
+    sides = [getattr(objective, name, objective) for name in ("first", "second")]
+    joint = all(getattr(side, "passes", "joint") == "joint" for side in sides)
+    return joint and all(hasattr(side, "loss") and getattr(side, "jsd_weight", 0) == 0 for side in sides)
+
+
+CASES = {name: one for name, one in OBJECTIVE_CASES.items() if transformable(one)}
+CASES |= {
+    f"{name}/joint": replace(OBJECTIVE_CASES[name], passes="joint") for name in ("regcutmix/all", "half_regmixup/all")
+}
+CASES["regmixup/eta=0.3, samples=3"] = rm.RegMixup(10, eta=0.3, samples=3, lam="sample")
+each_case = pytest.mark.parametrize("objective", CASES.values(), ids=CASES.keys())
+
+
+@each_case
+@pytest.mark.parametrize("criterion", [F.cross_entropy, SoftTargetCrossEntropy()], ids=["torch", "timm"])
+def test_cross_entropy_of_the_transformed_batch_is_the_loss_with_its_gradient(objective, criterion):
+    """With batch norm, because all images are forwarded together in both ways."""
+    (x, y), plain, other = batch(dtype=torch.float64), *(conv_net(dtype=torch.float64) for _ in range(2))
+    expected = objective(plain, x, y, seeded(3)).loss
+    images, targets = rm.BatchTransform(objective, num_classes=CLASSES)(x, y, seeded(3))
+    found = criterion(other(images), targets)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradients(other, found), gradients(plain, expected))
+    assert not targets.requires_grad
+
+
+@each_case
+def test_class_weights_and_smoothing_are_part_of_the_targets(objective):
+    (x, y), model = batch(dtype=torch.float64), conv_net(batch_norm=False, dtype=torch.float64)
+    weighted = replace(objective, loss=CrossEntropy(WEIGHT, 0.1))
+    images, targets = rm.BatchTransform(weighted, num_classes=CLASSES)(x, y, seeded(3))
+    torch.testing.assert_close(F.cross_entropy(model(images), targets), weighted(model, x, y, seeded(3)).loss)
+
+
+@pytest.mark.parametrize(("eta", "samples", "scale"), [(1, 1, "mean"), (0.5, 3, "mean"), (2, 2, "sum")])
+def test_rows_sum_to_the_weights_of_their_terms(eta, samples, scale):
+    """c = (1 + m) / (1 + eta) for clean images and eta c / m for mixed ones; 1 + eta times that for "sum"."""
+    objective = rm.RegMixup(20, eta=eta, samples=samples, scale=scale)
+    x, y = batch(dtype=torch.float64)
+    images, targets = rm.BatchTransform(objective, num_classes=CLASSES)(x, y)
+    clean = (1 + samples) / (1 + eta) * (1 + eta if scale == "sum" else 1)
+    expected = torch.tensor([clean] * 7 + [eta * clean / samples] * 7 * samples, dtype=torch.float64)
+    torch.testing.assert_close(targets.sum(dim=1), expected)
+    assert torch.equal(images[:7], x)
+
+
+def test_a_draw_can_be_given_and_the_global_seed_suffices():
+    transform, (x, y) = rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES), batch()
+    draw = rm.RegMixup().draw(7, x.shape[1:], seeded(4))
+    torch.manual_seed(4)
+    for one, other in zip(transform(x, y, draw=draw), transform(x, y), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_it_works_in_a_loader_without_gradients_on_pixels_and_on_features():
+    transform = pickle.loads(pickle.dumps(rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES)))
+    assert transform == rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES)
+    x, y = batch()
+    with torch.no_grad():
+        images, targets = transform((255 * x).to(torch.uint8), y[:, None], seeded())
+        features, _ = transform(x.flatten(1), y, seeded())
+    assert (images.dtype, targets.dtype) == (torch.float32, torch.float32)
+    assert images.max() <= 1
+    assert features.shape == (14, 144)
+    assert transform(x.bfloat16(), y)[0].dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rm.BatchTransform(rm.AugMix(), num_classes=5), "cross-entropy of soft targets, got AugMix"),
+        (lambda: rm.BatchTransform(rm.DUQ(), num_classes=5), "cross-entropy of soft targets, got DUQ"),
+        (lambda: rm.BatchTransform(rm.Alternate(rm.ERM(), rm.DUQ()), num_classes=5), "soft targets, got DUQ"),
+        (
+            lambda: rm.BatchTransform(rm.ERM(loss=Focal()), num_classes=5),
+            "loss must be None or CrossEntropy.*got Focal",
+        ),
+        (lambda: rm.BatchTransform(rm.ERM(loss=CrossEntropy(ignore_index=1)), num_classes=5), "without ignore_index"),
+        (lambda: rm.BatchTransform(rm.RegMixup(passes="separate"), num_classes=5), "passes must be joint"),
+        (lambda: rm.BatchTransform(rm.RegMixup(), num_classes=0), "num_classes must be an integer >= 1, got 0"),
+        (lambda: rm.BatchTransform(20, num_classes=5), "objective must be an objective, .* got 20"),
+        (lambda: rm.BatchTransform(rm.RegMixup(), num_classes=3)(*batch()), r"y must hold labels in \[0, 3\)"),
+    ],
+)
+def test_what_is_no_cross_entropy_of_soft_targets_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_an_objective_without_its_second_term_leaves_the_batch_as_it_is():
+    x, y = batch()
+    for objective in (rm.ERM(), rm.RegMixup(eta=0), rm.AugMix(jsd_weight=0)):
+        images, targets = rm.BatchTransform(objective, num_classes=CLASSES)(x, y)
+        assert torch.equal(images, x)
+        torch.testing.assert_close(targets, F.one_hot(y, CLASSES).float())

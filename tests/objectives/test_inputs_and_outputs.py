@@ -1,0 +1,171 @@
+"""Models whose output holds the logits beside other things, and inputs that are not images."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, fields, replace
+
+import pytest
+import torch
+from torch import nn
+from torchvision.models import GoogLeNetOutputs, InceptionOutputs
+
+import regmixup as rm
+from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, forwarded, gradients, net_for, seeded
+
+
+@dataclass
+class ImageClassifierOutput(OrderedDict):
+    """Like the outputs of Hugging Face models: an ordered dict and a dataclass, with keys for what is not None."""
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    hidden_states: tuple | None = None
+
+    def __post_init__(self):
+        for f in fields(self):
+            if getattr(self, f.name) is not None:
+                self[f.name] = getattr(self, f.name)
+
+
+@dataclass
+class Output:
+    """An output of one's own."""
+
+    features: torch.Tensor
+    logits: torch.Tensor
+
+
+FORMS = {
+    "Hugging Face": lambda logits: ImageClassifierOutput(logits=logits, hidden_states=(logits,)),
+    "object": lambda logits: Output(logits.repeat(1, 3), logits),
+    "dict": lambda logits: {"features": logits.repeat(1, 3), "logits": logits},
+    "GoogLeNet": lambda logits: GoogLeNetOutputs(logits, -logits, 2 * logits),
+    "Inception": lambda logits: InceptionOutputs(logits, None),
+    "logits and features": lambda logits: (logits, logits.repeat(1, 3)),
+    "logits and confidence": lambda logits: (logits, logits[:, :1]),
+    "logits and loss": lambda logits: [logits, logits.mean(), None],
+}
+each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+each_objective = pytest.mark.parametrize("objective", OBJECTIVE_CASES.values(), ids=OBJECTIVE_CASES.keys())
+WITHOUT_IMAGES = {name: one for name, one in OBJECTIVE_CASES.items() if not one.needs_images}
+
+
+class Answering(nn.Module):
+    """A network with another form of output."""
+
+    def __init__(self, net, form):
+        super().__init__()
+        self.net, self.form = net, form
+
+    def forward(self, x):
+        return self.form(self.net(x))
+
+
+@each_form
+def test_every_output_gives_the_loss_and_the_gradient_of_its_logits(form):
+    for objective in DEFAULTS.values():
+        plain, other = net_for(objective), Answering(net_for(objective), form)
+        expected, out = (objective(model, *batch(), seeded()) for model in (plain, other))
+        assert torch.equal(out.loss, expected.loss)
+        assert (out.logits is None) == (expected.logits is None)
+        assert out.logits is None or torch.equal(out.logits, expected.logits)
+        assert all(map(torch.equal, gradients(other, out.loss), gradients(plain, expected.loss)))
+
+
+@each_form
+@pytest.mark.parametrize("passes", ["joint", "separate"])
+def test_the_number_of_forward_passes_does_not_depend_on_the_output(form, passes):
+    model = Answering(net_for(rm.RegMixup()), form)
+    calls = forwarded(model)
+    rm.RegMixup(passes=passes)(model, *batch(), seeded())
+    assert [len(call) for call in calls] == ([14] if passes == "joint" else [7, 7])
+
+
+@pytest.mark.parametrize("name", ["Hugging Face", "object", "GoogLeNet", "logits and features"])
+def test_a_compiled_step_with_any_output_has_one_graph_and_equals_the_eager_one(name):
+    objective, (x, y), form = rm.RegMixup(), batch(), FORMS[name]
+    model = Answering(nn.Sequential(nn.Flatten(), nn.Linear(144, CLASSES)), form)
+    draw = objective.draw(len(x), x.shape[1:], seeded())
+    torch.compiler.reset()
+    step = torch.compile(lambda m, d: objective(m, x, y, draw=d), fullgraph=True, backend="eager")
+    compiled, eager = step(model, draw), objective(model, x, y, draw=draw)
+    torch.testing.assert_close(compiled.loss, eager.loss)
+    torch.testing.assert_close(gradients(model, compiled.loss), gradients(model, eager.loss))
+
+
+def test_the_remedy_of_the_error_works():
+    model = Answering(net_for(rm.RegMixup()), lambda logits: {"out": logits})
+    with pytest.raises(ValueError, match="got dict with the keys"):
+        rm.RegMixup()(model, *batch(), seeded())
+    expected = rm.RegMixup()(net_for(rm.RegMixup()), *batch(), seeded()).loss
+    assert torch.equal(rm.RegMixup()(lambda x: model(x)["out"], *batch(), seeded()).loss, expected)
+
+
+# ------------------------------------------------------------------------------------------------------ inputs
+
+
+def linear():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(144, CLASSES), nn.LogSigmoid())
+
+
+@pytest.mark.parametrize("shape", [(144,), (12, 12), (3, 2, 6, 4)])
+@pytest.mark.parametrize("objective", WITHOUT_IMAGES.values(), ids=WITHOUT_IMAGES.keys())
+def test_the_same_numbers_in_another_shape_give_the_same_loss(objective, shape):
+    """Mixing and noise work number by number, and the draw depends on their count alone."""
+    (x, y), model = batch(dtype=torch.float64), linear().double()
+    expected = objective(model, x, y, seeded(3)).loss
+    other = x.reshape(-1, *shape)
+    torch.testing.assert_close(objective(model, other, y, seeded(3)).loss, expected)
+    draw = objective.draw(len(x), other.shape[1:], seeded(3))
+    torch.testing.assert_close(objective(model, other, y, draw=draw).loss, expected)
+
+
+def test_mixed_features_are_convex_combinations_of_two():
+    x, y = torch.randn(4, 6, generator=seeded()), torch.arange(4)
+    model = nn.Linear(6, 4)
+    calls, objective = forwarded(model), rm.Mixup(lam="sample")
+    draw = objective.draw(4, (6,), seeded())
+    objective(model, x, y, draw=draw)
+    lam = draw.lam.float()[:, None]
+    torch.testing.assert_close(calls[0], lam * x + (1 - lam) * x[draw.partner])
+
+
+@each_objective
+def test_an_objective_on_pixels_says_that_it_needs_images(objective):
+    x, y = batch()
+    needs = {"cutmix", "regcutmix", "augmix"}
+    sides = [getattr(objective, name, objective) for name in ("first", "second")]
+    names = {type(side).__name__.lower() for side in sides if getattr(side, "jsd_weight", 1) > 0}
+    assert objective.needs_images == bool(names & needs)
+    if objective.needs_images:
+        with pytest.raises(
+            ValueError, match=r"^x must be images \(N, C, H, W\) for \w+, got torch.float32 \(7, 144\)$"
+        ):
+            objective(linear(), x.flatten(1), y, seeded())
+
+
+def test_what_is_turned_off_needs_no_images():
+    x, y = batch()
+    expected = rm.ERM()(linear(), x, y).loss
+    for objective in (rm.RegCutMix(eta=0), rm.AugMix(jsd_weight=0)):
+        assert torch.equal(objective(linear(), x.flatten(1), y).loss, expected)
+
+
+def test_features_in_bfloat16_are_mixed_in_float32():
+    objective, (x, y) = rm.RegMixup(), batch()
+    model = linear().bfloat16()
+    draw = objective.draw(7, (144,), seeded())
+    out = objective(model, x.flatten(1).bfloat16(), y, draw=draw)
+    exact = objective(linear(), x.flatten(1), y, draw=draw)
+    assert out.loss.dtype == torch.float32
+    assert out.loss.item() == pytest.approx(exact.loss.item(), rel=0.03)
+
+
+def test_a_compiled_step_on_features_has_one_graph():
+    objective, x = replace(rm.RegMixup(), samples=2), torch.randn(5, 9, generator=seeded())
+    y, model = torch.arange(5), nn.Linear(9, 5)
+    draw = objective.draw(5, (9,), seeded())
+    torch.compiler.reset()
+    step = torch.compile(lambda m, d: objective(m, x, y, draw=d).loss, fullgraph=True, backend="eager")
+    torch.testing.assert_close(step(model, draw), objective(model, x, y, draw=draw).loss)
