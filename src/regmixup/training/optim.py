@@ -73,26 +73,37 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 def layers(model: Classifier) -> dict[str, int]:
     """Return how many layers lie above each parameter: 0 for the head's, 1 for those of the backbone's last layer.
 
-    A layer is what timm's own matcher calls a group (a stem, a block), else a part of the backbone with parameters.
+    A layer is what timm's own matcher calls a group (a stem, a block), else a part of the backbone with parameters; a
+    normalisation belongs to the layer before it.
 
     >>> from regmixup import networks
     >>> depths = layers(networks.build("resnet18", num_classes=10))
     >>> depths["head.weight"], depths["backbone.10.branch.0.weight"], depths["backbone.0.weight"]
-    (0, 1, 10)
+    (0, 1, 9)
     """
-    from timm.models import group_parameters
-
     backbone = model.backbone
     inner = backbone[0] if isinstance(backbone, nn.Sequential) and len(backbone) else backbone
     if hasattr(inner, "group_matcher"):
-        numbers = group_parameters(inner, inner.group_matcher(coarse=False), reverse=True)
-        numbers = {f"backbone.0.{name}": number for name, number in numbers.items()}
+        numbers, top = _timm_layers(inner)
     else:
-        names = [f"backbone.{name}" for name, _ in backbone.named_parameters()]
-        parts = list(dict.fromkeys(name.split(".")[1] for name in names))
-        numbers = {name: parts.index(name.split(".")[1]) for name in names}
-    count = max(numbers.values(), default=0) + 1
-    return {name: count - numbers[name] if name in numbers else 0 for name, _ in model.named_parameters()}
+        numbers, top = {}, 0
+        for part, module in backbone.named_children():
+            own = dict(module.named_parameters())
+            top += any(parameter.ndim > 1 for parameter in own.values())
+            numbers |= {f"backbone.{part}.{name}": max(0, top - 1) for name in own}
+    return {name: top - numbers[name] if name in numbers else 0 for name, _ in model.named_parameters()}
+
+
+def _timm_layers(inner: nn.Module) -> tuple[dict[str, int], int]:
+    """Return the number of each parameter's layer, and that of the head, which timm's own model would have."""
+    from timm.models._manipulate import group_with_matcher
+
+    classifier = inner.pretrained_cfg.get("classifier") or "head"
+    head = f"{classifier if isinstance(classifier, str) else classifier[0]}.weight"
+    named = [*inner.named_parameters(), (head, None)]
+    numbers = group_with_matcher(named, inner.group_matcher(coarse=False), reverse=True)
+    top = numbers.pop(head)
+    return {f"backbone.0.{name}": number for name, number in numbers.items()}, top
 
 
 def set_frozen(model: Classifier, *, frozen: bool) -> bool:
@@ -126,7 +137,8 @@ class Average:
     @torch.no_grad()
     def update(self, closed: Tensor) -> None:
         """Move the mean towards the weights, unless `closed` is 1; nothing is read from the device."""
-        decay = ((1 + self.updates) / (10 + self.updates)).clamp(max=self.decay)
+        updates = self.updates.to(torch.float64 if closed.device.type == "cpu" else torch.float32)
+        decay = ((1 + updates) / (10 + updates)).clamp(max=self.decay)
         for dtype, mean in self._mean.items():
             live = _joined(self._live[dtype].values())
             new = torch.lerp(mean, live, (1 - decay).to(dtype)) if dtype.is_floating_point else live
