@@ -1,4 +1,4 @@
-"""AdamW, layer-wise decay, freezing, clipping and the running mean compute what plain PyTorch does, and resume exactly."""
+"""AdamW, layer-wise decay, freezing, clipping and the running mean do what plain PyTorch does, and resume exactly."""
 
 import math
 

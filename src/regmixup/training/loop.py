@@ -17,7 +17,6 @@ resuming from it is exact.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -40,7 +39,7 @@ from regmixup.training import checkpoint
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.checkpoint import Checkpoint, Position
 from regmixup.training.config import TrainConfig
-from regmixup.training.distributed import Ranks
+from regmixup.training.distributed import Ranks, agreeing
 from regmixup.training.engine import Engine, Execution
 from regmixup.training.guard import Guard, diverged, save_snapshot
 from regmixup.training.initial_weights import InitialWeights
@@ -259,7 +258,7 @@ class Training:
             count = len(range(shard, total, shards))
             draw = self.draw(step, shard, max(count, 1))
             if config.objective.per_batch and count < -(-total // shards):
-                draw = _agreeing(draw, self.draw(step, shard, -(-total // shards)))
+                draw = agreeing(draw, self.draw(step, shard, -(-total // shards)))
             seed = seed_for(config.seed, "dropout", self.position.epoch, step, shard)
             found.append(Shard(images, draw.to(self.device), count, seed))
         # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
@@ -387,13 +386,3 @@ class Training:
             saved = save_snapshot(self.run, self.content(Position(epoch, step)), lr=lr, images=index)
         self.ranks.wait()
         raise diverged(config, epoch=epoch, step=step, lr=lr, images=index, saved=saved)
-
-
-def _agreeing(draw: Draw, largest: Draw) -> Draw:
-    """Return a draw with the lambda and box of the largest shard's, where they are the batch's and not the images' own.
-
-    A stream that has also drawn partners for fewer images has other numbers after them.
-    """
-    pairs = {name: (getattr(draw, name), getattr(largest, name)) for name in ("lam", "box")}
-    shared = {name: theirs for name, (own, theirs) in pairs.items() if own is not None and own.shape == theirs.shape}
-    return dataclasses.replace(draw, **shared)
