@@ -149,10 +149,11 @@ class Recipe:
         check_number("layer_decay", self.layer_decay, above=0, most=1)
         if self.clip_norm is not None:
             check_number("clip_norm", self.clip_norm, above=0)
-        if self.freeze != "always":
-            if isinstance(self.freeze, str):
-                raise ValueError(f"freeze must be a number of epochs or always, got {self.freeze!r}")
-            check_count("freeze", self.freeze, least=0, most=_MOST)
+        freeze: object = self.freeze
+        if isinstance(freeze, str) and freeze != "always":
+            raise ValueError(f"freeze must be a number of epochs or always, got {freeze!r}")
+        if freeze != "always":
+            check_count("freeze", freeze, least=0, most=_MOST)
 
     def frozen_at(self, epoch: int) -> bool:
         """Return whether the head alone learns in an epoch, counted from 0."""

@@ -113,6 +113,7 @@ def _download(published: PretrainedCfg) -> Path:
     from timm.models._hub import download_cached_file, hf_split
 
     if not published.hf_hub_id:
+        assert published.url is not None
         return Path(download_cached_file(published.url))
     repository, revision = hf_split(published.hf_hub_id)
     names = [published.hf_hub_filename] if published.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]

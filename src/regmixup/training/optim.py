@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -94,13 +96,13 @@ def layers(model: Classifier) -> dict[str, int]:
     return {name: top - numbers[name] if name in numbers else 0 for name, _ in model.named_parameters()}
 
 
-def _timm_layers(inner: nn.Module) -> tuple[dict[str, int], int]:
+def _timm_layers(inner: Any) -> tuple[dict[str, int], int]:
     """Return the number of each parameter's layer, and that of the head, which timm's own model would have."""
     from timm.models._manipulate import group_with_matcher
 
     classifier = inner.pretrained_cfg.get("classifier") or "head"
     head = f"{classifier if isinstance(classifier, str) else classifier[0]}.weight"
-    named = [*inner.named_parameters(), (head, None)]
+    named = chain(inner.named_parameters(), [(head, None)])
     numbers = group_with_matcher(named, inner.group_matcher(coarse=False), reverse=True)
     top = numbers.pop(head)
     return {f"backbone.0.{name}": number for name, number in numbers.items()}, top
