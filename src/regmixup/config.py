@@ -14,6 +14,7 @@ import json
 import numbers
 import operator
 import sys
+from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -89,8 +90,10 @@ def check_choices(config: object) -> None:
                 raise unknown(name, value, map(str, get_args(hint)))
 
 
-def introduced(default: Any) -> Any:
+def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) -> Any:
     """Return a dataclass field added to a class that has runs already. default: what those runs did.
+
+    identity: of a value, what enters the fingerprint in its place; default: itself.
 
     While the field has this value it does not enter the fingerprint, so that no old run is orphaned. The mark stays
     when the field's default changes later: then give the new one with `dataclasses.field` and the same metadata.
@@ -102,7 +105,8 @@ def introduced(default: Any) -> Any:
     >>> fingerprint(New(0.1)) == fingerprint(Old(0.1)) != fingerprint(New(0.1, clip=1.0))
     True
     """
-    return dataclasses.field(default=default, metadata={"introduced": default})
+    metadata = {"introduced": default} | ({"identity": identity} if identity is not None else {})
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def encode(config: Any) -> dict[str, Any]:
@@ -117,7 +121,7 @@ def _encode(value: Any, hint: Any, *, every: bool) -> Any:
         for f in dataclasses.fields(value):
             _check_recordable(f.name, getattr(value, f.name), hints[f.name])
         values = {
-            f.name: _encode(getattr(value, f.name), hints[f.name], every=every)
+            f.name: _encode(_recorded(f, getattr(value, f.name), every=every), hints[f.name], every=every)
             for f in dataclasses.fields(value)
             if every or "introduced" not in f.metadata or getattr(value, f.name) != f.metadata["introduced"]
         }
@@ -139,6 +143,11 @@ def _check_recordable(name: str, value: Any, hint: Any) -> None:
     if callable(value) and bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
         names = " or ".join(base.__name__ for base in bases)  # type: ignore[union-attr]
         raise ValueError(f"{name} must be a {names} to be recorded in a configuration, got {value!r}")
+
+
+def _recorded(field: dataclasses.Field[Any], value: Any, *, every: bool) -> Any:
+    """Return a field's value, or for a fingerprint what identifies it."""
+    return value if every or "identity" not in field.metadata else field.metadata["identity"](value)
 
 
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:

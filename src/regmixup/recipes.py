@@ -14,14 +14,27 @@ _MOST = 2**31 - 1
 """Largest size; beyond it some library overflows."""
 
 
+def without_path(init: str) -> str:
+    """Return what identifies initial weights: of a file with a known checksum, the checksum; timm's stay timm's.
+
+    >>> without_path("/home/me/resnet50.pth@sha256:e3b0"), without_path("timm@sha256:e3b0"), without_path("")
+    ('sha256:e3b0', 'timm@sha256:e3b0', '')
+    """
+    source, _, checksum = init.rpartition("@")
+    return checksum if source not in ("", "timm") and checksum.startswith("sha256:") else init
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a network is trained: SGD with Nesterov momentum on cropped, flipped, shuffled batches."""
+    """How a network is trained: SGD with Nesterov momentum, or AdamW, on cropped, flipped, shuffled batches."""
 
     train_set: str
     """Dataset to train on, for example digits/train."""
     network: str
     """Network, see `regmixup list networks`."""
+    init: str = introduced("", identity=without_path)
+    """Weights to start from: timm for its own pretrained ones (downloaded, or from its cache), or the path of a
+    .safetensors, .pth or .pt file with timm's, torchvision's or our names. Empty: random ones."""
     epochs: int
     """Passes over the train set, without the cool-down. The last epoch is the model."""
     batch_size: int = 128
@@ -48,14 +61,28 @@ class Recipe:
     """Learning rate at the first step of a warm-up."""
     cooldown_epochs: int = 0
     """Epochs after the schedule's own, at the learning rate that it ends with."""
+    optimizer: Literal["sgd", "adamw"] = introduced("sgd")
+    """sgd: with momentum and coupled weight decay. adamw: Adam with decoupled weight decay."""
     momentum: float = 0.9
     """Momentum of SGD."""
     nesterov: bool = True
-    """Nesterov momentum."""
+    """Nesterov momentum of SGD."""
+    betas: tuple[float, ...] = introduced((0.9, 0.999))
+    """Decay of AdamW's running means of the gradient and of its square."""
     weight_decay: float = 5e-4
-    """Coupled weight decay."""
+    """Weight decay: added to the gradient by SGD, times the learning rate taken off the weights by AdamW."""
     decay_on: Literal["all", "weights", "backbone"] = "all"
     """What decays: all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head (SNGP)."""
+    layer_decay: float = introduced(1.0)
+    """Factor of the learning rate from each layer (block) of the backbone to the one before it; the head has the full
+    rate, the last block this part of it."""
+    clip_norm: float | None = introduced(None)
+    """Largest norm of the gradient of all weights together; a longer one is scaled down to it."""
+    freeze: int | Literal["always"] = introduced(0)
+    """Epochs at the start in which the head alone learns, on a backbone in evaluation mode; always: for good."""
+    ema: float = introduced(0.0)
+    """Decay d of a running mean of weights and buffers, the model that is evaluated and exported; 0 for none. After t
+    updates it is min(d, (1 + t) / (10 + t)), so that a short run forgets where it began."""
     crop_padding: int = 4
     """Random crops from images padded by this many zero pixels; 0 for none."""
     flip: bool = True
@@ -91,7 +118,9 @@ class Recipe:
             check_number(name, getattr(self, name), least=0)
         for name in ("min_lr", "warmup_lr"):
             check_number(name, getattr(self, name), least=0, most=self.lr)
-        check_number("momentum", self.momentum, least=0, below=1)
+        for name in ("momentum", "ema"):
+            check_number(name, getattr(self, name), least=0, below=1)
+        self._check_fine_tuning()
         for name in ("nesterov", "flip"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
@@ -109,6 +138,26 @@ class Recipe:
             raise ValueError(f"milestones must increase, got {self.milestones}")
         if self.schedule == "step" and not self.milestones:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
+
+    def _check_fine_tuning(self) -> None:
+        if not isinstance(self.init, str):
+            raise ValueError(f"init must be timm, the path of a file or empty, got {self.init!r}")
+        if not isinstance(self.betas, tuple) or len(self.betas) != 2:
+            raise ValueError(f"betas must be two numbers, got {self.betas!r}")
+        for beta in self.betas:
+            check_number("each of betas", beta, least=0, below=1)
+        check_number("layer_decay", self.layer_decay, above=0, most=1)
+        if self.clip_norm is not None:
+            check_number("clip_norm", self.clip_norm, above=0)
+        freeze: object = self.freeze
+        if isinstance(freeze, str) and freeze != "always":
+            raise ValueError(f"freeze must be a number of epochs or always, got {freeze!r}")
+        if freeze != "always":
+            check_count("freeze", freeze, least=0, most=_MOST)
+
+    def frozen_at(self, epoch: int) -> bool:
+        """Return whether the head alone learns in an epoch, counted from 0."""
+        return self.freeze == "always" or epoch < self.freeze
 
     @property
     def num_shards(self) -> int:

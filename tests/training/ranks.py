@@ -22,6 +22,7 @@ from regmixup.training import checkpoint, loading, loop
 from regmixup.training.guard import DivergedError
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
+from tests.training.short import FINE_TUNING
 
 PREDICTED = ["digits/test", "digits-c/contrast/1"]
 PREDICTING = ("regmixup", "gaussian process", "with batch norm")
@@ -76,6 +77,7 @@ CASES = {
     "duq": digits(objective=rm.DUQ(), head="rbf"),
     "gaussian process": digits(head=GPHead(num_features=32, covariance="epoch")),
     "with batch norm": digits(dropout=0.3, constraint="spectral_norm"),
+    "fine-tuning": digits(batch_size=90, freeze=1, **FINE_TUNING),
 }
 
 

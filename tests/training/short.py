@@ -16,6 +16,16 @@ IMAGES, BATCH = 50, 16
 STEPS = 4
 """Per epoch; the last batch has two images."""
 
+FINE_TUNING = {
+    "optimizer": "adamw",
+    "lr": 3e-3,
+    "layer_decay": 0.7,
+    "clip_norm": 0.8,
+    "ema": 0.95,
+    "weight_decay": 0.05,
+}
+"""All that fine-tuning adds to a step but a frozen backbone."""
+
 EVERY_STEP = rm.Engine(checkpoint_minutes=0)
 
 load_all = data.load

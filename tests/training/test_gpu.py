@@ -9,12 +9,14 @@ import torch
 import regmixup as rm
 from regmixup.data.images import ImageSet
 from regmixup.methods import METHODS
+from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import settings
 from regmixup.training.reporting import means
 from regmixup.training.run import Run
 from regmixup.training.setup import prepare, resume
+from tests.training.short import FINE_TUNING
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICE = torch.device("cuda")
@@ -77,10 +79,11 @@ def test_a_captured_step_is_the_plain_one_for_every_method_partial_batch_include
         assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
 
 
+@pytest.mark.parametrize("changes", [{}, {"freeze": 1, **FINE_TUNING}], ids=["sgd", "fine-tuning"])
 @pytest.mark.parametrize("engine", [PLAIN, GRAPHED])
-def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, engine):
+def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, engine, changes):
     engine = replace(engine, deterministic=True, checkpoint_minutes=0.0)
-    config = rm.configure("digits", "regmixup", epochs=3, dropout=0.2, batch_size=40)
+    config = rm.configure("digits", "regmixup", epochs=3, dropout=0.2, batch_size=40, **changes)
     whole = rm.train(config, tmp_path / "whole", engine=engine).model(device="cpu").state_dict()
 
     def stop(record):
@@ -93,11 +96,26 @@ def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, 
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
 
 
+def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path):
+    config = rm.configure("digits", "regmixup", epochs=3, precision="float32", dropout=0.0, batch_size=60, freeze=1)
+    config = replace(config, **FINE_TUNING)
+    runs = [rm.train(config, tmp_path / name, engine=replace(engine, deterministic=True))
+            for name, engine in (("plain", PLAIN), ("graphed", GRAPHED))]  # fmt: skip
+    plain, graphed = (read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in runs)
+    assert any(name.startswith("ema.") for name in plain)
+    for name in plain:
+        assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
+
+
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("engine", [PLAIN, GRAPHED])
-@pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix", "augmix", "duq"])
-def test_no_step_waits_for_the_device(engine, method):
-    config = resolve(rm.configure("digits", method, batch_size=64), DEVICE)
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [("regmixup", {}), ("regmixup", FINE_TUNING), ("regmixup+cutmix", {}), ("augmix", {}), ("duq", {})],
+    ids=["regmixup", "fine-tuning", "regmixup+cutmix", "augmix", "duq"],
+)
+def test_no_step_waits_for_the_device(engine, method, changes):
+    config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)
     with settings(DEVICE, engine):
         dataset = rm.data.load("digits/train")
         training = prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
@@ -123,8 +141,9 @@ def test_dropout_differs_between_replays_and_repeats_with_the_seed():
     assert len(set(first.tolist())) == 6
 
 
-def test_a_bad_step_does_not_reach_captured_weights(tmp_path):
-    config = rm.configure("digits", "dnn", epochs=2, lr=1e30, precision="float32")
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_bad_step_does_not_reach_captured_weights(tmp_path, optimizer):
+    config = rm.configure("digits", "dnn", epochs=2, lr=1e30, precision="float32", optimizer=optimizer)
     with pytest.raises(RuntimeError, match="infinite or NaN"):
         rm.train(config, tmp_path, engine=GRAPHED)
     (snapshot,) = tmp_path.glob("*/diverged.safetensors")

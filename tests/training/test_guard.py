@@ -24,7 +24,17 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.guard import DivergedError, Guard
 from regmixup.training.loop import TrainingStep
 from regmixup.training.stopping import Interrupted
-from tests.training.short import BATCH, EVERY_STEP, IMAGES, STEPS, config, load_few, same_bits, signal_after
+from tests.training.short import (
+    BATCH,
+    EVERY_STEP,
+    FINE_TUNING,
+    IMAGES,
+    STEPS,
+    config,
+    load_few,
+    same_bits,
+    signal_after,
+)
 
 ORDER = epoch_batches(IMAGES, BATCH, 0, epoch=0)
 BAD = 2
@@ -85,8 +95,13 @@ def snapshot(runs):
         poisoned("infinite pixels", head=GPHead(num_features=32, covariance="epoch")),
         poisoned("nan loss", head=GPHead(num_features=32, covariance="momentum")),
         poisoned("infinite pixels", constraint=SpectralNorm()),
+        poisoned("infinite gradient", **FINE_TUNING),
+        poisoned("infinite pixels", **FINE_TUNING),
+        poisoned("nan loss", shards=2, **FINE_TUNING),
     ],
-    ids=lambda settings: f"{settings.objective.spoils}-{settings.shards}-{settings.head_name}-{settings.constraint}",
+    ids=lambda settings: (
+        f"{settings.objective.spoils}-{settings.shards}-{settings.head_name}-{settings.constraint}-{settings.optimizer}"
+    ),
 )
 def test_the_snapshot_is_the_state_before_the_bad_step_bit_for_bit(settings, tmp_path):
     """Weights, momentum, batch-norm statistics and what heads keep, although steps came after it."""

@@ -14,7 +14,7 @@ from regmixup.config import check_count, check_number
 from regmixup.names import check_name, unknown
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from regmixup.networks.constraints import SpectralNorm, StableRank
     from regmixup.networks.contract import Classifier, Constraint, Head, LinearHead, Normalization
@@ -78,7 +78,7 @@ _LAZY = {
 __all__ = [
     "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "RBFHead",
     "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of", "import_components",
-    "name_of",
+    "library_names", "library_state_dict", "name_of",
 ]  # fmt: skip
 
 
@@ -162,6 +162,47 @@ def bake(model: Model) -> Model:
             for name in list(constrained):
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
     return model
+
+
+def library_names(name: str, model: nn.Module) -> dict[str, str]:
+    """Return, for each tensor of a network's state dict, its name in the library that the network comes from.
+
+    That is timm for "timm/...", and torchvision for resnet18, resnet50 and densenet121 (timm has the same names there);
+    the others keep ours, as do heads that are not one linear layer, and the state of constraints.
+
+    >>> names = library_names("resnet18", build("resnet18", num_classes=10))
+    >>> names["backbone.0.weight"], names["head.bias"]
+    ('conv1.weight', 'fc.bias')
+    """
+    from torch.nn import Linear
+
+    if name.startswith("timm/"):
+        from regmixup.networks.timm_models import classifier_name
+
+        layers = {"backbone.0": "", "head": classifier_name(name)}
+    else:
+        from regmixup.networks.backbones import torchvision_names
+
+        layers = torchvision_names(name)
+    if not isinstance(getattr(model, "head", None), Linear):
+        layers.pop("head", None)
+    found = {}
+    for ours in model.state_dict():
+        plain = ours.replace(".parametrizations.weight.original", ".weight")
+        parts = plain.split(".")
+        prefixes = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
+        layer = next((prefix for prefix in prefixes if prefix in layers), None)
+        found[ours] = plain if layer is None else (layers[layer] + plain[len(layer) :]).removeprefix(".")
+    return found
+
+
+def library_state_dict(name: str, model: nn.Module) -> dict[str, Tensor]:
+    """Return a network's state dict under the names of its library, see `library_names`.
+
+    Constrained weights are what they were before the constraint; `bake` first for what they are under it.
+    """
+    names = library_names(name, model)
+    return {names[ours]: value for ours, value in model.state_dict().items()}
 
 
 def check_network(name: str) -> str:

@@ -238,3 +238,41 @@ def pyramidnet(*, depth: int, widening: int, in_channels: int, dropout: float) -
         channels = 4 * width
     layers += [BatchNorm2d(channels), ReLU(inplace=True), GlobalAverage(), nn.Dropout(dropout)]
     return nn.Sequential(*layers), channels
+
+
+def torchvision_names(network: str) -> dict[str, str]:
+    """Return what torchvision and timm call the layers of a network of this file, by our names; empty for others.
+
+    >>> names = torchvision_names("resnet50")
+    >>> names["backbone.0"], names["backbone.6.branch.3"], names["backbone.6.shortcut.0"], names["head"]
+    ('conv1', 'layer2.0.conv2', 'layer2.0.downsample.0', 'fc')
+    """
+    if network in ("resnet18", "resnet50"):
+        return _resnet_names((2, 2, 2, 2) if network == "resnet18" else (3, 4, 6, 3), 2 if network == "resnet18" else 3)
+    return _densenet_names((6, 12, 24, 16)) if network == "densenet121" else {}
+
+
+def _resnet_names(depths: tuple[int, ...], convolutions: int) -> dict[str, str]:
+    names = {"backbone.0": "conv1", "backbone.1": "bn1", "head": "fc"}
+    blocks = [f"layer{stage}.{index}" for stage, depth in enumerate(depths, start=1) for index in range(depth)]
+    for number, theirs in enumerate(blocks, start=3):
+        ours = f"backbone.{number}"
+        for layer in range(convolutions):
+            names[f"{ours}.branch.{3 * layer}"] = f"{theirs}.conv{layer + 1}"
+            names[f"{ours}.branch.{3 * layer + 1}"] = f"{theirs}.bn{layer + 1}"
+        names |= {f"{ours}.shortcut.{part}": f"{theirs}.downsample.{part}" for part in (0, 1)}
+    return names
+
+
+def _densenet_names(depths: tuple[int, ...]) -> dict[str, str]:
+    names, number = {"backbone.0": "features.conv0", "head": "classifier"}, 1
+    for block, depth in enumerate(depths, start=1):
+        if block > 1:
+            for part, theirs in ((0, "norm"), (2, "conv")):
+                names[f"backbone.{number + part}"] = f"features.transition{block - 1}.{theirs}"
+            number += 4
+        for layer in range(1, depth + 1):
+            for part, theirs in ((0, "norm1"), (2, "conv1"), (3, "norm2"), (5, "conv2")):
+                names[f"backbone.{number}.branch.{part}"] = f"features.denseblock{block}.denselayer{layer}.{theirs}"
+            number += 1
+    return names | {f"backbone.{number}": "features.norm5"}

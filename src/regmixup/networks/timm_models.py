@@ -1,9 +1,14 @@
-"""Any image model of timm (Wightman, 2019) as an untrained backbone; nothing is downloaded."""
+"""Any image model of timm (Wightman, 2019) as an untrained backbone, and timm's pretrained weights for it.
+
+Nothing is downloaded but by `pretrained_file`.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import timm
@@ -57,9 +62,7 @@ def timm_backbone(
     image_size: (height, width); the input size of architectures that have a fixed one, as most transformers do.
     """
     settings: dict[str, Any] = {} if dropout is None else {"drop_rate": 0.0}
-    if _published(network).fixed_input_size:
-        height, width = image_size
-        settings["img_size"] = height if height == width else image_size  # some architectures only know squares
+    settings |= _fixed_size(network, image_size)
     try:
         name = network.removeprefix(PREFIX)
         model = timm.create_model(name, pretrained=False, num_classes=0, in_chans=in_channels, **settings)
@@ -73,6 +76,96 @@ def timm_backbone(
         shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
         raise ValueError(f"network must give features (N, D), got {shape} from {network} for one image")
     return nn.Sequential(model, nn.Dropout(dropout or 0.0)), features.shape[1]
+
+
+def _fixed_size(network: str, image_size: tuple[int, int]) -> dict[str, Any]:
+    """Return the setting of the input size for architectures that have a fixed one."""
+    if not _published(network).fixed_input_size:
+        return {}
+    height, width = image_size
+    return {"img_size": height if height == width else image_size}  # some architectures only know squares
+
+
+def pretrained_file(network: str) -> Path:
+    """Return timm's own weights for a network as a file: from the cache, or downloaded into it."""
+    published, name = _published(network), network.removeprefix(PREFIX)
+    source = f"https://huggingface.co/{published.hf_hub_id}" if published.hf_hub_id else published.url
+    if not source:
+        tags = ", ".join(PREFIX + tagged for tagged in timm.list_pretrained(f"{name.split('.')[0]}*")[:5])
+        raise ValueError(
+            f"init must be a file or empty for {network}, which timm has no weights for, got 'timm'"
+            + (f"; it has some for {tags}" if tags else "")
+        )
+    try:
+        return _download(published)
+    except Exception as error:  # what fails differs between hubs and versions: no network, no such file, a timeout
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"init must find timm's weights for {network}, but they are not in its cache and could not be downloaded "
+            f"({type(error).__name__}: {reason}). Get model.safetensors from {source} where there is a network, and "
+            f"give it as init (--init PATH), or copy that machine's cache folder ({_cache()}) to this one"
+        ) from error
+
+
+def _download(published: PretrainedCfg) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from timm.models._hub import download_cached_file, hf_split
+
+    if not published.hf_hub_id:
+        assert published.url is not None
+        return Path(download_cached_file(published.url))
+    repository, revision = hf_split(published.hf_hub_id)
+    names = [published.hf_hub_filename] if published.hf_hub_filename else ["model.safetensors", "pytorch_model.bin"]
+    for name in names:  # a cached file needs no network, and stays the one that earlier runs began with
+        with suppress(LocalEntryNotFoundError):
+            return Path(hf_hub_download(repository, name, revision=revision, local_files_only=True))
+    try:
+        return Path(hf_hub_download(repository, names[0], revision=revision))
+    except LocalEntryNotFoundError:  # no network, which says nothing about the file
+        raise
+    except EntryNotFoundError:
+        return Path(hf_hub_download(repository, names[-1], revision=revision))
+
+
+def _cache() -> str:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return HF_HUB_CACHE
+
+
+def pretrained_state(
+    network: str, weights: Path | dict[str, Tensor], *, in_channels: int, image_size: tuple[int, int]
+) -> dict[str, Tensor]:
+    """Return timm's weights as the state dict of its model, fitted by timm to the channels and the size of the images.
+
+    weights: the tensors of a file, or the file where timm must read it itself (see `reads_itself`).
+    """
+    overlay = {"state_dict": weights} if isinstance(weights, dict) else {"file": str(weights)}
+    name, settings = network.removeprefix(PREFIX), _fixed_size(network, image_size)
+    model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, in_chans=in_channels, **settings)
+    return model.state_dict()
+
+
+def reads_itself(network: str) -> bool:
+    """Return whether timm reads the weights of this network by code of its own, as those in NumPy's format."""
+    return bool(_published(network).custom_load)
+
+
+def expected_input(network: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and standard deviation of the pixels that timm's weights were trained on."""
+    published = _published(network)
+    return tuple(published.mean), tuple(published.std)
+
+
+def classifier_name(network: str) -> str:
+    """Return the name of the last layer in timm's own model.
+
+    >>> classifier_name("timm/convnext_tiny"), classifier_name("timm/resnet50")
+    ('head.fc', 'fc')
+    """
+    name = _published(network).classifier
+    return name if isinstance(name, str) else name[0] if name else "head"
 
 
 def _check_patches(model: nn.Module, image_size: tuple[int, int]) -> None:

@@ -20,11 +20,13 @@ from torch import Tensor, nn
 
 from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
+from regmixup.training.optim import Average
 
 Totals = dict[tuple[str, ...], list[float]]
 """For names that are reported together the sum of each over images so far and, last, the number of these images."""
 
 _RARELY = 100
+_MODEL, _MEAN = "model.", "ema."
 _NEW, _PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
 
 
@@ -45,16 +47,24 @@ class Position:
 class Checkpoint:
     """The content of a checkpoint file.
 
-    tensors: weights, buffers and the optimizer's state by parameter. data: fingerprint of the train set.
+    tensors: weights and buffers, their running mean if there is one, and the optimizer's state by parameter. data:
+    fingerprint of the train set.
     """
 
     tensors: dict[str, Tensor]
     position: Position
     data: str
 
-    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Restore model and optimizer to this state, in place."""
-        targets = _model_tensors(model) | (_optimizer_tensors(optimizer) if optimizer is not None else {})
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None = None) -> None:
+        """Restore model, optimizer and running mean to this state, in place."""
+        self._copy_to(live_state(model, optimizer, average))
+
+    def restore_model(self, model: nn.Module) -> None:
+        """Give a model the trained weights, in place: their running mean, if training kept one."""
+        averaged = any(name.startswith(_MEAN) for name in self.tensors)
+        self._copy_to(_named(_MEAN if averaged else _MODEL, model.state_dict()))
+
+    def _copy_to(self, targets: dict[str, Tensor]) -> None:
         for name, target in targets.items():
             if name not in self.tensors and name.endswith(".num_batches_tracked"):
                 continue  # training counts batches only where a layer reads the count, see `drop_counters`
@@ -90,14 +100,15 @@ class Schedule:
         self.cost = self.last - begun
 
 
-def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def state(model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None = None) -> dict[str, Tensor]:
     """Return all tensors that training resumes from, on the CPU."""
-    return {name: value.detach().cpu().contiguous() for name, value in live_state(model, optimizer).items()}
+    return {name: value.detach().cpu().contiguous() for name, value in live_state(model, optimizer, average).items()}
 
 
-def live_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None = None) -> dict[str, Tensor]:
     """Return all tensors that training resumes from, on their device."""
-    return _model_tensors(model) | _optimizer_tensors(optimizer)
+    mean = _named(_MEAN, average.state()) if average is not None else {}
+    return _named(_MODEL, model.state_dict()) | mean | _optimizer_tensors(optimizer)
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
@@ -194,8 +205,8 @@ def forget_previous(folder: Path) -> None:
     sync_folder(folder)  # or a power cut could bring them back into a run that is finished
 
 
-def _model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    return {f"model.{name}": value for name, value in model.state_dict().items()}
+def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: value for name, value in tensors.items()}
 
 
 def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

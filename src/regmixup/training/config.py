@@ -19,6 +19,7 @@ from regmixup.networks.contract import Constraint, Head, LinearHead
 from regmixup.objectives import Objective, build
 from regmixup.precision import check_precision
 from regmixup.recipes import Recipe
+from regmixup.training.initial_weights import identify
 
 networks.import_components()  # so that a stored configuration can name any of them
 
@@ -152,4 +153,4 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
             "batch_norm must be local unless every shard has a GPU and a process of its own, "
             f"got 'synchronised' with {shards} shards, {world} processes on {device.type}"
         )
-    return dataclasses.replace(config, precision=precision, shards=shards)
+    return dataclasses.replace(config, precision=precision, shards=shards, init=identify(config.init, config.network))

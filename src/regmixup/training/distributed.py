@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import socket
 import time
@@ -193,6 +194,16 @@ def _fresh(store: Store, rank: int, world: int) -> Store:
         time.sleep(0.02)
         missing = [other for other in missing if not store.check([f"{name}/heard/{other}"])]
     return PrefixStore(name, store)
+
+
+def agreeing(draw: Draw, largest: Draw) -> Draw:
+    """Return a draw with the lambda and box of the largest shard's, where they are the batch's and not the images' own.
+
+    A stream that has also drawn partners for fewer images has other numbers after them.
+    """
+    pairs = {name: (getattr(draw, name), getattr(largest, name)) for name in ("lam", "box")}
+    shared = {name: theirs for name, (own, theirs) in pairs.items() if own is not None and own.shape == theirs.shape}
+    return dataclasses.replace(draw, **shared)
 
 
 def check_own_gpus(places: Sequence[tuple[str, str]]) -> None:

@@ -55,9 +55,10 @@ class Execution:
     compile: bool
     graphs: bool
     remarks: tuple[str, ...] = ()
+    starts_from: str = ""
 
     def __str__(self) -> str:
-        """Describe it in one line.
+        """Describe it in one line, and the weights that training starts from in another.
 
         >>> str(Execution(torch.device("cuda"), "bfloat16", True, True))
         'cuda: bfloat16, compiled, one CUDA graph per step'
@@ -65,7 +66,8 @@ class Execution:
         steps = "one CUDA graph per step" if self.graphs else "kernel by kernel"
         parts = [self.precision, "compiled" if self.compile else "not compiled"]
         parts += [steps] if self.device.type == "cuda" else []
-        return f"{self.device.type}: {', '.join(parts)}" + "".join(f" ({remark})" for remark in self.remarks)
+        line = f"{self.device.type}: {', '.join(parts)}" + "".join(f" ({remark})" for remark in self.remarks)
+        return f"{line}\n{self.starts_from}" if self.starts_from else line
 
 
 def choose_execution(

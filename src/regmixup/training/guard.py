@@ -62,8 +62,11 @@ class Guard:
             for buffer, value in zip(group, values, strict=True):
                 buffer.copy_(value.view_as(buffer))
 
-    def check_step(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> None:
-        """Check a step's losses, gradients and buffers, and disable the optimizer if they are bad."""
+    def check_step(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> Tensor:
+        """Check a step's losses, gradients and buffers, and disable the optimizer if they are bad.
+
+        Return the norm of the gradient, for whoever clips it.
+        """
         norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         bad = ~torch.isfinite(torch.stack([norm.float(), *(loss.detach().float() for loss in losses)])).all()
         for dtype, group in self._buffers.items():
@@ -74,6 +77,7 @@ class Guard:
         self.bad_step.copy_(torch.where((self.bad_step < 0) & (flag > 0), self.step, self.bad_step))
         self.closed.copy_(torch.maximum(self.closed, flag))
         self.step += 1
+        return norm
 
     def tensors(self) -> list[Tensor]:
         """Return the guard's own state."""

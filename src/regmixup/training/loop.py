@@ -5,18 +5,18 @@ A step, in order:
     pick       which images, and how they are cropped and flipped   `Loader.picks`, on the CPU, once an epoch
     draw       lambda, partners, boxes and the seed of dropout      `Training.draw_shards`, on the CPU
     forward    augment the images, mix them as drawn, the loss      `ForwardPass.forward`
-    backward, guard, optimizer step                                 `TrainingStep.__call__`
+    backward, guard, clip, optimizer step, running mean             `TrainingStep.__call__`
 
 setup.py builds all of this and wraps it from outside: torch.compile (compilation.py) and DistributedDataParallel wrap
 the `ForwardPass`, a CUDA graph (graphs.py) wraps the `TrainingStep`.
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
-mixing, dropout. A checkpoint is therefore the weights, the momentum and a position; resuming from it is exact.
+mixing, dropout. A checkpoint is therefore the weights, their running mean, the optimizer's state and a position;
+resuming from it is exact.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -39,10 +39,12 @@ from regmixup.training import checkpoint
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.checkpoint import Checkpoint, Position
 from regmixup.training.config import TrainConfig
-from regmixup.training.distributed import Ranks
+from regmixup.training.distributed import Ranks, agreeing
 from regmixup.training.engine import Engine, Execution
 from regmixup.training.guard import Guard, diverged, save_snapshot
+from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import clean_parts, reader
+from regmixup.training.optim import Average, set_frozen, set_lr
 from regmixup.training.reporting import (
     Curves,
     EpochRecord,
@@ -113,6 +115,7 @@ class TrainingStep:
     The gradient is that of the mean loss over the whole batch: the sum over shards of (their share of the images) x
     (their mean loss). DDP averages over ranks, so shares are multiplied by the number of ranks.
 
+    average: the running mean of the weights, if there is one.
     wrapped: the forward pass as torch.compile and DDP wrap it; default: as it is.
     """
 
@@ -123,11 +126,13 @@ class TrainingStep:
         guard: Guard,
         tally: Tally,
         *,
+        average: Average | None = None,
         wrapped: nn.Module | None = None,
     ) -> None:
         self.model, self.config, self.loader = forward.model, forward.config, forward.loader
         self.forward: nn.Module = forward if wrapped is None else wrapped
         self.optimizer, self.guard, self.tally, self.ranks = optimizer, guard, tally, guard.ranks
+        self.average = average
         several = self.config.num_shards > 1
         self.statistics = Statistics(self.model.backbone.buffers() if several else (), self.ranks)
 
@@ -149,10 +154,14 @@ class TrainingStep:
             self.tally.add(names, sums, shard.count)
             losses.append(loss)
         self.statistics.end()
-        self.guard.check_step(losses, self.model.parameters())  # a bad step disables the optimizer
+        norm = self.guard.check_step(losses, self.model.parameters())  # a bad step disables the optimizer
+        if self.config.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
         self.optimizer.step()
         if self.model.wants_step():
             self._update_head(shards, total)
+        if self.average is not None:
+            self.average.update(self.guard.closed)
 
     def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
         """Let ranks exchange gradients once per step, after the last shard."""
@@ -171,7 +180,8 @@ class TrainingStep:
         """Return all that a step changes, apart from the tally."""
         states = self.optimizer.state.values()
         momenta = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-        return [*self.model.parameters(), *self.model.buffers(), *momenta, *self.guard.tensors()]
+        mean = self.average.tensors() if self.average is not None else []
+        return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *self.guard.tensors()]
 
 
 @dataclass(eq=False)
@@ -191,12 +201,15 @@ class Training:
     transform: EvalTransform | None
     model: Classifier
     optimizer: torch.optim.Optimizer
+    average: Average | None
+    initial: InitialWeights | None
     mine: range
     loaders: list[Loader]
     execution: Execution
     loggers: Loggers | None = None
     position: Position = field(default_factory=Position)
     history: list[EpochRecord] = field(default_factory=list)
+    build_step: Callable[[], Callable[..., None]] = field(init=False)
     take_step: Callable[..., None] = field(init=False)  # a `TrainingStep`, or the CUDA graph around one
     guard: Guard = field(init=False)
     tally: Tally = field(init=False)
@@ -227,7 +240,11 @@ class Training:
     def start_epoch(self) -> int:
         """Put model, tally and guard where the epoch was left; return the number of steps already taken."""
         first = self.position.step
+        frozen = self.config.frozen_at(self.position.epoch)
+        if set_frozen(self.model, frozen=frozen):
+            self.take_step = self.build_step()  # a graph, and DDP, know which weights have a gradient
         self.model.train()
+        self.model.backbone.train(not frozen)
         if first == 0:
             self.model.start_epoch()
         self.tally.restore(self.position.totals if self.ranks.first else {})
@@ -241,7 +258,7 @@ class Training:
             count = len(range(shard, total, shards))
             draw = self.draw(step, shard, max(count, 1))
             if config.objective.per_batch and count < -(-total // shards):
-                draw = _agreeing(draw, self.draw(step, shard, -(-total // shards)))
+                draw = agreeing(draw, self.draw(step, shard, -(-total // shards)))
             seed = seed_for(config.seed, "dropout", self.position.epoch, step, shard)
             found.append(Shard(images, draw.to(self.device), count, seed))
         # Alone, a process leaves out a shard that a small last batch leaves empty; ranks must all take part.
@@ -294,20 +311,28 @@ class Training:
 
     def finish(self, stop: Stop) -> None:
         """Let the head see the train images once more, if it wants to, and record that the run has finished."""
-        parts = clean_parts(self.dataset, reader(self.transform, self.shape[1:]))
-        if self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000)):
+        finalized = self.finalize()
+        if finalized and self.average is not None:
+            with self.average.in_place():
+                self.finalize()
+        if finalized:
             self.save()
         if self.ranks.first:
             seconds = sum(record["seconds"] for record in self.history)
             record = provenance_record(
                 self.config, self.dataset, self.shape, self.transform, self.engine, self.execution, self.ranks.world,
-                seconds,
+                seconds, self.initial,
             )  # fmt: skip
             checkpoint.forget_previous(self.run.folder)
             write_provenance(self.run.folder, record)
         signal, _ = self.stop_or_save(stop)
         if signal:
             raise Interrupted(signal)
+
+    def finalize(self) -> bool:
+        """Let the head see the clean train images, if it wants to; return whether it did."""
+        parts = clean_parts(self.dataset, reader(self.transform, self.shape[1:]))
+        return self.model.finalize(x.to(self.device) for part in parts for x in part.images.split(1000))
 
     def stop_or_save(self, stop: Stop, *, ended: int | None = None) -> tuple[int, bool]:
         """Return the signal that asked any rank to stop, 0 for none, and whether to save now. All ranks agree.
@@ -344,7 +369,8 @@ class Training:
 
     def content(self, position: Position) -> Checkpoint:
         """Return all that training resumes from."""
-        return Checkpoint(checkpoint.state(self.model, self.optimizer), position, self.dataset.fingerprint)
+        tensors = checkpoint.state(self.model, self.optimizer, self.average)
+        return Checkpoint(tensors, position, self.dataset.fingerprint)
 
     def check_guard(self) -> None:
         """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
@@ -360,19 +386,3 @@ class Training:
             saved = save_snapshot(self.run, self.content(Position(epoch, step)), lr=lr, images=index)
         self.ranks.wait()
         raise diverged(config, epoch=epoch, step=step, lr=lr, images=index, saved=saved)
-
-
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Change the learning rate of all groups, in place and without waiting for the device."""
-    for group in optimizer.param_groups:
-        group["lr"].fill_(lr)
-
-
-def _agreeing(draw: Draw, largest: Draw) -> Draw:
-    """Return a draw with the lambda and box of the largest shard's, where they are the batch's and not the images' own.
-
-    A stream that has also drawn partners for fewer images has other numbers after them.
-    """
-    pairs = {name: (getattr(draw, name), getattr(largest, name)) for name in ("lam", "box")}
-    shared = {name: theirs for name, (own, theirs) in pairs.items() if own is not None and own.shape == theirs.shape}
-    return dataclasses.replace(draw, **shared)

