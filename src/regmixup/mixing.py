@@ -296,7 +296,7 @@ def logits_of(model: nn.Module, x: Tensor) -> Tensor:
     logits = model(x)
     if not isinstance(logits, Tensor):
         raise ValueError(f"the model must return logits, one (N, K) tensor, got {type(logits).__name__}")
-    if logits.ndim != 2 or len(logits) != len(x):
+    if logits.ndim != 2 or logits.shape[0] != x.shape[0]:
         raise ValueError(f"the model must return logits (N, K), N = {len(x)} here, got shape {tuple(logits.shape)}")
     return logits
 
