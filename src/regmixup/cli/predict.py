@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from regmixup.storage import check_writable, csv_text, write_text
 from regmixup.training.run import Run
 
 if TYPE_CHECKING:
-    from regmixup.deployment.predictor import Predictor
+    from regmixup.deployment.predictor import Decision, Predictor
 
 _BATCH = 64
 _COLUMNS = ("file", "class", "probability", "in_distribution", "accepted", "score", "set", "error")
@@ -111,6 +112,9 @@ def _refuse(verb: PredictVerb, names: Sequence[str], purpose: str) -> None:
 
 def _classify(verb: PredictVerb) -> None:
     """Print a line for each file and write the CSV file."""
+    for flag, needed in (("level", "sets"), ("confidence", "risk")):
+        if getattr(verb, needed) is None:
+            _refuse(verb, [flag], f"--{needed}, which is not given")
     if verb.out is not None:
         check_writable(verb.out)  # now, and not after an hour
     files = _listed(verb.datasets)
@@ -125,17 +129,13 @@ def _classify(verb: PredictVerb) -> None:
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
     tally: Counter[str] = Counter()
-    # The answers go to standard output, the bar beside them, so that `> answers.txt` holds answers alone.
-    console = Console(stderr=True)
-    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("images", total=len(files))
+    with _bar() as bars:
+        task = bars.add_task("images", total=len(files), visible=verb.out is not None or not sys.stdout.isatty())
         for answer in _answers(predictor, files):
             writer.writerow({name: csv_text(v) if isinstance(v, str) else v for name, v in answer.items()})
             tally["unreadable" if answer["error"] else "accepted" if answer["accepted"] else "rejected"] += 1
             tally["out"] += answer["in_distribution"] is False
             if verb.out is None:
-                bars.console.file.flush()
                 print(_line(answer))
             bars.advance(task)
     if verb.out is not None:
@@ -149,12 +149,19 @@ def _classify(verb: PredictVerb) -> None:
         raise ValueError(f"image files must be readable, none of the {len(files)} was: {answer['error']}")
 
 
+def _bar() -> Progress:
+    """Return a progress bar on standard error, so that `> answers.txt` holds answers alone."""
+    console = Console(stderr=True)
+    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal)
+
+
 def _listed(words: Sequence[str]) -> list[Path]:
     """Return the files, those of folders in order of their names."""
     found: list[Path] = []
     for word in words:
         path = Path(word).expanduser()
-        inside = [path / name for name in sorted(image_files(path))] if path.is_dir() else [path]
+        inside = [Path(name) for name in image_files(path)] if path.is_dir() else [path]
         if not inside:
             raise ValueError(f"{word} must hold image files ({', '.join(EXTENSIONS)}), it has none")
         found += inside
@@ -195,28 +202,25 @@ def _answers(predictor: Predictor, files: list[Path]) -> Iterator[dict[str, Any]
             batch = files[start : start + _BATCH]
             images = list(pool.map(read, batch))
             good = [image for image in images if isinstance(image, Tensor)]
-            decision = predictor(torch.stack(good)) if good else None
-            row = 0
+            decided = iter(_columns(predictor(torch.stack(good))) if good else ())
             for file, image in zip(batch, images, strict=True):
-                answer: dict[str, Any] = {**dict.fromkeys(_COLUMNS, ""), "file": str(file)}
-                if isinstance(image, str):
-                    yield {**answer, "error": image}
-                    continue
-                assert decision is not None
-                names, label = decision.class_names, int(decision.label[row])
-                answer |= {
-                    "class": names[label],
-                    "probability": float(decision.probs[row, label]),
-                    "in_distribution": bool(decision.in_distribution[row]),
-                    "accepted": bool(decision.accepted[row]),
-                    "score": float(decision.score[row]),
-                }
-                if decision.sets is not None:
-                    answer["set"] = " | ".join(
-                        name for name, kept in zip(names, decision.sets[row], strict=True) if kept
-                    )
-                row += 1
-                yield answer
+                found = {"error": image} if isinstance(image, str) else next(decided)
+                yield {**dict.fromkeys(_COLUMNS, ""), "file": str(file), **found}
+
+
+def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
+    """Yield what was decided about each image."""
+    names = decision.class_names
+    for row, label in enumerate(decision.label.tolist()):
+        kept = [] if decision.sets is None else decision.sets[row].nonzero().flatten().tolist()
+        yield {
+            "class": names[label],
+            "probability": float(decision.probs[row, label]),
+            "in_distribution": bool(decision.in_distribution[row]),
+            "accepted": bool(decision.accepted[row]),
+            "score": float(decision.score[row]),
+            "set": " | ".join(names[k] for k in kept),
+        }
 
 
 def _line(answer: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -72,9 +72,9 @@ class Calibrated:
 
     temperature: float
     threshold: float
-    limit: float
-    promise: Promise | None
-    sets: FittedConformal | None
+    limit: float | None = None
+    promise: Promise | None = None
+    sets: FittedConformal | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,16 +111,16 @@ class Calibration:
             validation, held_out = split(validation, self.share)
         scaling = TemperatureScaling(criterion=self.criterion)
         temperature = scaling.fit(validation.logits, validation.labels).temperature if self.calibrate else 1.0
-        limit = accepting_threshold(SCORES[self.score](validation.logits), self.acceptance)
-        threshold, promise, sets = limit, None, None
-        if self.risk is not None:
-            assert held_out is not None
+        accepting = accepting_threshold(SCORES[self.score](validation.logits), self.acceptance)
+        found = Calibrated(temperature=temperature, threshold=accepting)
+        if held_out is not None and self.risk is not None:
             threshold, promise = self._keeping_risk(validation, held_out, self.risk)
-        if self.sets is not None:
-            assert held_out is not None
+            found = replace(found, threshold=threshold, limit=accepting, promise=promise)
+        if held_out is not None and self.sets is not None:
             probs = (held_out.logits.double() / temperature).softmax(dim=1)
             sets = self.sets.fit_probs(probs, held_out.labels, generator=torch.Generator().manual_seed(0))
-        return Calibrated(temperature=temperature, threshold=threshold, limit=limit, promise=promise, sets=sets)
+            found = replace(found, sets=sets)
+        return found
 
     def _keeping_risk(self, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
@@ -129,7 +129,7 @@ class Calibration:
         sequence = threshold_sequence(scores[0], wrong[0], risk=risk, most=self.acceptance, images=len(second))
         accepted, errors = counts(sequence, scores[1], wrong[1])
         needed = fewest_images(risk, self.confidence)
-        asked = f"at most {risk:.3g} errors among the accepted with {self.confidence:.3g} confidence"
+        asked = f"At most {risk:.3g} errors among the accepted with {self.confidence:.3g} confidence"
         if int(accepted.max()) < needed:
             raise ValueError(
                 f"risk: nothing can be promised. {asked} needs at least {needed} accepted images without an error, the "

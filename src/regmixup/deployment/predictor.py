@@ -307,10 +307,8 @@ class Predictor(Facts):
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
         everything = encode(Facts(**_values(self)))
-        later = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
-        if self.limit == self.threshold:  # as an older reader takes it to be
-            later.add("limit")
-        facts = {name: value for name, value in everything.items() if name not in {"kind", "architecture", *later}}
+        unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
+        facts = {name: value for name, value in everything.items() if name not in {"kind", "architecture", *unset}}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _checked(self, batch: Tensor, given: Tensor) -> Tensor:
