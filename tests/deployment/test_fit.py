@@ -140,6 +140,8 @@ class TestFitting:
                 "one class for each input.*Multi-label targets are not supported",
             ),
             ([(x, y.float())], "one class for each input"),
+            ([(x / 0, y)], "the model must give finite logits for validation_loader"),
+            ([(x, y + 1)], r"labels must lie in \[0, 10\)"),
             ([(x, y), (x[:, :, :4], y)], "inputs of one shape"),
         ]:
             with pytest.raises(ValueError, match=contract):

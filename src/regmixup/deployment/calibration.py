@@ -181,6 +181,8 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
         pixels &= bool((low >= 0) & (high <= 1))
         shapes.add(tuple(x.shape[1:]))
         logits.append(module.logits(x.to(device)).cpu())
+        if not bool(torch.isfinite(logits[-1]).all()):
+            raise ValueError(f"the model must give finite logits for {name}, got NaN or infinite values")
         labels.append(y.cpu())
     if not logits or len(shapes) != 1:
         got = f"shapes {', '.join(map(str, sorted(shapes)))}" if shapes else "nothing"

@@ -103,7 +103,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
     while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
-        model = model.module if isinstance(model, parallel) else model._orig_mod
+        inside = model.module if isinstance(model, parallel) else model._orig_mod
+        assert isinstance(inside, nn.Module)
+        model = inside
     return model
 
 
@@ -222,7 +224,7 @@ def read_program(path: Path) -> tuple[ExportedProgram, dict[str, Any]]:
 
 
 def export(
-    module: Deployable, path: str | Path, *, input_shape: tuple[int, ...], pixels: Pixels, facts: Mapping[str, Any]
+    module: nn.Module, path: str | Path, *, input_shape: tuple[int, ...], pixels: Pixels, facts: Mapping[str, Any]
 ) -> None:
     """Write `module` for any number of images of `input_shape` (C, H, W), by the suffix of `path`.
 
