@@ -67,7 +67,7 @@ class PredictVerb:
     confidence: float = 0.95
     """For image files: the probability that --risk holds."""
     sets: Literal["lac", "aps", "raps"] | None = None
-    """For image files: also give conformal label sets, by this method."""
+    """For image files: also give conformal label sets, by this method; none is empty."""
     level: float = 0.9
     """For image files: the probability that a label set holds the true class."""
 
@@ -182,7 +182,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
         acceptance=verb.acceptance,
         risk=verb.risk,
         confidence=verb.confidence,
-        sets=None if verb.sets is None else Conformal(method=verb.sets, level=verb.level),
+        sets=None if verb.sets is None else Conformal(method=verb.sets, level=verb.level, empty="never"),
         root=verb.root,
         device=verb.device,
     )
