@@ -1,8 +1,12 @@
 """`regmixup predict`, after `train` and before `evaluate`."""
 
+import csv
+import re
 import shutil
+from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import regmixup as rm
 from regmixup.storage import read_rows
@@ -85,3 +89,98 @@ def test_predicting_with_an_unfinished_run_writes_nothing(tmp_path):
     with pytest.raises(ValueError, match="is not finished"):
         unfinished.predict("digits/val")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    """The folder of a run that knows digits."""
+    config = rm.configure("digits", "regmixup", epochs=8, lr=0.05)
+    return rm.train(config, tmp_path_factory.mktemp("runs"), device="cpu").folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory, good):
+    """A folder with the first test digits, the least familiar one (odd.png), and a file that is no image."""
+    folder = tmp_path_factory.mktemp("photos")
+    test = rm.data.load("digits/test")
+    for index in range(5):
+        Image.fromarray(test.images[index, 0].numpy()).save(folder / f"{index}.png")
+    odd = int(rm.Predictor.from_run(good, device="cpu")(test.images).score.argmax())
+    Image.fromarray(test.images[odd, 0].numpy()).save(folder / "odd.png")
+    (folder / "broken.jpg").write_bytes(b"nothing")
+    return folder
+
+
+def read_csv(path):
+    with path.open(newline="") as file:
+        return {Path(row["file"]).name: row for row in csv.DictReader(file)}
+
+
+class TestFiles:
+    def test_files_become_answers(self, good, photos, capsys, tmp_path):
+        out = tmp_path / "answers.csv"
+        words = (photos / "0.png", photos / "3.png", "--out", out, "--device", "cpu")
+        assert run("predict", good, *words, "--sets", "lac", "--level", 0.95) == 0
+        assert f"{out}  2 images" in capsys.readouterr().out
+        rows = read_csv(out)
+        predictor = rm.Predictor.from_run(good, sets=rm.posthoc.Conformal(level=0.95, empty="never"), device="cpu")
+        for name, row in rows.items():
+            decision = predictor.predict_file(photos / name)
+            label = int(decision.label)
+            assert row["class"] == decision.class_names[label]
+            assert float(row["probability"]) == pytest.approx(float(decision.probs[label]), abs=1e-6)
+            assert (row["accepted"], row["in_distribution"]) == (str(bool(decision.accepted)),) * 2
+            kept = [decision.class_names[k] for k in decision.sets.nonzero().flatten().tolist()]
+            assert row["set"] == " | ".join(kept) != ""
+        assert list(rows) == ["0.png", "3.png"]
+
+    def test_a_folder_is_its_files_and_one_that_cannot_be_read_stops_nothing(self, good, photos, capsys, tmp_path):
+        out = tmp_path / "answers.csv"
+        assert run("predict", good, photos, "--out", out, "--device", "cpu") == 0
+        rows = read_csv(out)
+        assert list(rows) == ["0.png", "1.png", "2.png", "3.png", "4.png", "broken.jpg", "odd.png"]
+        assert rows["odd.png"]["in_distribution"] == rows["odd.png"]["accepted"] == "False"
+        assert "broken.jpg as an image" in rows["broken.jpg"]["error"]
+        assert rows["broken.jpg"]["class"] == ""
+        assert "1 could not be read" in capsys.readouterr().out
+        assert run("predict", good, photos / "broken.jpg", photos / "gone.png", "--device", "cpu") == 2
+        assert "none of the 2 was" in capsys.readouterr().err
+
+    def test_without_a_file_to_write_the_answers_are_printed(self, good, photos, capsys):
+        assert run("predict", good, photos / "0.png", photos / "odd.png", "--device", "cpu") == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert re.search(r"0\.png  0  \d+\.\d %  in distribution  accepted", lines[0])
+        assert re.search(r"odd\.png  \d  \d+\.\d %  out of distribution  rejected", lines[1])
+        assert lines[2] == "1 accepted, 1 not, of which 1 are out of distribution"
+
+    def test_a_saved_predictor_is_used_as_it_was_fitted(self, good, photos, capsys, tmp_path):
+        rm.Predictor.from_run(good, acceptance=0.5, device="cpu").save(tmp_path / "saved")
+        out = tmp_path / "answers.csv"
+        assert run("predict", tmp_path / "saved", photos, "--out", out, "--device", "cpu") == 0
+        found = rm.Predictor.from_run(good, acceptance=0.5, device="cpu")
+        assert float(read_csv(out)["1.png"]["score"]) == pytest.approx(
+            float(found.predict_file(photos / "1.png").score), abs=1e-6
+        )
+        assert run("predict", tmp_path / "saved", photos, "--acceptance", 0.9) == 2
+        assert "--acceptance is for run folders" in capsys.readouterr().err
+
+    def test_risk_is_promised_or_refused(self, good, photos, capsys):
+        assert run("predict", good, photos / "0.png", "--risk", 0.2, "--confidence", 0.9, "--device", "cpu") == 0
+        assert "promise: at most 0.2 errors among the accepted, with 0.9 confidence" in capsys.readouterr().out
+        assert run("predict", good, photos / "0.png", "--risk", 0.001, "--device", "cpu") == 2
+        assert "nothing can be promised" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("words", "contract"),
+        [
+            (["digits/test", "0.png"], "got both: digits/test is no file"),
+            (["digits/test", "--out", "x.csv"], "--out is for image files, and the words given are dataset names"),
+            (["0.png", "--features"], "--features is for datasets"),
+            (["0.png", "--level", "0.5"], "--level is for --sets, which is not given"),
+            (["."], "must hold image files"),
+        ],
+    )
+    def test_wrong_words(self, good, capsys, words, contract, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        assert run("predict", good, *words) == 2
+        assert contract in capsys.readouterr().err

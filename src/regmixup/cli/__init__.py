@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VERBS = {
     "study": "run a study: methods x seeds, trained, evaluated, reported",
     "train": "train one model",
-    "predict": "store a trained model's predictions for datasets",
+    "predict": "store predictions for datasets, or classify image files",
     "evaluate": "score logits from any model",
     "report": "rewrite a study's report from stored results",
     "data": "list, fetch, check, show and corrupt datasets",

@@ -1,28 +1,53 @@
-"""`regmixup predict`."""
+"""`regmixup predict`: datasets into files of predictions, image files into answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+import io
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
+from regmixup.data.catalogue import get
+from regmixup.data.decode import EXTENSIONS
+from regmixup.data.folders import image_files
+from regmixup.names import printable
+from regmixup.posthoc import Conformal
+from regmixup.storage import check_writable, csv_text, write_text
 from regmixup.training.run import Run
+
+if TYPE_CHECKING:
+    from regmixup.deployment.predictor import Decision, Predictor
+
+_BATCH = 64
+_COLUMNS = ("file", "class", "probability", "in_distribution", "accepted", "score", "set", "error")
+_FOR_FILES = ("out", "validation", "acceptance", "risk", "confidence", "sets", "level")
+_FOR_DATASETS = ("features", "refresh_batch_norm")
 
 
 @dataclass(frozen=True)
 class PredictVerb:
-    """Store the predictions of a trained run for datasets.
+    """Store the predictions of a trained run for datasets, or classify image files.
 
-    Example: regmixup predict runs/regmixup-... digits/test photographs/test
+    Examples: regmixup predict runs/regmixup-... digits/test photographs/test
+              regmixup predict runs/regmixup-... photo.jpg ~/photos --out answers.csv
     """
 
     run: Positional[Path]
-    """A run folder."""
+    """A run folder; for image files also a folder that Predictor.save has written."""
     datasets: Positional[tuple[str, ...]]
-    """Dataset names, see `regmixup data list`."""
+    """Dataset names, see `regmixup data list`; or image files, and folders of them."""
     root: Path | None = None
     """Folder with the datasets' official files; embedded datasets need none."""
     device: str | None = None
@@ -31,15 +56,178 @@ class PredictVerb:
     """Also store the features of shifted sets, which `evaluate --method kfac-llla --shift` reads."""
     refresh_batch_norm: Switch = False
     """First re-estimate batch-norm statistics on the clean train images; stored in predictions-refreshed."""
+    out: Path | None = None
+    """For image files: a CSV file to write, one line for each."""
+    validation: str | None = None
+    """For image files: the dataset that fits temperature and threshold; default, that of the run's train set."""
+    acceptance: float = 0.95
+    """For image files: the share of validation images to accept; with --risk, the most to accept."""
+    risk: float | None = None
+    """For image files: accept so that at most this share of the accepted is wrong, with --confidence."""
+    confidence: float = 0.95
+    """For image files: the probability that --risk holds."""
+    sets: Literal["lac", "aps", "raps"] | None = None
+    """For image files: also give conformal label sets, by this method; none is empty."""
+    level: float = 0.9
+    """For image files: the probability that a label set holds the true class."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Predict, and print where the files are."""
+    """Predict, and print where the files are; or classify files, and print the answers."""
     verb = parse(PredictVerb, "predict", args)
     if not verb.datasets:
-        raise ValueError("datasets must name at least one dataset, got none (see `regmixup data list`)")
+        raise ValueError(
+            "datasets must name at least one dataset (see `regmixup data list`) or one image file, got none"
+        )
+    kinds = [_is_file(word) for word in verb.datasets]
+    if any(kinds) and not all(kinds):
+        name = verb.datasets[kinds.index(False)]
+        raise ValueError(f"datasets must be dataset names alone or image files alone, got both: {name} is no file")
+    if any(kinds):
+        _refuse(verb, _FOR_DATASETS, "datasets, and the words given are image files")
+        _classify(verb)
+        return
+    _refuse(verb, _FOR_FILES, "image files, and the words given are dataset names")
     run = Run.open(verb.run).refreshed() if verb.refresh_batch_norm else Run.open(verb.run)
     features = True if verb.features else None
     found = run.predict_all(list(verb.datasets), root=verb.root, device=verb.device, features=features)
     for name, predictions in zip(verb.datasets, found, strict=True):
         print(f"{run.predictions_path(name)}  {len(predictions)} x {predictions.logits.shape[1]}")
+
+
+def _is_file(word: str) -> bool:
+    """Return whether a word is meant as an image file or a folder of them; a dataset's name never is."""
+    path = Path(word).expanduser()
+    if path.is_file() or path.suffix.lower() in EXTENSIONS:
+        return True
+    return path.is_dir() and get(word) is None
+
+
+def _refuse(verb: PredictVerb, names: Sequence[str], purpose: str) -> None:
+    """Raise for the first of these flags that is not at its default."""
+    for name in names:
+        if (value := getattr(verb, name)) != PredictVerb.__dataclass_fields__[name].default:
+            raise ValueError(f"--{name.replace('_', '-')} is for {purpose}, got {value}")
+
+
+def _classify(verb: PredictVerb) -> None:
+    """Print a line for each file and write the CSV file."""
+    for flag, needed in (("level", "sets"), ("confidence", "risk")):
+        if getattr(verb, needed) is None:
+            _refuse(verb, [flag], f"--{needed}, which is not given")
+    if verb.out is not None:
+        check_writable(verb.out)  # now, and not after an hour
+    files = _listed(verb.datasets)
+    predictor = _predictor(verb)
+    if predictor.promise is not None:
+        p = predictor.promise
+        print(
+            f"promise: at most {p.risk:.3g} errors among the accepted, with {p.confidence:.3g} confidence ({p.errors} "
+            f"errors among {p.accepted} accepted of {p.images} validation images)"
+        )
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    tally: Counter[str] = Counter()
+    with _bar() as bars:
+        task = bars.add_task("images", total=len(files), visible=verb.out is not None or not sys.stdout.isatty())
+        for answer in _answers(predictor, files):
+            writer.writerow({name: csv_text(v) if isinstance(v, str) else v for name, v in answer.items()})
+            tally["unreadable" if answer["error"] else "accepted" if answer["accepted"] else "rejected"] += 1
+            tally["out"] += answer["in_distribution"] is False
+            if verb.out is None:
+                print(_line(answer))
+            bars.advance(task)
+    if verb.out is not None:
+        write_text(verb.out, text.getvalue())
+        print(f"{verb.out}  {len(files)} images")
+    print(
+        f"{tally['accepted']} accepted, {tally['rejected']} not, of which {tally['out']} are out of distribution"
+        + (f"; {tally['unreadable']} could not be read" if tally["unreadable"] else "")
+    )
+    if tally["unreadable"] == len(files):
+        raise ValueError(f"image files must be readable, none of the {len(files)} was: {answer['error']}")
+
+
+def _bar() -> Progress:
+    """Return a progress bar on standard error, so that `> answers.txt` holds answers alone."""
+    console = Console(stderr=True)
+    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=not console.is_terminal)
+
+
+def _listed(words: Sequence[str]) -> list[Path]:
+    """Return the files, those of folders in order of their names."""
+    found: list[Path] = []
+    for word in words:
+        path = Path(word).expanduser()
+        inside = [Path(name) for name in image_files(path)] if path.is_dir() else [path]
+        if not inside:
+            raise ValueError(f"{word} must hold image files ({', '.join(EXTENSIONS)}), it has none")
+        found += inside
+    return found
+
+
+def _predictor(verb: PredictVerb) -> Predictor:
+    """Return the predictor of a run, or one that was saved, whose threshold is settled."""
+    from regmixup.deployment.export import PREDICTOR
+    from regmixup.deployment.predictor import Predictor
+
+    if (verb.run / PREDICTOR).is_file():
+        _refuse(verb, _FOR_FILES[1:], f"run folders, and {verb.run} is a saved predictor, which is fitted already")
+        return Predictor.load(verb.run, device=verb.device)
+    return Predictor.from_run(
+        verb.run,
+        validation=verb.validation,
+        acceptance=verb.acceptance,
+        risk=verb.risk,
+        confidence=verb.confidence,
+        sets=None if verb.sets is None else Conformal(method=verb.sets, level=verb.level, empty="never"),
+        root=verb.root,
+        device=verb.device,
+    )
+
+
+def _answers(predictor: Predictor, files: list[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the columns for each file, in order; one that cannot be read has an error and nothing else."""
+
+    def read(file: Path) -> Tensor | str:
+        try:
+            return predictor.read(file)
+        except ValueError as error:
+            return str(error)
+
+    with ThreadPoolExecutor() as pool:
+        for start in range(0, len(files), _BATCH):
+            batch = files[start : start + _BATCH]
+            images = list(pool.map(read, batch))
+            good = [image for image in images if isinstance(image, Tensor)]
+            decided = iter(_columns(predictor(torch.stack(good))) if good else ())
+            for file, image in zip(batch, images, strict=True):
+                found = {"error": image} if isinstance(image, str) else next(decided)
+                yield {**dict.fromkeys(_COLUMNS, ""), "file": str(file), **found}
+
+
+def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
+    """Yield what was decided about each image."""
+    names = decision.class_names
+    for row, label in enumerate(decision.label.tolist()):
+        kept = [] if decision.sets is None else decision.sets[row].nonzero().flatten().tolist()
+        yield {
+            "class": names[label],
+            "probability": float(decision.probs[row, label]),
+            "in_distribution": bool(decision.in_distribution[row]),
+            "accepted": bool(decision.accepted[row]),
+            "score": float(decision.score[row]),
+            "set": " | ".join(names[k] for k in kept),
+        }
+
+
+def _line(answer: dict[str, Any]) -> str:
+    """Return an answer for people."""
+    if answer["error"]:
+        return printable(f"{answer['file']}  unreadable: {answer['error']}")
+    where = "in distribution" if answer["in_distribution"] else "out of distribution"
+    kept = "accepted" if answer["accepted"] else "rejected"
+    line = f"{answer['file']}  {answer['class']}  {100 * answer['probability']:.1f} %  {where}  {kept}"
+    return printable(line + (f"  {{{answer['set']}}}" if answer["set"] else ""))

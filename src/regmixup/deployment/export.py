@@ -1,6 +1,8 @@
-"""Everything from pixels to a decision as one module, and that module as one file that runs without this package.
+"""Everything from pixels to a decision as one module, and how it is stored: for this package or for other programs.
 
-The module is pure tensor code, which `torch.export` and ONNX can hold.
+The module is pure tensor code, which `torch.export` and ONNX can hold. A saved folder has weights.safetensors and
+predictor.json, and reading it executes nothing: a network of this package is built anew by its name, any other module
+comes from the caller.
 """
 
 from __future__ import annotations
@@ -8,25 +10,32 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from regmixup.data.decode import EvalTransform
+from regmixup.deployment.calibration import Promise
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
+from regmixup.mixing import logits_of, to_float
 from regmixup.names import check_name, unknown
-from regmixup.networks import bake
-from regmixup.networks.contract import Classifier
+from regmixup.networks import bake, build
+from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
+from regmixup.posthoc import FittedConformal
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions import HasVariance
-from regmixup.storage import replacing
+from regmixup.storage import digest, load_tensors, read_table, replacing, save_tensors, write_table
 
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
+WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
 
 
 class Deployable(nn.Module):
@@ -36,7 +45,10 @@ class Deployable(nn.Module):
     head has one: f_m / sqrt(1 + factor * v_m), the mean-field predictive. Then
     probs = softmax(s / temperature), score = score(s), without temperature, and accepted = score <= threshold.
 
-    members: networks in evaluation mode; they become part of this module and their constraints are baked.
+    members: networks in evaluation mode; they become part of this module and their constraints are baked. Modules of
+    any kind that map a batch to logits, or to something that `logits_of` finds them in.
+    normalize: (mean, std) per channel, where the members want normalised images: applied to uint8 images, while
+    floating-point ones must come normalised. None: the members take pixels, of which uint8 ones are scaled to [0, 1].
     Probabilities and scores are float64 (float32 on devices without it), as in evaluation.
 
     >>> network = nn.Linear(2, 2)
@@ -47,7 +59,14 @@ class Deployable(nn.Module):
     """
 
     def __init__(
-        self, members: Sequence[nn.Module], *, temperature: float, score: str, threshold: float, factor: float = 0.0
+        self,
+        members: Sequence[nn.Module],
+        *,
+        temperature: float,
+        score: str,
+        threshold: float,
+        factor: float = 0.0,
+        normalize: Normalization | None = None,
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(bake(member) for member in members)
@@ -55,10 +74,13 @@ class Deployable(nn.Module):
         self.score = SCORES[check_name("score", score, SCORES)]
         self.threshold = threshold
         self.factor = factor
+        self.normalize = Normalize(*normalize) if normalize is not None else None
         self.eval().requires_grad_(False)
 
     def logits(self, images: Tensor) -> Tensor:
         """Return s(x), (N, K)."""
+        normalized = self.normalize is not None and images.dtype == torch.uint8
+        images = self.normalize(images) if normalized and self.normalize is not None else to_float(images)
         return precise(torch.stack([self._of_member(member, images) for member in self.members])).mean(dim=0)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
@@ -69,14 +91,140 @@ class Deployable(nn.Module):
 
     def _of_member(self, member: nn.Module, images: Tensor) -> Tensor:
         if not (isinstance(member, Classifier) and isinstance(member.head, HasVariance)):
-            return member(images)
+            return logits_of(member, images)
         features = member.features(images)
         variance = member.head.variance(features)
         return shrink(member.head(features), variance if variance.ndim == 2 else variance[:, None], self.factor)
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module inside DataParallel, DistributedDataParallel or torch.compile."""
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
+        inside = model.module if isinstance(model, parallel) else model._orig_mod
+        assert isinstance(inside, nn.Module)
+        model = inside
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """How to build the members of a `Deployable` from a name, for `networks.build`; constraints are baked already."""
+
+    network: str
+    num_classes: int
+    input_shape: tuple[int, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    head: Head
+    members: int
+    factor: float
+
+    def build(self) -> list[Classifier]:
+        """Return the networks, freshly initialised."""
+        channels, height, width = self.input_shape
+        return [
+            build(
+                self.network,
+                num_classes=self.num_classes,
+                in_channels=channels,
+                normalize=(self.mean, self.std),
+                head=self.head,
+                image_size=(height, width),
+            )
+            for _ in range(self.members)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Facts:
+    """What a predictor stores about itself beside its weights; see there. What came later has a default."""
+
+    class_names: tuple[str, ...]
+    input_shape: tuple[int, ...]
+    transform: EvalTransform | None
+    temperature: float
+    score: str
+    threshold: float
+    acceptance: float
+    validation: str
+    fingerprint: str
+    limit: float | None = None
+    promise: Promise | None = None
+    sets: FittedConformal | None = None
+    inputs: Literal["pixels", "as given"] = "pixels"
+    normalize: Normalization | None = None
+    architecture: Architecture | None = field(default=None, repr=False)
+
+
+class Program(nn.Module):
+    """A file that `export` has written, as the module that it holds; it takes uint8 and floating-point images."""
+
+    def __init__(self, program: ExportedProgram, pixels: Pixels, normalize: Normalization | None) -> None:
+        super().__init__()
+        self.program = program.module()
+        self.pixels = pixels
+        self.normalize = Normalize(*normalize) if normalize is not None else None
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        if images.dtype != torch.uint8 and self.pixels == "uint8":
+            raise ValueError(f"images must be uint8, which this program was exported for, got {images.dtype}")
+        if images.dtype == torch.uint8 and self.pixels == "float32":
+            images = to_float(images) if self.normalize is None else self.normalize(images)
+        return self.program(images)
+
+
+def save(module: nn.Module, folder: str | Path, facts: Mapping[str, Any]) -> None:
+    """Write the weights and the facts into a folder, which is made if it is not there; what it held is replaced."""
+    folder = Path(folder)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    save_tensors(folder / WEIGHTS, tensors, {})
+    write_table(folder / PREDICTOR, {**facts, "weights": digest(folder / WEIGHTS)})
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return the facts of a saved folder."""
+    if not (folder / PREDICTOR).is_file():
+        raise ValueError(f"{folder} must be a folder that Predictor.save has written, it has no {PREDICTOR}")
+    return read_table(folder / PREDICTOR)
+
+
+def restore(module: nn.Module, folder: Path, expected: str) -> None:
+    """Load the weights of a saved folder into a module of the same architecture. expected: what the facts name."""
+    path = folder / WEIGHTS
+    try:
+        if digest(path) != expected:
+            raise ValueError(f"it is not the file that {PREDICTOR} belongs to")
+        tensors = load_tensors(path)[0]
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+    wanted = module.state_dict()
+    differing = [f"{name} (not saved)" for name in wanted.keys() - tensors.keys()]
+    differing += [f"{name} (saved, but not in the model)" for name in tensors.keys() - wanted.keys()]
+    differing += [
+        f"{name} ({tuple(tensors[name].shape)} saved, {tuple(wanted[name].shape)} in the model)"
+        for name in wanted.keys() & tensors.keys()
+        if wanted[name].shape != tensors[name].shape
+    ]
+    if differing:
+        shown = ", ".join(sorted(differing)[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
+        raise ValueError(f"model must have the architecture that was saved in {folder}; they differ in {shown}")
+    module.load_state_dict(tensors)
+
+
+def read_program(path: Path) -> tuple[ExportedProgram, dict[str, Any]]:
+    """Read a .pt2 file and its facts. Unlike a saved folder, a file made for the purpose could execute code."""
+    extra = {METADATA: ""}
+    program = torch.export.load(path, extra_files=extra)
+    if not extra[METADATA]:
+        raise ValueError(f"{path} must be a file that Predictor.export has written, it has no {METADATA}")
+    return program, json.loads(extra[METADATA])
+
+
 def export(
-    module: Deployable, path: str | Path, *, input_shape: tuple[int, ...], pixels: Pixels, facts: Mapping[str, Any]
+    module: nn.Module, path: str | Path, *, input_shape: tuple[int, ...], pixels: Pixels, facts: Mapping[str, Any]
 ) -> None:
     """Write `module` for any number of images of `input_shape` (C, H, W), by the suffix of `path`.
 

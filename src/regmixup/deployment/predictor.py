@@ -1,33 +1,38 @@
-"""Deploy a trained run: calibrated probabilities, an out-of-distribution score, and whether to accept an image."""
+"""Deploy a trained model: calibrated probabilities, an out-of-distribution score, whether to accept an image."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regmixup.config import check_count, check_number, encode
+from regmixup.config import check_count, decode, encode
 from regmixup.data.catalogue import get
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, validation_of
-from regmixup.deployment.export import Deployable, Pixels, export
+from regmixup.deployment import export as files
+from regmixup.deployment.calibration import Calibrated, Calibration, Labelled, accepting_threshold, collect
+from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, unwrapped
 from regmixup.methods import METHODS
-from regmixup.metrics.detection import needed_count
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
+from regmixup.networks import head_of, import_components
+from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective, name_of
 from regmixup.objectives.alternate import Alternate
-from regmixup.posthoc import MeanField, Posthoc, TemperatureScaling, ensemble
+from regmixup.posthoc import Conformal, MeanField, Posthoc, ensemble
 from regmixup.predictions import HasVariance
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
-_MARGIN = 1e-4
+__all__ = ["Decision", "Predictor", "accepting_threshold"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,8 @@ class Decision:
 
     probs: (N, K) calibrated probabilities of the classes `class_names`. label: (N,) the most probable class.
     score: (N,) larger for images less like the train set. accepted: (N,) bool, score <= threshold.
+    in_distribution: (N,) bool, score <= limit; every accepted image is.
+    sets: (N, K) bool, the conformal label sets, where the predictor has them.
     """
 
     probs: Tensor
@@ -43,28 +50,96 @@ class Decision:
     score: Tensor
     accepted: Tensor
     class_names: tuple[str, ...]
+    in_distribution: Tensor
+    sets: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Predictor:
-    """A trained model with a temperature and a threshold, both from validation images; `Predictor.from_run` makes it.
+class Predictor(Facts):
+    """A trained model with a temperature and a threshold, both from validation images.
+
+    `Predictor.from_run` makes it from a run of this package, `Predictor.fit` from any module, `Predictor.load` from
+    what `save` or `export` has written.
 
     module: the tensor code, see `Deployable`. class_names: K names. input_shape: (C, H, W) of the images.
     transform: how files are resized, as in the run's evaluation; None: they must have that size already.
     temperature, threshold, score: as the module uses them; score is a name. acceptance: the share of validation images
-    that the threshold had to accept. validation: the dataset it was fitted on. fingerprint: that of the run.
+    that the threshold had to accept or, with a promise, could accept at most. validation: the dataset it was fitted on.
+    fingerprint: that of the run; "" for other models.
+    limit: the largest score of an image that counts as in-distribution; None: the threshold itself.
+    promise: the share of errors among the accepted that is not exceeded, and how surely. sets: makes label sets.
+    inputs: "pixels", images are in [0, 1] or uint8; "as given", floating-point ones may have any values.
+    normalize: (mean, std) that uint8 images and files get before the model. architecture: how `load` builds the model.
     """
 
-    module: Deployable = field(repr=False)
-    class_names: tuple[str, ...]
-    input_shape: tuple[int, int, int]
-    transform: EvalTransform | None
-    temperature: float
-    score: str
-    threshold: float
-    acceptance: float
-    validation: str
-    fingerprint: str
+    module: Deployable | Program = field(repr=False)
+
+    @classmethod
+    def fit(
+        cls,
+        model: nn.Module,
+        validation_loader: Iterable[Any],
+        *,
+        held_out: Iterable[Any] | None = None,
+        acceptance: float = 0.95,
+        risk: float | None = None,
+        confidence: float = 0.95,
+        sets: Conformal | None = None,
+        score: str = "dempster_shafer",
+        calibrate: bool = True,
+        criterion: Literal["ece", "nll"] = "ece",
+        share: float = 0.5,
+        class_names: Sequence[str] | None = None,
+        normalize: Normalization | None = None,
+        transform: EvalTransform | None = None,
+    ) -> Predictor:
+        """Fit a temperature, a threshold and label sets for any model, on images that it was not trained on.
+
+        model: a module from a batch to logits (N, K); it is copied, and stays as it is.
+        validation_loader: batches (x, y) without augmentation, such as a DataLoader; y: (N,) classes. x: images, or
+            other tensors, as the model takes them; uint8 is scaled to [0, 1].
+        acceptance: the share of validation images to accept, in (0, 1]; the threshold is the smallest that does. With
+            `risk` it is the most to accept. The same share counts as in-distribution.
+        risk: accept as many images as possible while at most this share of the accepted is classified wrongly, with
+            the probability `confidence`; see `deployment.calibration`. An error says if nothing can be promised.
+        sets: a `rm.posthoc.Conformal`, for label sets.
+        held_out: a second loader, for `risk` and `sets` alone: their images must have had no part in fitting the
+            temperature or choosing the model. Default: part of the validation images, all but the first `share` of
+            them in an order that their number alone decides.
+        score: one of `regmixup.scores.SCORES`. calibrate: whether to fit a temperature, by `criterion`; without, it
+            is 1. class_names: default "0", "1", ...
+        normalize: (mean, std) per channel, if the loader gives normalised images: applied to files and uint8 images.
+        transform: how image files are resized and cropped; None: they must have the loader's size.
+        """
+        fitting = Calibration(
+            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate,
+            criterion=criterion, share=share,
+        )  # fmt: skip
+        if held_out is not None and risk is None and sets is None:
+            raise ValueError("held_out is for risk and sets, got it without either: give risk=, sets= or one loader")
+        module = Deployable(
+            [copy.deepcopy(unwrapped(model))], temperature=1.0, score=score, threshold=0.0, normalize=normalize
+        )
+        first = collect(module, validation_loader, "validation_loader")
+        second = None if held_out is None else collect(module, held_out, "held_out")
+        classes = first.found.logits.shape[1]
+        names = tuple(map(str, range(classes) if class_names is None else class_names))
+        if len(names) != classes:
+            raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
+        found = fitting.fit(first.found, None if second is None else second.found)
+        return cls(
+            module=_set(module, found),
+            class_names=names,
+            input_shape=first.shape,
+            transform=transform,
+            score=score,
+            acceptance=acceptance,
+            validation="",
+            fingerprint="",
+            inputs="pixels" if first.pixels and normalize is None else "as given",
+            normalize=normalize,
+            **vars(found),
+        )
 
     @classmethod
     def from_run(
@@ -73,8 +148,13 @@ class Predictor:
         *,
         validation: str | Predictions | None = None,
         acceptance: float = 0.95,
+        risk: float | None = None,
+        confidence: float = 0.95,
+        sets: Conformal | None = None,
         score: str | None = None,
         calibrate: bool = True,
+        criterion: Literal["ece", "nll"] = "ece",
+        share: float = 0.5,
         posthoc: Posthoc | None = None,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
@@ -83,18 +163,21 @@ class Predictor:
 
         validation: a dataset's name, default the validation set that belongs to the run's train set; or Predictions,
             as those of a companion run for a model that was trained on everything. Never a test, shifted or OOD set.
-        acceptance: the share of validation images to accept, in (0, 1]; the threshold is the smallest that does.
+        acceptance, risk, confidence, sets, criterion, share: as in `fit`, whose `held_out` is part of `validation`.
         score: one of `regmixup.scores.SCORES`; default, the paper's for the method with the run's objective
             (entropy for Mixup, the largest logit for DUQ), else dempster_shafer.
-        calibrate: whether to fit a temperature, by ECE; without, it is 1.
+        calibrate: whether to fit a temperature; without, it is 1.
         posthoc: for heads that know their logits' variance, a MeanField with the factor to use; default MeanField().
             Other predictives are sampled or need the train features, and are rejected.
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
         """
         run = run if isinstance(run, Run) else Run.open(run)
         record = run.provenance()
-        check_number("acceptance", acceptance, above=0, most=1)
         score = check_name("score", _paper_score(run.config.objective) if score is None else score, SCORES)
+        fitting = Calibration(
+            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate,
+            criterion=criterion, share=share,
+        )  # fmt: skip
         device = choose_device(device)
         runs = [run] if run.config.members == 1 else run.members()
         members = [member.model(device=device, root=root) for member in runs]
@@ -106,84 +189,158 @@ class Predictor:
             check_validation(name, run.config.train_set)
             parts = [member.predict(name, root=root, device=device) for member in runs]
             found = ensemble([mean_field(part) if mean_field else part for part in parts])
-        settings: dict[str, Any] = {
-            "temperature": TemperatureScaling().fit(found.logits, found.labels).temperature if calibrate else 1.0,
-            "score": score,
-            "threshold": accepting_threshold(SCORES[score](found.logits), acceptance),
-        }
+        fitted = fitting.fit(Labelled(found.logits, found.labels))
+        factor = mean_field.factor if mean_field else 0.0
         return cls(
-            module=Deployable(members, **settings, factor=mean_field.factor if mean_field else 0.0),
+            module=_set(Deployable(members, temperature=1.0, score=score, threshold=0.0, factor=factor), fitted),
             class_names=tuple(record["classes"]),
             input_shape=tuple(record["input"]),
             transform=run.transform(),
-            **settings,
+            score=score,
             acceptance=acceptance,
             validation=found.dataset,
             fingerprint=run.fingerprint,
+            architecture=Architecture(
+                network=run.config.network,
+                num_classes=len(record["classes"]),
+                input_shape=tuple(record["input"]),
+                mean=run.config.mean,
+                std=run.config.std,
+                head=head_of(run.config.head),
+                members=len(members),
+                factor=factor,
+            ),
+            **vars(fitted),
         )
 
-    def __call__(self, images: Tensor, *, batch_size: int = 256) -> Decision:
-        """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1]."""
+    @classmethod
+    def load(
+        cls, path: str | Path, *, model: nn.Module | None = None, device: str | torch.device | None = None
+    ) -> Predictor:
+        """Load what `save` or `export` has written.
+
+        path: a folder of `save`, from which nothing is executed; or a .pt2 file of `export`, which torch.export reads:
+            load only files that you trust.
+        model: for a folder whose model this package cannot build, one of the same architecture; it is copied, and the
+            copy gets the saved weights. device: default, the accelerator if there is one; a .pt2 file runs on the CPU.
+        """
+        path = Path(path)
+        import_components()
+        if path.suffix == ".pt2" and path.is_file():
+            if model is not None or device not in (None, "cpu", torch.device("cpu")):
+                raise ValueError(f"model and device are for saved folders, {path} holds its own, for the CPU")
+            program, table = files.read_program(path)
+            pixels = table.pop("pixels")
+            facts = decode(Facts, table, f"metadata of {path}")
+            return cls(module=Program(program, pixels, facts.normalize), **_values(facts))
+        table = files.read_facts(path)
+        weights = str(table.pop("weights", ""))
+        facts = decode(Facts, table, str(path / files.PREDICTOR))
+        if facts.architecture is None and model is None:
+            raise ValueError(
+                f"model must be given for {path}, whose model is not a network of this package: "
+                "Predictor.load(folder, model=one of the same architecture)"
+            )
+        members = facts.architecture.build() if facts.architecture is not None else []
+        module = Deployable(
+            members if model is None else [copy.deepcopy(unwrapped(model))],
+            temperature=facts.temperature,
+            score=facts.score,
+            threshold=facts.threshold,
+            factor=facts.architecture.factor if facts.architecture is not None else 0.0,
+            normalize=facts.normalize,
+        )
+        files.restore(module, path, weights)
+        return cls(module=module.to(choose_device(device)), **_values(facts))
+
+    def save(self, folder: str | Path) -> None:
+        """Write weights.safetensors and predictor.json, from which `load` makes this predictor again.
+
+        For a model that `fit` was given, `load` needs a module of its architecture: no code is stored.
+        """
+        if isinstance(self.module, Program):
+            raise ValueError("a predictor loaded from a .pt2 file cannot be saved as weights: copy that file instead")
+        files.save(self.module, folder, encode(Facts(**_values(self))))
+
+    def __call__(self, images: Tensor | Source | Sequence[Source], *, batch_size: int = 256) -> Decision:
+        """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
+
+        Files, bytes and Pillow images are taken as well, one or a list: see `read`.
+        """
         check_count("batch_size", batch_size)
+        if isinstance(images, Source):
+            images = self.read(images)
+        elif isinstance(images, list | tuple) and images and all(isinstance(one, Source) for one in images):
+            images = torch.stack([self.read(one) for one in images])
         images = torch.as_tensor(images)
-        single = images.ndim == 3
+        single = images.ndim == len(self.input_shape)
         batch = self._checked(images[None] if single else images, images)
-        device = next(self.module.parameters()).device
+        device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         with torch.no_grad():
             parts = [self.module(part.to(device)) for part in batch.split(batch_size)]
         found = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
         found["label"] = found["probs"].argmax(dim=1)
+        found["in_distribution"] = found["score"] <= (self.threshold if self.limit is None else self.limit)
+        if self.sets is not None:
+            found["sets"] = self.sets.of_probs(found["probs"])
         if single:
             found = {name: value[0] for name, value in found.items()}
         return Decision(**found, class_names=self.class_names)
 
     def predict_file(self, file: Source) -> Decision:
-        """Decide about an image file, treated as the run's evaluation treats files: see `transform`.
+        """Decide about an image file, treated as the run's evaluation treats files: see `read`."""
+        return self(self.read(file))
+
+    def read(self, file: Source) -> Tensor:
+        """Return an image file as uint8 (C, H, W), of the size that the model takes: see `transform`.
 
         file: its path or its bytes, or an image that Pillow has opened.
         """
+        if len(self.input_shape) != 3:
+            raise ValueError(f"files need a model of images (C, H, W), this one takes inputs of {self.input_shape}")
         channels, *size = self.input_shape
-        pixels = decode_all([file], reader(self.transform, size))
-        return self(match_channels(pixels, channels)[0])
+        return match_channels(decode_all([file], reader(self.transform, size)), channels)[0]
 
     def export(self, path: str | Path, *, pixels: Pixels = "float32") -> None:
         """Write a file that runs without this package, for any number of images; see `deployment.export`.
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
-        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "module"}
-        facts["transform"] = None if self.transform is None else encode(self.transform)
-        export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
+        everything = encode(Facts(**_values(self)))
+        unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
+        facts = {name: value for name, value in everything.items() if name not in {"kind", "architecture", *unset}}
+        files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _checked(self, batch: Tensor, given: Tensor) -> Tensor:
         """Return the batch in uint8 or float32; raise if it does not hold such images."""
-        if batch.ndim != 4 or tuple(batch.shape[1:]) != self.input_shape or len(batch) == 0:
+        if tuple(batch.shape[1:]) != tuple(self.input_shape) or len(batch) == 0:
             shape = ", ".join(map(str, self.input_shape))
             raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}")
         if batch.dtype == torch.uint8:
+            if self.inputs == "as given" and self.normalize is None:
+                raise ValueError(
+                    "images must be floating point, as in the validation_loader, whose values were not in [0, 1], got "
+                    "uint8 or a file: give Predictor.fit normalize=(mean, std) to say how pixels become such values"
+                )
             return batch
         if not batch.is_floating_point():
             raise ValueError(f"images must be uint8 or floating point, got {batch.dtype}")
         low, high = batch.aminmax()
-        if not (float(low) >= 0 and float(high) <= 1):
+        if self.inputs == "pixels" and not (float(low) >= 0 and float(high) <= 1):
             raise ValueError(f"floating-point images must lie in [0, 1], got {float(low):g} to {float(high):g}")
+        if not bool(torch.isfinite(low) & torch.isfinite(high)):
+            raise ValueError(f"images must be finite, got {float(low):g} to {float(high):g}")
         return batch.float()
 
 
-def accepting_threshold(scores: Tensor, acceptance: float) -> float:
-    """Return the smallest threshold t such that score <= t for at least the share `acceptance` of the scores (N,).
+def _set(module: Deployable, found: Calibrated) -> Deployable:
+    """Give a module what was fitted, and return it."""
+    module.temperature, module.threshold = found.temperature, found.threshold
+    return module
 
-    It lies a little above the last accepted score, by 1e-4 of it, or half-way to the first rejected one if that is
-    nearer: the same scores, rounded otherwise by another batch size, device or runtime, should get the same decisions.
 
-    >>> accepting_threshold(torch.tensor([0.5, 0.25, 1.0, 2.0]), 0.75)
-    1.0001
-    """
-    ordered = scores.double().cpu().sort().values
-    last = ordered[needed_count(acceptance, len(ordered)) - 1]
-    margin = _MARGIN * float(last.abs())
-    rejected = ordered[ordered > last]
-    return float(last) + (min(margin, float(rejected[0] - last) / 2) if len(rejected) else margin)
+def _values(facts: Facts) -> dict[str, Any]:
+    return {f.name: getattr(facts, f.name) for f in fields(Facts)}
 
 
 def _paper_score(objective: Objective) -> str:

@@ -2,6 +2,7 @@
 
 from regmixup.names import check_name
 from regmixup.posthoc.base import FittedPosthoc, Posthoc, as_given, probabilities
+from regmixup.posthoc.conformal import Conformal, FittedConformal
 from regmixup.posthoc.ensemble import ensemble
 from regmixup.posthoc.laplace import FittedLaplace, LastLayerLaplace
 from regmixup.posthoc.predictive import MeanField, MonteCarlo
@@ -10,8 +11,9 @@ from regmixup.posthoc.temperature import FittedTemperature, TemperatureScaling
 POSTHOCS: dict[str, type[Posthoc]] = {"laplace": LastLayerLaplace, "mean_field": MeanField, "monte_carlo": MonteCarlo}
 
 __all__ = [
-    "POSTHOCS", "FittedLaplace", "FittedPosthoc", "FittedTemperature", "LastLayerLaplace", "MeanField", "MonteCarlo",
-    "Posthoc", "TemperatureScaling", "as_given", "build", "ensemble", "probabilities",
+    "POSTHOCS", "Conformal", "FittedConformal", "FittedLaplace", "FittedPosthoc", "FittedTemperature",
+    "LastLayerLaplace", "MeanField", "MonteCarlo", "Posthoc", "TemperatureScaling", "as_given", "build", "ensemble",
+    "probabilities",
 ]  # fmt: skip
 
 

@@ -1,0 +1,126 @@
+"""Conformal label sets: sets of classes that hold the true one with a stated probability (Vovk et al., 2005).
+
+The promise is marginal, over new images and calibration images together, and holds for any model, as long as both are
+drawn from the same distribution; nothing is promised under shift, or for a single class. Calibration images must have
+had no part in training the model or in fitting a temperature.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from regmixup.config import check_choices, check_count, check_number
+from regmixup.metrics.detection import needed_count
+from regmixup.metrics.ordering import pieces_of, precise, span
+from regmixup.posthoc.temperature import _checked
+
+_PIECE = 2**22
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conformal:
+    """A set holds every class whose score s(x, k) is at most a quantile q of the scores of the true classes.
+
+    method, with p the probabilities and r_k = 1, 2, ... the rank of class k among them, the most probable first:
+        "lac"   s = 1 - p_k; the smallest sets on average (Sadinle et al., 2019)
+        "aps"   s = (sum of p_j over classes ranked before k) + u p_k; sizes adapt to the image (Romano et al., 2020)
+        "raps"  that of "aps" + lam max(0, r_k - k_reg), which keeps sets small (Angelopoulos et al., 2021)
+    level: the probability that a set holds the true class. q is the m-th smallest of the n scores, where
+        m = ceil((n + 1) level), the level m / n of their empirical distribution. Then the probability is at least
+        `level`, and less than level + 1 / (n + 1) if no scores are equal. If m > n, every set holds all classes.
+    own: how much of a class's own probability counts in "aps" and "raps": "whole", u = 1, the same image always gets
+        the same set; "random", u uniform in [0, 1], one number for each image, as in the papers: smaller sets.
+    empty: whether a set may be "allowed" to be empty, or "never" is, so that the most probable class is in every set;
+        then the sets hold the true class more often than promised.
+    lam, k_reg: of "raps". Equal probabilities are ranked by the number of their class.
+
+    >>> logits = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]]).log()
+    >>> fitted = Conformal(level=0.8).fit(logits, torch.zeros(4, dtype=torch.long))
+    >>> round(fitted.quantile, 4), fitted(torch.tensor([[0.5, 0.5], [0.65, 0.35], [0.9, 0.1]]).log()).tolist()
+    (0.4, [[False, False], [True, False], [True, False]])
+    """
+
+    method: Literal["lac", "aps", "raps"] = "lac"
+    level: float = 0.9
+    own: Literal["whole", "random"] = "whole"
+    empty: Literal["allowed", "never"] = "allowed"
+    lam: float = 0.01
+    k_reg: int = 5
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_number("level", self.level, above=0, below=1)
+        check_number("lam", self.lam, least=0)
+        check_count("k_reg", self.k_reg, least=0)
+
+    def fit(self, logits: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> FittedConformal:
+        """Fit on logits (N, K) and labels (N,) of calibration images. generator: of u; None is torch's own."""
+        logits, labels = _checked(logits, labels)
+        return self.fit_probs(precise(logits).softmax(dim=1), labels, generator=generator)
+
+    def fit_probs(self, probs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> FittedConformal:
+        """Fit on probabilities (N, K), where they are not the softmax of some logits."""
+        probs, labels = _checked(probs, labels, name="probs")
+        scores = torch.cat(
+            [
+                self._scores(probs[span(rows)], generator).gather(1, labels[span(rows), None]).squeeze(1)
+                for rows in pieces_of(probs, _PIECE)
+            ]
+        )
+        count, place = len(scores), needed_count(self.level, len(scores) + 1)
+        if place > count:
+            # The smallest n with (n + 1) level <= n; the slack undoes the rounding of 0.9 / (1 - 0.9).
+            least = math.ceil(self.level / (1 - self.level) - 1e-9)
+            warnings.warn(
+                f"a level of {self.level:g} needs at least {least} images, got {count}: every set holds all classes",
+                stacklevel=2,
+            )
+            return FittedConformal(self, math.inf, count)
+        return FittedConformal(self, float(scores.sort().values[place - 1]), count)
+
+    def _scores(self, probs: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return s(x, k), (N, K), in float64."""
+        probs = precise(probs)
+        if self.method == "lac":
+            return 1 - probs
+        ordered, order = probs.sort(dim=1, descending=True, stable=True)
+        if self.own == "random":  # on the CPU, so that a seed means the same numbers everywhere
+            u = torch.rand(len(probs), 1, dtype=torch.float64, generator=generator).to(probs)
+            ranked = ordered.cumsum(dim=1) - ordered + u * ordered
+        else:
+            ranked = ordered.cumsum(dim=1)
+        if self.method == "raps":
+            rank = torch.arange(1, probs.shape[1] + 1, device=probs.device)
+            ranked = ranked + self.lam * (rank - self.k_reg).clamp(min=0)
+        return torch.empty_like(ranked).scatter_(1, order, ranked)
+
+
+@dataclass(frozen=True)
+class FittedConformal:
+    """Logits (N, K) -> sets of classes, bool (N, K). `count` is the number of calibration images."""
+
+    conformal: Conformal
+    quantile: float
+    count: int
+
+    def __call__(self, logits: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        logits = torch.as_tensor(logits)
+        if logits.ndim != 2:
+            raise ValueError(f"logits must be (N, K), got {tuple(logits.shape)}")
+        return self.of_probs(precise(logits.detach()).softmax(dim=1), generator=generator)
+
+    def of_probs(self, probs: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return the sets for probabilities (N, K)."""
+        sets = torch.zeros(probs.shape, dtype=torch.bool, device=probs.device)
+        for rows in pieces_of(probs, _PIECE):
+            part = probs[span(rows)]
+            sets[span(rows)] = self.conformal._scores(part, generator) <= self.quantile
+        if self.conformal.empty == "never" and len(probs):
+            sets.scatter_(1, probs.argmax(dim=1, keepdim=True), True)
+        return sets

@@ -1,0 +1,161 @@
+"""Thresholds that keep a promise about errors: by simulation, with the scan that does not keep it beside them."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import binom
+
+from regmixup.deployment import calibration
+from regmixup.deployment.calibration import Calibration, Labelled, fewest_images
+from regmixup.posthoc import Conformal
+
+RISK, DELTA = 0.05, 0.1
+# The share of errors at a score that is uniform in [0, 1], and its mean up to t.
+FLAT = (lambda s: torch.full_like(s, 1.01 * RISK), lambda t: 1.01 * RISK)
+RISING = (lambda s: 0.2 * s**2, lambda t: 0.2 * t**2 / 3)
+# Low enough at first, far too high in the middle, low again: the risk up to t is not monotone.
+BUMP = (
+    lambda s: torch.where((s > 0.3) & (s < 0.4), 0.5, 0.01),
+    lambda t: 0.01 + 0.49 * min(max(t - 0.3, 0), 0.1) / t,
+)
+
+
+def simulate(rate, images, generator):
+    scores = torch.rand(images, generator=generator, dtype=torch.float64)
+    return scores, torch.rand(images, generator=generator, dtype=torch.float64) < rate(scores)
+
+
+def promised(rate, images, generator):
+    """Return the threshold that passes, or None."""
+    first, second = (simulate(rate, images, generator) for _ in range(2))
+    sequence = calibration.threshold_sequence(*first, risk=RISK, most=0.95, images=images)
+    accepted, errors = calibration.counts(sequence, *second)
+    passed = calibration.passing(accepted, errors, risk=RISK, confidence=1 - DELTA)
+    return float(sequence[passed - 1]) if passed else None
+
+
+def scanned(rate, images, generator):
+    """Return the largest threshold that passes a test of its own, as if it had been the only one; or None."""
+    scores, wrong = simulate(rate, images, generator)
+    thresholds = scores.sort().values
+    accepted, errors = calibration.counts(thresholds, scores, wrong)
+    good = calibration.tail(errors, accepted, RISK) <= DELTA
+    return float(thresholds[good.nonzero().max()]) if bool(good.any()) else None
+
+
+def failures(choose, case, images=300, times=1000):
+    """Return the share of simulations in which more than RISK of what the threshold accepts is wrong."""
+    generator, (rate, mean) = torch.Generator().manual_seed(0), case
+    found = [choose(rate, images, generator) for _ in range(times)]
+    return sum(t is not None and mean(t) > RISK for t in found) / times
+
+
+@pytest.mark.parametrize("case", [FLAT, RISING, BUMP], ids=["flat", "rising", "bump"])
+def test_the_promise_fails_in_at_most_delta_of_a_thousand_simulations(case):
+    slack = 3 * math.sqrt(DELTA * (1 - DELTA) / 1000)
+    assert failures(promised, case) <= DELTA + slack
+
+
+def test_a_scan_over_thresholds_does_not_keep_the_promise():
+    """So the test above would notice an uncorrected scan."""
+    assert failures(scanned, FLAT) > 2 * DELTA
+
+
+def test_the_promise_is_not_kept_by_accepting_nothing():
+    """A good model: 1 % errors up to a score of 0.8, 30 % after. The ideal threshold of risk 5 % is 0.93."""
+    rate = lambda s: torch.where(s < 0.8, 0.01, 0.3)  # noqa: E731
+    generator = torch.Generator().manual_seed(0)
+    found = [promised(rate, 1000, generator) for _ in range(50)]
+    assert all(t is not None and t > 0.75 for t in found)
+    assert 0.85 < sum(found) / len(found) < 0.94
+
+
+def test_the_tail_is_the_binomial_one():
+    errors, accepted = torch.tensor([0, 3, 50, 0]), torch.tensor([149, 200, 60, 0])
+    for risk in (0.02, 0.3):
+        expected = torch.from_numpy(binom.cdf(errors.numpy(), accepted.numpy(), risk))
+        torch.testing.assert_close(calibration.tail(errors, accepted, risk), expected, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize(("risk", "confidence", "images"), [(0.02, 0.95, 149), (0.01, 0.95, 299), (0.5, 0.5, 1)])
+def test_the_fewest_images_are_the_fewest(risk, confidence, images):
+    assert fewest_images(risk, confidence) == images
+    assert (1 - risk) ** images <= 1 - confidence + 1e-12 < (1 - risk) ** (images - 1) + 1e-12
+
+
+def labelled(images, wrong=0, seed=0):
+    """Logits of images, of which the least sure `wrong` are wrong."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (images,), generator=generator)
+    gap = torch.linspace(8, 1, images)
+    logits = torch.nn.functional.one_hot(labels, 3) * gap[:, None]
+    labels = torch.where(torch.arange(images) >= images - wrong, (labels + 1) % 3, labels)
+    order = torch.randperm(images, generator=generator)
+    return Labelled(logits[order], labels[order])
+
+
+class TestCalibration:
+    asking = Calibration(risk=0.02, confidence=0.95, acceptance=1.0, calibrate=False)
+
+    def test_two_percent_at_95_needs_149_accepted_images(self):
+        found = self.asking.fit(labelled(50), labelled(149))
+        assert (found.promise.accepted, found.promise.errors, found.promise.images) == (149, 0, 149)
+        contract = (
+            r"nothing can be promised\. At most 0\.02 errors among the accepted with 0\.95 confidence needs at least "
+            r"149 accepted images without an error, the threshold was to be tested on 148"
+        )
+        with pytest.raises(ValueError, match=contract):
+            self.asking.fit(labelled(50), labelled(148))
+
+    def test_a_model_that_is_too_bad_is_told_so(self):
+        contract = r"nothing can be promised\..* was not shown by any threshold: the first one tested had \d+ errors"
+        bad = labelled(400)
+        bad = Labelled(bad.logits, (bad.labels + (torch.arange(400) % 5 == 0)) % 3)
+        with pytest.raises(ValueError, match=contract):
+            self.asking.fit(labelled(400), bad)
+
+    def test_the_promise_comes_from_images_that_fitted_nothing_else(self):
+        """Other labels in the second part change neither the temperature nor the sequence of thresholds."""
+        whole = labelled(1000, wrong=60)
+        first, second = calibration.split(whole)
+        found = Calibration(risk=0.02).fit(whole)
+        assert found == Calibration(risk=0.02).fit(first, second)
+        changed = Labelled(second.logits, torch.where(second.errors(), second.logits.argmax(1), second.labels))
+        better = Calibration(risk=0.02).fit(first, changed)
+        assert (better.temperature, better.limit) == (found.temperature, found.limit)
+        assert better.threshold >= found.threshold
+        assert found.promise.images == len(second) == 500
+        assert found.threshold <= found.limit
+
+    def test_the_split_is_a_partition_that_the_number_of_images_decides(self):
+        whole = Labelled(torch.arange(101.0)[:, None], torch.arange(101))
+        first, second = calibration.split(whole, 0.3)
+        assert len(first) == 31
+        assert sorted([*first.labels.tolist(), *second.labels.tolist()]) == list(range(101))
+        assert torch.equal(calibration.split(whole, 0.3)[0].labels, first.labels)
+        assert first.labels.double().mean() == pytest.approx(50, abs=15)  # no run of neighbours, which a class may be
+        with pytest.raises(ValueError, match="validation must have images for two parts, got 1"):
+            calibration.split(whole[torch.tensor([0])])
+
+    def test_sets_are_fitted_on_scaled_logits_of_the_second_part(self):
+        whole = labelled(400, wrong=20)
+        second = calibration.split(whole)[1]
+        found = Calibration(sets=Conformal(method="aps", level=0.9), criterion="nll").fit(whole)
+        scaled = second.logits.double() / found.temperature
+        assert found.sets.count == 200
+        assert found.sets.quantile == pytest.approx(Conformal(method="aps").fit(scaled, second.labels).quantile)
+
+    @pytest.mark.parametrize(
+        ("fields", "contract"),
+        [
+            ({"risk": 0}, "risk must be a finite number > 0 and < 1"),
+            ({"risk": 0.1, "confidence": 1}, "confidence must be a finite number > 0 and < 1"),
+            ({"share": 1.0}, "share must be a finite number > 0 and < 1"),
+            ({"criterion": "brier"}, "unknown criterion 'brier'"),
+            ({"sets": "aps"}, r"sets must be a rm\.posthoc\.Conformal or None, got 'aps'"),
+        ],
+    )
+    def test_arguments(self, fields, contract):
+        with pytest.raises(ValueError, match=contract):
+            Calibration(**fields)

@@ -1,0 +1,269 @@
+"""A predictor for a model from anywhere, and predictors on disk: weights and JSON, or an exported program."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import regmixup as rm
+from regmixup.data.decode import EvalTransform
+from regmixup.networks.gp_head import GPHead
+from regmixup.posthoc import Conformal, TemperatureScaling
+
+pytestmark = pytest.mark.filterwarnings("ignore:the best temperature")
+
+MEAN, STD = (0.25,), (0.5,)
+
+
+def normalised(images):
+    return (images.float() / 255 - MEAN[0]) / STD[0]
+
+
+def network(width=64):
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 10)
+    )
+
+
+def loader(images, labels, batch_size=100):
+    return DataLoader(TensorDataset(images, labels), batch_size=batch_size)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return {name: rm.data.load(f"digits/{name}") for name in ("train", "val", "test")}
+
+
+@pytest.fixture(scope="module")
+def model(digits):
+    """A network of plain PyTorch, trained in a loop of its own on normalised images, and left in training mode."""
+    torch.manual_seed(0)
+    found, train = network(), digits["train"]
+    optimizer = torch.optim.Adam(found.parameters(), 3e-3)
+    for _ in range(15):
+        for rows in torch.randperm(len(train.labels)).split(64):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(found(normalised(train.images[rows])), train.labels[rows]).backward()
+            optimizer.step()
+    return found
+
+
+@pytest.fixture(scope="module")
+def validation(digits):
+    return loader(normalised(digits["test"].images), digits["test"].labels)
+
+
+@pytest.fixture(scope="module")
+def fitted(model, validation):
+    sets = Conformal(method="aps", level=0.9)
+    return rm.Predictor.fit(model, validation, normalize=(MEAN, STD), risk=0.05, sets=sets, class_names="abcdefghij")
+
+
+def logits_of(model, images):
+    with torch.no_grad():
+        return copy.deepcopy(model).eval()(images)
+
+
+class TestFitting:
+    @pytest.mark.parametrize("criterion", ["ece", "nll"])
+    def test_its_numbers_are_those_of_the_model_and_of_temperature_scaling(self, model, digits, validation, criterion):
+        found = rm.Predictor.fit(model, validation, criterion=criterion, acceptance=0.9)
+        logits = logits_of(model, normalised(digits["test"].images))
+        fitted = TemperatureScaling(criterion=criterion).fit(logits, digits["test"].labels)
+        assert found.temperature == fitted.temperature
+        decision = found(normalised(digits["test"].images))
+        expected = (logits.double() / fitted.temperature).softmax(dim=1)
+        torch.testing.assert_close(decision.probs, expected, rtol=0, atol=1e-6)
+        assert int(decision.accepted.sum()) == 810  # ceil(0.9 * 899)
+        assert torch.equal(decision.accepted, decision.in_distribution)
+        assert decision.sets is None
+        assert decision.class_names == tuple("0123456789")
+
+    def test_the_model_stays_as_it_is(self, model, validation):
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        rm.Predictor.fit(model, validation)
+        assert model.training
+        assert all(p.requires_grad for p in model.parameters())
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+    def test_the_promise_is_about_half_of_the_images_and_holds_on_others(self, fitted, digits):
+        assert fitted.promise.images == 449
+        assert fitted.threshold <= fitted.limit
+        decision, labels = fitted(digits["val"].images), digits["val"].labels
+        accepted = decision.accepted
+        assert bool((decision.in_distribution | ~accepted).all())
+        assert 0.3 < float(accepted.double().mean()) < 1
+        assert float((decision.label != labels)[accepted].double().mean()) <= 0.05
+        assert float(decision.sets.gather(1, labels[:, None]).double().mean()) > 0.87
+
+    def test_a_second_loader_is_the_one_that_promises(self, model, digits, validation):
+        held_out = loader(normalised(digits["val"].images), digits["val"].labels)
+        found = rm.Predictor.fit(model, validation, held_out=held_out, risk=0.05)
+        assert found.promise.images == len(digits["val"].labels)
+        assert found.temperature == rm.Predictor.fit(model, validation).temperature
+        with pytest.raises(ValueError, match="held_out is for risk and sets, got it without either"):
+            rm.Predictor.fit(model, validation, held_out=held_out)
+
+    def test_too_few_images_promise_nothing(self, model, digits):
+        few = loader(normalised(digits["val"].images[:200]), digits["val"].labels[:200])
+        with pytest.raises(ValueError, match=r"nothing can be promised.*at least 149 accepted images.*tested on 100"):
+            rm.Predictor.fit(model, few, risk=0.02)
+
+    def test_parallel_and_compiled_models_are_unwrapped(self, model, validation):
+        wrapped = torch.compile(nn.DataParallel(model), backend="eager")
+        found = rm.Predictor.fit(wrapped, validation)
+        assert found.temperature == rm.Predictor.fit(model, validation).temperature
+        assert all(name.startswith("members.0.") for name in found.module.state_dict())
+        assert not any("module" in name or "_orig_mod" in name for name in found.module.state_dict())
+
+    def test_inputs_need_not_be_images(self):
+        x, y = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+        found = rm.Predictor.fit(nn.Linear(5, 3), [(x, y)])
+        assert found(x).probs.shape == (60, 3)
+        assert found(x[0]).probs.shape == (3,)
+        with pytest.raises(ValueError, match=r"files need a model of images .* takes inputs of \(5,\)"):
+            found.predict_file(b"")
+
+    def test_what_cannot_be_fitted_is_named(self, model, digits):
+        x, y = normalised(digits["val"].images), digits["val"].labels
+        for batches, contract in [
+            ([], "validation_loader must give batches .* got nothing"),
+            ([x], r"validation_loader must give pairs \(x, y\) of tensors, got Tensor"),
+            (
+                [(x, nn.functional.one_hot(y).float())],
+                "one class for each input.*Multi-label targets are not supported",
+            ),
+            ([(x, y.float())], "one class for each input"),
+            ([(x / 0, y)], "the model must give finite logits for validation_loader"),
+            ([(x, y + 1)], r"labels must lie in \[0, 10\)"),
+            ([(x, y), (x[:, :, :4], y)], "inputs of one shape"),
+        ]:
+            with pytest.raises(ValueError, match=contract):
+                rm.Predictor.fit(model if batches[1:] == [] else nn.Sequential(nn.AdaptiveAvgPool2d(8), model), batches)
+        with pytest.raises(ValueError, match="class_names must be the model's 10 classes, got 2 names"):
+            rm.Predictor.fit(model, [(x, y)], class_names=["cat", "dog"])
+        with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module, got function"):
+            rm.Predictor.fit(normalised, [(x, y)])
+
+
+class TestInputs:
+    def test_pixels_files_bytes_and_pillow_images_are_normalised(self, fitted, digits, tmp_path):
+        images = digits["val"].images[:3]
+        expected = fitted(normalised(images))
+        torch.testing.assert_close(fitted(images).probs, expected.probs, rtol=0, atol=1e-6)
+        pillow = [Image.fromarray(image[0].numpy()) for image in images]
+        paths = [tmp_path / f"{index}.png" for index in range(3)]
+        for image, path in zip(pillow, paths, strict=True):
+            image.save(path)
+        for files in (pillow, paths, [str(path) for path in paths], [path.read_bytes() for path in paths]):
+            torch.testing.assert_close(fitted(files).probs, expected.probs, rtol=0, atol=1e-6)
+            torch.testing.assert_close(fitted(files[1]).probs, expected.probs[1], rtol=0, atol=1e-6)
+            torch.testing.assert_close(fitted.predict_file(files[1]).probs, expected.probs[1], rtol=0, atol=1e-6)
+
+    def test_pixels_are_refused_where_nobody_said_how_to_normalise_them(self, model, validation, digits):
+        found = rm.Predictor.fit(model, validation)
+        with pytest.raises(ValueError, match=r"must be floating point, as in the validation_loader.*normalize="):
+            found(digits["val"].images)
+        with pytest.raises(ValueError, match="images must be finite"):
+            found(normalised(digits["val"].images) / 0)
+
+    def test_a_loader_of_pixels_makes_a_predictor_of_pixels(self, model, digits):
+        """In uint8, or as floats in [0, 1]: the same predictor, that refuses other floats."""
+        labels = digits["val"].labels
+        found = [rm.Predictor.fit(model, [(x, labels)]) for x in (digits["val"].images, digits["val"].images / 255)]
+        assert repr(found[0]) == repr(found[1])
+        with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
+            found[0](digits["val"].images.float())
+
+    def test_files_are_resized_as_the_transform_says(self, digits, tmp_path):
+        pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+        transform = EvalTransform(size=16, resize=20)
+        x, y = torch.rand(20, 3, 16, 16), torch.arange(20) % 2
+        found = rm.Predictor.fit(nn.Sequential(nn.Flatten(), nn.Linear(768, 2)), [(x, y)], transform=transform)
+        cropped = torch.from_numpy(np.array(transform.build()(Image.fromarray(pixels)))).permute(2, 0, 1)
+        assert torch.equal(found(Image.fromarray(pixels)).probs, found(cropped).probs)
+
+
+class TestSaving:
+    def check(self, found, other, images):
+        assert repr(other) == repr(found)
+        expected, decision = found(images), other(images)
+        assert torch.equal(decision.probs, expected.probs)
+        for name in ("label", "score", "accepted", "in_distribution"):
+            assert torch.equal(getattr(decision, name), getattr(expected, name))
+        assert (decision.sets is None) == (expected.sets is None)
+        assert decision.sets is None or torch.equal(decision.sets, expected.sets)
+
+    @pytest.mark.parametrize(
+        "fields",
+        [{}, {"head": GPHead(num_features=32), "constraint": "spectral_norm", "members": 2}, {"head": "rbf"}],
+        ids=["plain", "sngp-ensemble", "rbf"],
+    )
+    def test_a_run_is_loaded_without_its_folder_or_a_model(self, digits, tmp_path, fields):
+        config = rm.configure("digits", "dnn", epochs=1, lr=0.05, **fields)
+        found = rm.Predictor.from_run(rm.train(config, tmp_path / "runs", device="cpu"), sets=Conformal())
+        found.save(tmp_path / "saved")
+        self.check(found, rm.Predictor.load(tmp_path / "saved", device="cpu"), digits["test"].images[:50])
+        assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["predictor.json", "weights.safetensors"]
+
+    def test_any_model_is_loaded_into_a_module_of_its_architecture(self, fitted, digits, tmp_path):
+        fitted.save(tmp_path)
+        torch.manual_seed(1)
+        fresh = network()
+        before = fresh[1].weight.clone()
+        self.check(fitted, rm.Predictor.load(tmp_path, model=fresh, device="cpu"), digits["test"].images[:50])
+        assert torch.equal(fresh[1].weight, before)
+        with pytest.raises(ValueError, match=r"model must be given for .* not a network of this package"):
+            rm.Predictor.load(tmp_path)
+        with pytest.raises(ValueError, match=r"members.0.1.bias \(\(64,\) saved, \(8,\) in the model\),.* more"):
+            rm.Predictor.load(tmp_path, model=network(8))
+        with pytest.raises(ValueError, match=r"differ in members.0.\d.* \(saved, but not in the model\)"):
+            rm.Predictor.load(tmp_path, model=network()[:2])
+
+    def test_an_exported_program_is_loaded_as_a_predictor(self, fitted, digits, tmp_path):
+        fitted.export(tmp_path / "model.pt2")
+        found = rm.Predictor.load(tmp_path / "model.pt2")
+        assert repr(found) == repr(fitted)
+        images = digits["test"].images[:50]
+        for given in (images, normalised(images)):
+            torch.testing.assert_close(found(given).probs, fitted(given).probs, rtol=0, atol=1e-6)
+            assert torch.equal(found(given).accepted, fitted(given).accepted)
+            assert torch.equal(found(given).sets, fitted(given).sets)
+        with pytest.raises(ValueError, match="copy that file instead"):
+            found.save(tmp_path)
+        with pytest.raises(ValueError, match="model and device are for saved folders"):
+            rm.Predictor.load(tmp_path / "model.pt2", device="cuda")
+
+    def test_what_was_changed_or_is_missing_is_named(self, fitted, tmp_path):
+        with pytest.raises(ValueError, match=r"must be a folder that Predictor\.save has written, it has no predictor"):
+            rm.Predictor.load(tmp_path)
+        fitted.save(tmp_path)
+        text = (tmp_path / "predictor.json").read_text()
+        (tmp_path / "predictor.json").write_text(text.replace('"risk": 0.05', '"risk": 0.01'))
+        with pytest.raises(ValueError, match=r"cannot read .*predictor\.json: its content has changed"):
+            rm.Predictor.load(tmp_path, model=network())
+        table = {name: value for name, value in json.loads(text).items() if name != "checksum"}
+        (tmp_path / "predictor.json").write_text(json.dumps({**table, "treshold": 1}))
+        with pytest.raises(ValueError, match="'treshold': did you mean 'threshold'"):
+            rm.Predictor.load(tmp_path, model=network())
+        (tmp_path / "predictor.json").write_text(text)
+        weights = load_file(tmp_path / "weights.safetensors")
+        save_file({name: value + 1 for name, value in weights.items()}, tmp_path / "weights.safetensors")
+        with pytest.raises(ValueError, match=r"weights\.safetensors: it is not the file that predictor"):
+            rm.Predictor.load(tmp_path, model=network())
+
+    def test_loading_a_folder_reads_no_pickle(self, fitted, tmp_path, monkeypatch):
+        fitted.save(tmp_path)
+
+        def refuse(*args, **kwargs):
+            raise AssertionError("unpickled")
+
+        for name in ("torch.load", "pickle.load", "pickle.loads", "torch.export.load"):
+            monkeypatch.setattr(name, refuse)
+        rm.Predictor.load(tmp_path, model=network())

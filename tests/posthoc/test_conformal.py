@@ -1,0 +1,160 @@
+"""Conformal label sets: the formula against a slow twin, and the promise by simulation."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import regmixup as rm
+from regmixup.config import decode, encode
+from regmixup.posthoc import Conformal, FittedConformal
+from tests.references import conformal as slow
+
+METHODS = ("lac", "aps", "raps")
+
+
+def draw(count, generator, classes=6):
+    """Return logits of which the softmax, at temperature 2, is the distribution of the labels: a model too sure."""
+    logits = 3 * torch.randn(count, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((logits / 2).softmax(dim=1), 1, generator=generator).squeeze(1)
+    return logits, labels
+
+
+@given(
+    data=st.data(),
+    method=st.sampled_from(METHODS),
+    level=st.sampled_from([0.1, 0.5, 0.75, 0.8, 0.9]),
+    classes=st.integers(1, 5),
+    lam=st.sampled_from([0.0, 0.25]),
+    k_reg=st.integers(0, 3),
+    empty=st.sampled_from(["allowed", "never"]),
+)
+@settings(max_examples=150, deadline=None)
+@pytest.mark.filterwarnings("ignore:a level of")
+def test_it_is_what_the_slow_twin_says_ties_included(data, method, level, classes, lam, k_reg, empty):
+    """Quarters of logits make ties likely. A class as close as 1e-12 to the quantile may fall on either side."""
+    row = st.lists(st.integers(-8, 8).map(lambda v: v / 4), min_size=classes, max_size=classes)
+    logits = data.draw(st.lists(row, min_size=1, max_size=12))
+    labels = data.draw(st.lists(st.integers(0, classes - 1), min_size=len(logits), max_size=len(logits)))
+    new = data.draw(st.lists(row, min_size=1, max_size=4))
+    conformal = Conformal(method=method, level=level, lam=lam, k_reg=k_reg, empty=empty)
+    fitted = conformal.fit(torch.tensor(logits), torch.tensor(labels))
+    of = {"method": method, "lam": lam, "k_reg": k_reg}
+    q = slow.quantile([slow.score(slow.softmax(s), y, **of) for s, y in zip(logits, labels, strict=True)], level)
+    assert fitted.quantile == pytest.approx(q, abs=1e-6)
+    sets = fitted(torch.tensor(new))
+    assert sets.dtype == torch.bool
+    assert sets.shape == (len(new), classes)
+    for one, found in zip(new, sets.tolist(), strict=True):
+        probs = slow.softmax(one)
+        for k in range(classes):
+            score = slow.score(probs, k, **of)
+            first = empty == "never" and k == one.index(max(one))
+            if abs(score - q) > 1e-6:
+                assert found[k] == (score <= q or first)
+            elif first:
+                assert found[k]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("own", ["whole", "random"])
+def test_the_true_class_is_covered_as_often_as_promised_and_hardly_more(method, own):
+    """The mean over calibration sets lies in [level, level + 1 / (n + 1)], up to Monte-Carlo error, for a wrong model.
+
+    The coverage given a calibration set of n is a Beta variable with a standard deviation of sqrt(level (1 - level) /
+    (n + 2)); the mean of 300 of them, of 200 images each, is known to within 0.003 at n = 49 (three standard errors).
+    """
+    generator = torch.Generator().manual_seed(0)
+    level, n, conformal = 0.8, 49, Conformal(method=method, level=0.8, own=own)
+    covered = 0.0
+    for _ in range(300):
+        fitted = conformal.fit(*draw(n, generator), generator=generator)
+        logits, labels = draw(200, generator)
+        covered += float(fitted(logits, generator=generator).gather(1, labels[:, None]).double().mean()) / 300
+    slack = 3 * math.sqrt(level * (1 - level) * (1 / (n + 2) + 1 / 200) / 300)
+    assert level - slack < covered < level + 1 / (n + 1) + slack
+
+
+def test_the_quantile_is_that_of_n_plus_one():
+    """19 images at level 0.95 need the largest score, ceil(20 * 0.95) = 19; the plain quantile would be smaller."""
+    p = torch.linspace(0.5, 0.95, 19, dtype=torch.float64)
+    logits, labels = torch.stack([p, 1 - p], dim=1).log(), torch.zeros(19, dtype=torch.long)
+    assert Conformal(level=0.95).fit(logits, labels).quantile == pytest.approx(0.5)
+    assert Conformal(level=0.90).fit(logits, labels).quantile == pytest.approx(1 - 0.525)
+    with pytest.warns(UserWarning, match=r"a level of 0\.96 needs at least 24 images, got 19: every set holds all"):
+        fitted = Conformal(level=0.96).fit(logits, labels)
+    assert bool(fitted(logits).all())
+    with pytest.warns(UserWarning, match="needs at least 9 images, got 8"):
+        Conformal(level=0.9).fit(logits[:8], labels[:8])
+    assert Conformal(level=0.9).fit(logits[:9], labels[:9]).quantile < math.inf
+
+
+def test_methods_differ_as_their_papers_say():
+    """LAC has the smallest sets; RAPS shortens APS's long ones; counting a part of p_y at random shrinks sets."""
+    generator = torch.Generator().manual_seed(1)
+    calibration, (logits, _) = draw(4000, generator, classes=20), draw(4000, generator, classes=20)
+
+    def sizes(**fields):
+        return Conformal(level=0.9, **fields).fit(*calibration, generator=generator)(logits, generator=generator).sum(1)
+
+    lac, aps, raps = sizes(), sizes(method="aps"), sizes(method="raps", lam=0.2, k_reg=2)
+    assert lac.double().mean() < aps.double().mean()
+    assert int(raps.max()) < int(aps.max())
+    assert sizes(method="aps", own="random").double().mean() < aps.double().mean()
+    assert torch.equal(sizes(method="raps", lam=0.0), aps)
+    assert torch.equal(sizes(method="raps", k_reg=20, lam=5.0), aps)
+
+
+def test_a_set_is_empty_only_where_that_is_allowed():
+    """A model that is right far more often than the level asks for must leave some sets empty to have that level."""
+    logits = torch.randn(500, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
+    labels = logits.argmax(dim=1)
+    for method in METHODS:
+        allowed, never = (
+            Conformal(method=method, level=0.5, empty=e).fit(logits, labels) for e in ("allowed", "never")
+        )
+        assert 0.49 < float(allowed(logits).any(dim=1).double().mean()) < 0.52
+        assert bool(never(logits).any(dim=1).all())
+        assert torch.equal(never(logits) & allowed(logits), allowed(logits))
+
+
+def test_a_seed_fixes_random_sets_and_whole_ones_need_none():
+    logits, labels = draw(50, torch.Generator().manual_seed(0))
+    seeded = [
+        Conformal(method="aps", own="random").fit(logits, labels, generator=torch.Generator().manual_seed(5))
+        for _ in range(2)
+    ]
+    assert seeded[0] == seeded[1]
+    state = torch.get_rng_state()
+    Conformal(method="aps").fit(logits, labels)(logits)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_large_tables_in_pieces_give_the_same_sets(monkeypatch):
+    logits, labels = draw(100, torch.Generator().manual_seed(0))
+    whole = Conformal(method="raps").fit(logits, labels)
+    sets = whole(logits)
+    monkeypatch.setattr("regmixup.posthoc.conformal._PIECE", 50)
+    assert Conformal(method="raps").fit(logits, labels) == whole
+    assert torch.equal(whole(logits), sets)
+
+
+def test_it_is_a_configuration_before_and_after_fitting():
+    fitted = rm.posthoc.Conformal(method="raps", level=0.8).fit(*draw(50, torch.Generator().manual_seed(0)))
+    assert decode(FittedConformal, encode(fitted)) == fitted
+
+
+def test_what_makes_no_sense_is_refused():
+    with pytest.raises(ValueError, match="unknown method 'asp': did you mean 'aps'"):
+        Conformal(method="asp")
+    for level in (0, 1, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="level must be a finite number > 0 and < 1"):
+            Conformal(level=level)
+    with pytest.raises(ValueError, match="k_reg must be an integer >= 0"):
+        Conformal(k_reg=-1)
+    with pytest.raises(ValueError, match=r"logits and labels must be \(N, K\) and \(N,\)"):
+        Conformal().fit(torch.zeros(3), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"logits must be \(N, K\), got \(2,\)"):
+        FittedConformal(Conformal(), 0.5, 10)(torch.zeros(2))
