@@ -40,6 +40,10 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
         if not dataset.in_memory:
             raise ValueError(f"{name}: interpolations need a dataset in memory, {dataset.whole} is one of files")
         return interpolate(load(name.removeprefix("path:"), root=root))
+    if dataset.part and dataset.is_folder:
+        from regmixup.data.folders import load_part
+
+        return load_part(dataset, root)
     if part := dataset.part:
         from regmixup.data.splits import split_indices
 
