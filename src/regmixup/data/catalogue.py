@@ -9,17 +9,19 @@ To add a dataset, add its records here, what is published about it to `published
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from regmixup import plugins
 from regmixup.data.published import BY_HAND, CONTENT, FILE_SUMS, SOURCES
 from regmixup.data.records import Dataset, Family, Role, SplitPart, folder_record
 from regmixup.names import unknown
+from regmixup.types import role_of
 
 __all__ = [
     "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "INTERPOLATED", "SEVERITIES", "Dataset", "Family", "Role",
-    "SplitPart", "family_of", "find", "get", "line_of", "names", "sets_of",
+    "SplitPart", "family_of", "find", "get", "line_of", "names", "register", "sets_of",
 ]  # fmt: skip
 
 BENCHMARK = (
@@ -226,6 +228,7 @@ FAMILIES: dict[str, Family] = {
     **_imagenet(),
     "folder": Family("folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts", ()),
 }
+_BUILT_IN = frozenset(FAMILIES)
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for family in FAMILIES.values() for dataset in family.datasets}
 
 
@@ -252,6 +255,9 @@ def find(name: str) -> Dataset:
     """Return the record of a dataset; an unknown name is an error with the nearest match. Reads nothing."""
     if dataset := get(name):
         return dataset
+    plugins.load()  # one of them may register it
+    if dataset := get(name):
+        return dataset
     family = FAMILIES.get(name.removeprefix("path:").partition("/")[0])
     if family is None:
         summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
@@ -259,6 +265,45 @@ def find(name: str) -> Dataset:
     # The severities of a corruption are one entry, so that the list can be read.
     entries = {f"{line_of(d)}/1-5" if d.corruption else d.name for d in family.datasets}
     raise unknown("dataset", name, family.names, summary=", ".join(sorted(entries)) or family.description)
+
+
+def register(
+    name: str,
+    loader: Callable[..., Any],
+    *,
+    role: Role | None = None,
+    benchmark: str = "",
+    on_disk: bool = False,
+    side: int | None = None,
+    num_classes: int | None = None,
+    description: str = "",
+    version: str = "",
+) -> None:
+    """Add the record of a dataset of the user's; see `regmixup.data.register`."""
+    if not callable(loader):
+        raise ValueError(f"loader of dataset {name} must be a function that returns the images, got {loader!r}")
+    family, _, split = str(name).partition("/")
+    if family in _BUILT_IN:
+        listed = ", ".join(sorted(_BUILT_IN))
+        raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
+    plugins.record("dataset", name, loader, (), version=version)
+    own = Dataset(
+        name=name,
+        reader="",
+        loader=loader,
+        role=role or role_of(name) or None,
+        benchmark=benchmark or family,
+        on_disk=on_disk,
+        side=side,
+        num_classes=num_classes,
+    )
+    about = description or f"registered by {plugins.REGISTERED['dataset', name].module}"
+    before = FAMILIES.get(family, Family(about, ()))
+    others = {dataset.name: dataset for dataset in before.datasets}
+    parts = _train_parts(own, even=False) if split == "train" else []
+    added = {own.name: own} | {part.name: part for part in parts if part.name not in others}
+    FAMILIES[family] = Family(before.description, tuple((others | added).values()))
+    DATASETS.update(added)
 
 
 def family_of(name: str) -> str:

@@ -6,10 +6,10 @@ Importing it imports no torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from regmixup.data.published import Content, Source
 
@@ -54,6 +54,7 @@ class Dataset:
     checksums: of those files for which one is published. content: hashes of the pixels and labels.
     sources: what to fetch. by_hand: how to get it where that cannot be automated. optional: whether fetching the whole
         family leaves it out.
+    loader: what reads one that was registered, instead of the reader. on_disk: whether that gives a `FolderSet`.
     part: for a part of a split. corruption, severity: for a corrupted test set; "" and 0 elsewhere.
     """
 
@@ -70,6 +71,8 @@ class Dataset:
     sources: tuple[Source, ...] = ()
     by_hand: str = ""
     optional: bool = False
+    loader: Callable[..., Any] | None = None
+    on_disk: bool = False
     part: SplitPart | None = None
     corruption: str = ""
     severity: int = 0
@@ -95,7 +98,12 @@ class Dataset:
     @property
     def in_memory(self) -> bool:
         """Return whether `load` returns an `ImageSet`, rather than a `FolderSet` of image files."""
-        return self.side is not None
+        return self.side is not None or (self.loader is not None and not self.on_disk)
+
+    @property
+    def may_change(self) -> bool:
+        """Return whether the name does not fix the content: a folder's files, or what a user's function returns."""
+        return self.is_folder or self.loader is not None
 
     @property
     def whole(self) -> str:
