@@ -66,8 +66,8 @@ def run(finished_run, tmp_path):
 
 
 @pytest.fixture
-def registries(monkeypatch):
-    """Forget what a test registers, which plugins it loads, and what that does to the environment."""
+def forget(monkeypatch):
+    """A function that forgets what a test has registered and which plugins it has loaded; called at its end, too."""
     from regmixup import methods, networks, objectives, plugins
     from regmixup.data import catalogue
     from regmixup.metrics.scores import logit_scores, registry
@@ -78,15 +78,19 @@ def registries(monkeypatch):
     for variable in (plugins.VARIABLE, "PYTHONPATH"):
         monkeypatch.setenv(variable, os.environ.get(variable, ""))  # so that it is restored
     monkeypatch.setattr(sys, "path", list(sys.path))
-    yield plugins
-    for table, before in zip(tables, kept, strict=True):
-        table.clear()
-        table.update(before)
-    plugins._done.clear()
-    plugins._done.update(done)
-    for name in set(sys.modules) - modules:
-        if getattr(sys.modules[name], "rm", None) is sys.modules["regmixup"]:  # a plugin
-            del sys.modules[name]
+
+    def restore() -> None:
+        for table, before in zip(tables, kept, strict=True):
+            table.clear()
+            table.update(before)
+        plugins._done.clear()
+        plugins._done.update(done)
+        for name in set(sys.modules) - modules:
+            if getattr(sys.modules[name], "rm", None) is sys.modules["regmixup"]:  # a plugin
+                del sys.modules[name]
+
+    yield restore
+    restore()
 
 
 @pytest.fixture(scope="session")

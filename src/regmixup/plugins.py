@@ -85,8 +85,8 @@ def seek(name: object, known: Container[Any]) -> None:
 def record(kind: Kind, name: str, value: object, known: Iterable[str], *, version: str = "") -> None:
     """Note that a plugin registers `value`, after checking its name. Called by the `register` functions only.
 
-    known: the names in use. One that is not built in may be registered again by the same file, as when a script is
-    imported a second time by a child process.
+    known: the names in use. One that is not built in may be registered again by the same module, as in a notebook, or
+    the same file, as when a script is imported a second time by a child process.
     """
     caller = _caller()
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
@@ -95,7 +95,7 @@ def record(kind: Kind, name: str, value: object, known: Iterable[str], *, versio
         raise ValueError(f"version of {kind} {name} must be a string, got {version!r}")
     origin = _origin(kind, name, value, caller, version)
     before = REGISTERED.get((kind, name))
-    if before is not None and before.sha256 != origin.sha256:
+    if before is not None and before.module != origin.module and before.sha256 != origin.sha256:
         raise ValueError(f"name of a {kind} must be new, got {name!r}, which {before.module} has registered")
     if before is None and name in (listed := list(known)):
         raise ValueError(f"name of a {kind} must not be a built-in one, got {name!r}; built in: {', '.join(listed)}")

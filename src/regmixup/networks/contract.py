@@ -167,9 +167,10 @@ def from_factory(
     given: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "image_size": image_size}
     given |= {} if dropout is None else {"dropout": dropout}
     parameters = inspect.signature(factory).parameters.values()
-    if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-        taken = {p.name for p in parameters}
-        given = {key: value for key, value in given.items() if key in taken}
+    taken = {p.name for p in parameters}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):  # it passes them on, who knows to what: only what is needed
+        taken |= {"num_classes", "dropout"} | ({"in_channels"} if in_channels != 3 else set())
+    given = {key: value for key, value in given.items() if key in taken}
     if dropout is not None and "dropout" not in given:
         raise ValueError(f"dropout must be None for {name}, whose factory has no such parameter, got {dropout}")
     try:
