@@ -252,9 +252,7 @@ class TestRuns:
         forget()
         plugin.write_text(PLUGIN + "# changed\n")
         os.environ["REGMIXUP_PLUGINS"] = "mine"
-        with pytest.warns(
-            UserWarning, match=r"the dataset 'noise/train' of mine has changed since it was trained with"
-        ):
+        with pytest.warns(UserWarning, match=r"has changed of the dataset 'noise/train' of mine, the network 'flat'"):
             rm.Run.open(folder)
 
 

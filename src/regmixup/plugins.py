@@ -113,8 +113,10 @@ def missing(stored: Any) -> str:
 
     stored: its field `plugins`, as JSON. Nothing that a file names is imported: the user says which code may run.
     """
-    for entry in stored if isinstance(stored, list) else ():
-        kind, name, module = (printable(str(dict(entry).get(key, ""))) for key in ("what", "name", "module"))
+    changed = []
+    entries = stored if isinstance(stored, list) else []
+    for entry in (entry for entry in entries if isinstance(entry, dict)):
+        kind, name, module = (printable(str(entry.get(key, ""))) for key in ("what", "name", "module"))
         seek((kind, name), REGISTERED)
         now = REGISTERED.get((kind, name))
         if now is None:
@@ -123,7 +125,9 @@ def missing(stored: Any) -> str:
                 f"{VARIABLE}={module}, or import it before"
             )
         if now.sha256 != entry.get("sha256"):
-            warnings.warn(f"the {kind} {name!r} of {module} has changed since it was trained with", stacklevel=3)
+            changed.append(f"the {kind} {name!r} of {module}")
+    if changed:
+        warnings.warn(f"since this run was trained, the source has changed of {', '.join(changed)}", stacklevel=3)
     return ""
 
 
