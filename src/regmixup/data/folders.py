@@ -186,7 +186,8 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
     assert part is not None
     if (real := find_folder(name, root)) is not None:
         raise ValueError(f"{name} is both a part of {part.of} and the folder {real}: name the latter by its full path")
-    whole: FolderSet = load(part.of, root=root)
+    whole = load(part.of, root=root)
+    assert isinstance(whole, FolderSet)
     whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
     try:
         pieces = stratified_by_content(whole.labels, whole.digests, part.fractions)
@@ -238,7 +239,8 @@ def describe_classes(name: str, root: str | Path | None = None) -> str:
 
     if not find(name).is_folder:
         return ""
-    found: FolderSet = load(name, root=data_root(root))
+    found = load(name, root=data_root(root))
+    assert isinstance(found, FolderSet)
     counts = found.labels.bincount().tolist()
     entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
     more = f", and {len(entries) - _SHOWN} more" if len(entries) > _SHOWN else ""
