@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,6 +63,34 @@ def run(finished_run, tmp_path):
     import regmixup as rm
 
     return rm.Run.open(shutil.copytree(finished_run.folder, tmp_path / finished_run.folder.name))
+
+
+@pytest.fixture
+def forget(monkeypatch):
+    """A function that forgets what a test has registered and which plugins it has loaded; called at its end, too."""
+    from regmixup import methods, networks, objectives, plugins
+    from regmixup.data import catalogue
+    from regmixup.metrics.scores import logit_scores, registry
+
+    tables = [methods.METHODS, networks.NETWORKS, objectives.OBJECTIVES, catalogue.FAMILIES, catalogue.DATASETS]
+    tables += [registry.REGISTRY, registry._OF_LOGITS, logit_scores.SCORES, plugins.REGISTERED]
+    kept, done, modules = [dict(table) for table in tables], set(plugins._done), set(sys.modules)
+    for variable in (plugins.VARIABLE, "PYTHONPATH"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))  # so that it is restored
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def restore() -> None:
+        for table, before in zip(tables, kept, strict=True):
+            table.clear()
+            table.update(before)
+        plugins._done.clear()
+        plugins._done.update(done)
+        for name in set(sys.modules) - modules:
+            if getattr(sys.modules[name], "rm", None) is sys.modules["regmixup"]:  # a plugin
+                del sys.modules[name]
+
+    yield restore
+    restore()
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from regmixup.objectives import OBJECTIVES, Objective
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.regmixup import RegMixup
+from regmixup.plugins import Origin
 from regmixup.recipes import RECIPES, Recipe
 from regmixup.training.config import TrainConfig, configure
 
@@ -188,6 +189,7 @@ OTHER = {
     "head": GPHead(ridge=2.0),
     "members": 2,
     "seed": 1,
+    "plugins": (Origin("network", "mine", "my_plugin", "1.0", "0" * 64),),
 }
 
 

@@ -1,5 +1,6 @@
 """Every Python block of the documents and every example is run, and every shell line is parsed."""
 
+import json
 import re
 import runpy
 import shlex
@@ -13,8 +14,9 @@ from tests.lowest import PROJECT, lowest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-# That page speaks of files which are not there; test_add_a_method.py follows it on a copy of the repository.
-COMPLETE = [path for path in DOCUMENTS if path.name != "add-a-method.md"]
+# These pages speak of files which are not there. test_add_a_method.py follows the first on a copy of the repository,
+# and a test below follows the second.
+COMPLETE = [path for path in DOCUMENTS if path.name not in ("add-a-method.md", "bring-your-own.md")]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCKS = [
     pytest.param(block, id=f"{path.name}-{index}")
@@ -59,6 +61,34 @@ def test_a_command_names_a_verb_and_its_flags_exist(document, command, capsys):
     text = capsys.readouterr().out
     for flag in (word for word in words[2:] if word.startswith("--")):
         assert flag in text, f"{document}: {command} uses {flag}, which {words[1]} does not have"
+
+
+def test_the_page_on_plugins_works_from_top_to_bottom(tmp_path, monkeypatch, capsys, forget):
+    """The first block is the plugin; blocks and commands then run in order, where they need no further processes."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "bring-your-own.md").read_text()
+    (language, plugin), *blocks = re.findall(r"```(python|sh|toml)\n(.*?)```", page, flags=re.DOTALL)
+    assert language == "python"
+    assert plugin.startswith("# my_plugin.py\n")
+    (tmp_path / "my_plugin.py").write_text(plugin)
+    for language, block in blocks:
+        if language == "python":
+            exec(compile(block, "document", "exec"), {})
+        elif language == "toml" and block.startswith("title"):
+            (tmp_path / "stripes.toml").write_text(block)
+        for line in block.splitlines() if language == "sh" else ():
+            if line.startswith("regmixup ") and "--devices" not in line:
+                assert main(shlex.split(line)[1:]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert re.search(r"confidence-penalty +cross-entropy that rewards", shown)  # list
+    assert re.search(r"^\[(0\.\d+|1\.0)\]$", shown, flags=re.MULTILINE)  # the AUROC of the score
+    assert re.search(r"to do +stripes-train-90-tiny.*|to do .*confidence_penalty-stripes", shown)  # the study
+    recorded = json.loads(next((tmp_path / "runs").glob("confidence_penalty-*/config.json")).read_text())["plugins"]
+    assert [(entry["what"], entry["name"], entry["version"]) for entry in recorded] == [
+        ("dataset", "stripes/train", "1.0"),
+        ("network", "tiny", "1.0"),
+        ("objective", "confidence_penalty", "1.0"),
+    ]
 
 
 def test_links_between_documents_exist():

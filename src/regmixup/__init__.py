@@ -14,7 +14,19 @@ TYPE_CHECKING = False  # instead of importing `typing`, which takes longer than 
 if TYPE_CHECKING:
     from typing import Any
 
-    from regmixup import data, losses, methods, metrics, networks, posthoc, predictions, recipes, report, study
+    from regmixup import (
+        data,
+        losses,
+        methods,
+        metrics,
+        networks,
+        objectives,
+        posthoc,
+        predictions,
+        recipes,
+        report,
+        study,
+    )
     from regmixup.deployment.predictor import Predictor
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
@@ -78,6 +90,7 @@ _MODULES = {
     "methods": "methods",
     "metrics": "metrics",
     "networks": "networks",
+    "objectives": "objectives",
     "posthoc": "posthoc",
     "predictions": "predictions",
     "recipes": "recipes",
@@ -90,8 +103,8 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
-    "TrainConfig", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "posthoc",
-    "predictions", "recipes", "report", "scores", "study", "train",
+    "TrainConfig", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "objectives",
+    "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from regmixup import plugins
 from regmixup.names import check_name
 
 
@@ -289,4 +290,19 @@ REFERENCE = "dnn"
 
 def get(name: str) -> Method:
     """Return a method by name, or raise with the nearest one."""
+    plugins.seek(name, METHODS)
     return METHODS[check_name("method", name, METHODS)]
+
+
+def register(method: Method) -> None:
+    """Make a method of your own known by its name, beside those of METHODS. Call it in a plugin, see `plugins`.
+
+    What it names (objective, head, constraint, posthoc map) is looked up when the method is used.
+    """
+    if not isinstance(method, Method):
+        raise ValueError(f"method must be a Method, got {method!r}")
+    for part in ("objective", "head"):
+        if not isinstance(value := getattr(method, part), Spec):
+            raise ValueError(f"{part} of method {method.name} must be a Spec, got {value!r}")
+    plugins.record("method", method.name, method, METHODS)
+    METHODS[method.name] = method

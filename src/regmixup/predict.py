@@ -99,7 +99,7 @@ def _is_stored(run: Run, name: str, root: str | Path | None, *, features: bool) 
         return False
     if stored.info.get("precision", run.predicts_in) != run.predicts_in:
         return False
-    if not find(name).is_folder:
+    if not find(name).may_change:
         return True
     now = {"data": data.load(name, root=root).fingerprint, "transform": str(run.transform())}
     return now.items() <= stored.info.items()

@@ -63,6 +63,23 @@ def test_images_that_were_trained_on_are_refused_unless_a_companion_predicted_th
     check_validation(name, train_set, seen=False)
 
 
+@pytest.mark.parametrize(
+    ("train_set", "validation"),
+    [
+        ("folder:x/train-75", "folder:x/val-25"),
+        ("folder:x/without-3-of-4", "folder:x/fold-3-of-4"),
+        ("folder:x/train-80/train-90", "folder:x/train-80/val-10"),
+    ],
+)
+def test_a_part_of_a_folder_has_its_validation_set(train_set, validation):
+    assert validation_of(train_set) == validation
+    check_validation(validation, train_set)
+    with pytest.raises(ValueError, match="must be images that were not trained on"):
+        check_validation("folder:x", train_set)
+    with pytest.raises(ValueError, match="validation must be named"):
+        validation_of(validation)
+
+
 def test_a_folder_may_validate_any_model():
     check_validation("folder:new", "folder:mine")
     check_validation("folder:new", "cifar10/train")
@@ -116,6 +133,21 @@ def test_a_folder_is_the_same_whatever_its_name(tmp_path, monkeypatch):
         ("folder:here", "folder:there", None),
         ("folder:here/train", "folder:here", "train"),
         ("cifar10/test", "folder:here", "test"),
+        ("folder:here/val-10", "folder:here/train-90", "validation"),
+        ("folder:./here/val-10", "folder:here/train-90/", "validation"),
+        ("folder:here/train-90", "folder:here/val-10", "validation"),
+        ("folder:here/val-10", "folder:here", "train"),
+        ("folder:here", "folder:here/train-90", "train"),
+        ("folder:here/val-20", "folder:here/train-90", "train"),  # cut elsewhere: it may share images
+        ("folder:here/fold-2-of-5", "folder:here/without-2-of-5", "validation"),
+        ("folder:here/fold-1-of-5", "folder:here/without-2-of-5", "train"),
+        ("folder:here/without-1-of-5", "folder:here/without-2-of-5", "train"),
+        ("folder:here/fold-1-of-5", "folder:here/fold-2-of-5", "validation"),
+        ("folder:here/val-20", "folder:here/train-80/train-90", "validation"),
+        ("folder:here/train-80/val-10", "folder:here/train-80/train-90", "validation"),
+        ("folder:here/train-80", "folder:here/train-80/train-90", "train"),
+        ("folder:here/val-10", "folder:there/train-90", None),
+        ("folder:here/val-10", "cifar10/train", None),
     ],
 )
 def test_roles(name, train_set, role):
@@ -135,6 +167,10 @@ def test_only_sets_of_the_role_validation_pass(train_set):
 def test_the_rest_of_a_split():
     assert rest_of("cifar10/val-10") == "cifar10/train-90"
     assert rest_of("imagenet/val-test") == "imagenet/val-tune"
-    for name in ("cifar10/test", "digits/val", "folder:x"):
+    assert rest_of("folder:x/val-10") == "folder:x/train-90"
+    assert rest_of("folder:x/train-80/train-75/") == "folder:x/train-80/val-25"
+    assert rest_of("folder:x/fold-2-of-5") == "folder:x/without-2-of-5"
+    assert rest_of("folder:x/without-2-of-5") == "folder:x/fold-2-of-5"
+    for name in ("cifar10/test", "digits/val", "folder:x", "folder:x/val-100", "folder:x/fold-6-of-5"):
         with pytest.raises(ValueError, match=r"must be part of a split, such as cifar10/val-10"):
             rest_of(name)

@@ -31,6 +31,7 @@ Train image classifiers with RegMixup and its relatives, and measure how reliabl
 
 {"".join(f"  {name:10} {summary}{chr(10)}" for name, summary in VERBS.items())}
   --version  print the version
+  --plugin   with every verb, repeatable: a module or .py file that registers datasets, networks, methods, scores
 
 examples:
   regmixup study digits                                   the embedded study, about 3 minutes on a CPU
@@ -56,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             from pathlib import Path
 
             warnings.showwarning = lambda message, *_, **__: _complain("warning", message)
+            args = _load_plugins(args)
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if rank == "0" else nowhere):
                 verb = _find_verb(args)
                 verb(args[1:])
@@ -73,6 +75,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("interrupted; the same command goes on from here", file=sys.stderr)
         return 128 + getattr(interruption, "signal", 2)
     return 0
+
+
+def _load_plugins(args: tuple[str, ...]) -> tuple[str, ...]:
+    """Import the modules that --plugin names, and return the other words. The flag may stand anywhere."""
+    named, others, words = [], [], iter(args)
+    for word in words:
+        flag, _, value = word.partition("=")
+        if flag != "--plugin":
+            others.append(word)
+        elif value := value or next(words, ""):
+            named.append(value)
+        else:
+            raise ValueError("--plugin must be followed by a module or the path of a .py file, got nothing")
+    if named:
+        from regmixup import plugins
+
+        plugins.load(named)
+    return tuple(others)
 
 
 def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:

@@ -11,6 +11,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 import regmixup
+from regmixup import plugins
 from regmixup.cli.parsing import parse
 from regmixup.data.catalogue import FAMILIES
 from regmixup.methods import METHODS
@@ -35,6 +36,7 @@ class ListVerb:
 def main(args: Sequence[str]) -> None:
     """Print one list or all."""
     verb = parse(ListVerb, "list", args)
+    plugins.load()
     lists = {
         "methods": {name: f"{m.description} ({m.citation})" for name, m in METHODS.items()},
         "recipes": {name: named.description for name, named in RECIPES.items()},
@@ -56,7 +58,9 @@ def _objectives() -> dict[str, str]:
     """Return the objectives' modules with the first line of their docstrings, read without importing them."""
     files = sorted((Path(regmixup.__file__).parent / "objectives").glob("[!_]*.py"))
     documents = {path.stem: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in files}
-    return {name: document.partition("\n")[0] for name, document in documents.items()}
+    others = [origin for origin in plugins.REGISTERED.values() if origin.what == "objective"]
+    found = {name: document.partition("\n")[0] for name, document in documents.items()}
+    return found | {origin.name: f"registered by {origin.module}" for origin in others}
 
 
 def _study(path: Path) -> str:

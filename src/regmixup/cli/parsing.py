@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
 """A flag that is off unless given."""
+_PLUGIN = "Every verb takes --plugin MODULE, repeatable: a module or .py file that registers what you bring."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +32,11 @@ class Resources:
 
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:
     """Parse the words after the verb, with `~` in a path expanded. --help and wrong flags exit here."""
-    program = f"regmixup {verb}"
+    about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": f"{inspect.getdoc(cls)}\n\n{_PLUGIN}"}
     if default is None:
-        parsed: Any = tyro.cli(cls, args=args, prog=program)
+        parsed: Any = tyro.cli(cls, args=args, **about)
     else:
-        parsed = tyro.cli(cls, args=args, prog=program, default=default)
+        parsed = tyro.cli(cls, args=args, default=default, **about)
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):
         # tyro keeps the last of a repeated flag, which would silently drop the files listed first.

@@ -6,20 +6,24 @@ reads one from its official files, and `load` below puts the two together.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from regmixup.data import catalogue
 from regmixup.data.catalogue import FAMILIES, find, names
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from regmixup.data.catalogue import Dataset, Role
     from regmixup.data.images import ImageSet
     from regmixup.data.inventory import Report
 
-__all__ = ["FAMILIES", "corrupt", "from_dataset", "load", "names", "verify"]
+__all__ = ["FAMILIES", "corrupt", "from_dataset", "load", "names", "register", "verify"]
 
 
 def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
@@ -40,12 +44,17 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
         if not dataset.in_memory:
             raise ValueError(f"{name}: interpolations need a dataset in memory, {dataset.whole} is one of files")
         return interpolate(load(name.removeprefix("path:"), root=root))
+    if dataset.part and dataset.is_folder:
+        from regmixup.data.folders import load_part
+
+        return load_part(dataset, root)
     if part := dataset.part:
         from regmixup.data.splits import split_indices
 
         whole = load(part.of, root=root)
         cuts = "-".join(f"{100 * fraction:g}" for fraction in part.fractions)
-        store = root / "splits" / f"{part.of.replace('/', '-')}-{cuts}.json"
+        # The content of a registered dataset may change, and the split with it.
+        store = None if dataset.loader else root / "splits" / f"{part.of.replace('/', '-')}-{cuts}.json"
         index = split_indices(whole.labels, part.fractions, store=store)[part.index]
         return whole.select(index, name=name, info={"part_of": part.of, "whole": whole.fingerprint})
     images = read(name, root)
@@ -59,12 +68,62 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
 def read(name: str, root: Path) -> ImageSet | Any:
     """Read a dataset from its files, without comparing it with what is known about it."""
     dataset = find(name)
+    if dataset.loader is not None:
+        return _from_loader(dataset, root)
     if dataset.files:
         from regmixup.data.files import check_files
 
         check_files(dataset, root)
     module, _, function = dataset.reader.partition(":")
     return getattr(import_module(f"{__name__}.{module}"), function)(dataset, root)
+
+
+def register(
+    name: str,
+    loader: Callable[..., Any],
+    *,
+    role: Role | None = None,
+    benchmark: str = "",
+    on_disk: bool = False,
+    side: int | None = None,
+    num_classes: int | None = None,
+    description: str = "",
+    version: str = "",
+) -> None:
+    """Make a dataset of your own known by name, FAMILY/SPLIT, wherever names are taken. See `regmixup.plugins`.
+
+    loader: returns an `ImageSet`, a torch dataset of (image, label) pairs that fits in memory, or, with on_disk=True, a
+        `FolderSet`. It is given the data root where it has a parameter `root` or one without a default.
+    role: train, validation, test, shifted or ood; default, what the split says: train, val or test. benchmark: the
+        family whose classes it shows, for a shifted or near-OOD set; default, its own.
+    side: height and width of the images; where it is given, studies find sets that do not fit before they train.
+
+    FAMILY/train brings its parts FAMILY/train-90 and FAMILY/val-10, unless datasets of these names are registered.
+    """
+    given = {"role": role, "benchmark": benchmark, "on_disk": on_disk, "side": side, "num_classes": num_classes}
+    catalogue.register(name, loader, **given, description=description, version=version)  # type: ignore[arg-type]
+
+
+def _from_loader(dataset: Dataset, root: Path) -> ImageSet | Any:
+    """Return what the loader of a registered dataset returns, under the dataset's name."""
+    from dataclasses import replace
+
+    from regmixup.data.folders import FolderSet
+    from regmixup.data.images import ImageSet, from_dataset
+
+    loader = dataset.loader
+    assert loader is not None
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(loader).parameters.values()
+    takes_root = any(p.name == "root" or (p.kind in places and p.default is p.empty) for p in parameters)
+    found = loader(root) if takes_root else loader()
+    if isinstance(found, FolderSet) != dataset.on_disk:
+        raise ValueError(f"{dataset.name}: register it with on_disk={not dataset.on_disk}, got {type(found).__name__}")
+    if isinstance(found, (ImageSet, FolderSet)):
+        return replace(found, name=dataset.name)
+    if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):
+        raise ValueError(f"{dataset.name}: its loader must return an ImageSet or a torch dataset, got {found!r}")
+    return from_dataset(found, dataset.name)
 
 
 def verify(name: str, *, root: str | Path | None = None) -> Report:

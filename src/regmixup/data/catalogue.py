@@ -1,21 +1,28 @@
 """The catalogue: one record per dataset, and the only code that parses dataset names. Importing it imports no torch.
 
 Names are FAMILY/SPLIT ("cifar10/test"), FAMILY/CORRUPTION/SEVERITY ("cifar10-c/fog/3"), `folder:PATH` (any tree with
-one folder of images per class) and `path:NAME` (interpolations between pairs of another dataset's images).
+one folder of images per class), `folder:PATH/train-90` (a part of such a tree, see `records.folder_record`) and
+`path:NAME` (interpolations between pairs of another dataset's images).
 
 To add a dataset, add its records here, what is published about it to `published`, and a reader to a module beside this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
 
-from regmixup.data.published import BY_HAND, CONTENT, FILE_SUMS, SOURCES, Content, Source
+from regmixup import plugins
+from regmixup.data.published import BY_HAND, CONTENT, FILE_SUMS, SOURCES
+from regmixup.data.records import Dataset, Family, Role, SplitPart, folder_record
 from regmixup.names import unknown
+from regmixup.types import role_of
 
-Role = Literal["train", "validation", "test", "shifted", "ood"]
+__all__ = [
+    "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "INTERPOLATED", "SEVERITIES", "Dataset", "Family", "Role",
+    "SplitPart", "family_of", "find", "get", "line_of", "names", "register", "sets_of",
+]  # fmt: skip
 
 BENCHMARK = (
     "gaussian_noise",
@@ -41,90 +48,6 @@ DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "bright
 SEVERITIES = (1, 2, 3, 4, 5)
 INTERPOLATED = 20_000
 """Images of a `path:` set: 1,000 pairs at 20 values of lambda."""
-
-
-@dataclass(frozen=True)
-class SplitPart:
-    """Which part of which stratified split a dataset is: part `index` of `of`, cut at `fractions`."""
-
-    of: str
-    fractions: tuple[float, ...]
-    index: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dataset:
-    """What is known about a dataset before any of its files is read.
-
-    name: what `load` is asked for. reader: "module:function", called with this record and the root.
-    role: what it is for a model of its benchmark's train set; None for a folder, of which only its user knows. For the
-        role in relation to a particular train set see `roles.role_of`.
-    benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
-    side: height and width of images that are held in memory; None for image files, which stay on disk.
-    images, num_classes: how many; None where that is not known.
-    files: paths under the root; a folder's ends in a slash. None for embedded datasets.
-    checksums: of those files for which one is published. content: hashes of the pixels and labels.
-    sources: what to fetch. by_hand: how to get it where that cannot be automated. optional: whether fetching the whole
-        family leaves it out.
-    part: for a part of a split. corruption, severity: for a corrupted test set; "" and 0 elsewhere.
-    """
-
-    name: str
-    reader: str
-    role: Role | None = None
-    benchmark: str = ""
-    side: int | None = None
-    images: int | None = None
-    num_classes: int | None = None
-    files: tuple[str, ...] = ()
-    checksums: Mapping[str, str] = field(default_factory=dict)
-    content: Content | None = None
-    sources: tuple[Source, ...] = ()
-    by_hand: str = ""
-    optional: bool = False
-    part: SplitPart | None = None
-    corruption: str = ""
-    severity: int = 0
-
-    @property
-    def family(self) -> str:
-        """The name before the first slash; "folder" for `folder:PATH`."""
-        return "folder" if self.is_folder else self.name.removeprefix("path:").partition("/")[0]
-
-    @property
-    def split(self) -> str:
-        """The name after the first slash."""
-        return self.name.partition("/")[2]
-
-    @property
-    def is_folder(self) -> bool:
-        return self.name.startswith("folder:")
-
-    @property
-    def is_interpolated(self) -> bool:
-        return self.name.startswith("path:")
-
-    @property
-    def in_memory(self) -> bool:
-        """Return whether `load` returns an `ImageSet`, rather than a `FolderSet` of image files."""
-        return self.side is not None
-
-    @property
-    def whole(self) -> str:
-        """The name of the dataset whose files are read: its own, or what it is a part or an interpolation of."""
-        return self.part.of if self.part else self.name.removeprefix("path:")
-
-
-@dataclass(frozen=True)
-class Family:
-    """Datasets that share the name before the first slash."""
-
-    description: str
-    datasets: tuple[Dataset, ...]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(dataset.name for dataset in self.datasets)
 
 
 def _dataset(name: str, role: Role, reader: str, *, files: Iterable[str] = (), **fields: Any) -> Dataset:
@@ -303,8 +226,9 @@ FAMILIES: dict[str, Family] = {
     "tiny-imagenet": _tiny_imagenet("tiny-imagenet", 32, "Tiny-ImageNet-200, resized from 64x64 to 32x32", parts=True),
     "tiny-imagenet-64": _tiny_imagenet("tiny-imagenet-64", 64, "Tiny-ImageNet-200 at its own size, 64x64", parts=False),
     **_imagenet(),
-    "folder": Family("folder:PATH, any tree with one folder of images per class", ()),
+    "folder": Family("folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts", ()),
 }
+_BUILT_IN = frozenset(FAMILIES)
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for family in FAMILIES.values() for dataset in family.datasets}
 
 
@@ -320,7 +244,7 @@ def get(name: str) -> Dataset | None:
     ('shifted', None)
     """
     if name.startswith("folder:") and name != "folder:":
-        return Dataset(name=name, reader="folders:load_folder", benchmark="folder")
+        return folder_record(name)
     source = DATASETS.get(name.removeprefix("path:"))
     if source is None or not name.startswith("path:"):
         return source
@@ -331,6 +255,9 @@ def find(name: str) -> Dataset:
     """Return the record of a dataset; an unknown name is an error with the nearest match. Reads nothing."""
     if dataset := get(name):
         return dataset
+    plugins.load()  # one of them may register it
+    if dataset := get(name):
+        return dataset
     family = FAMILIES.get(name.removeprefix("path:").partition("/")[0])
     if family is None:
         summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
@@ -338,6 +265,45 @@ def find(name: str) -> Dataset:
     # The severities of a corruption are one entry, so that the list can be read.
     entries = {f"{line_of(d)}/1-5" if d.corruption else d.name for d in family.datasets}
     raise unknown("dataset", name, family.names, summary=", ".join(sorted(entries)) or family.description)
+
+
+def register(
+    name: str,
+    loader: Callable[..., Any],
+    *,
+    role: Role | None = None,
+    benchmark: str = "",
+    on_disk: bool = False,
+    side: int | None = None,
+    num_classes: int | None = None,
+    description: str = "",
+    version: str = "",
+) -> None:
+    """Add the record of a dataset of the user's; see `regmixup.data.register`."""
+    if not callable(loader):
+        raise ValueError(f"loader of dataset {name} must be a function that returns the images, got {loader!r}")
+    family, _, split = str(name).partition("/")
+    if family in _BUILT_IN:
+        listed = ", ".join(sorted(_BUILT_IN))
+        raise ValueError(f"name of a dataset must not begin with a built-in family, got {name!r}; built in: {listed}")
+    plugins.record("dataset", name, loader, (), version=version)
+    own = Dataset(
+        name=name,
+        reader="",
+        loader=loader,
+        role=role or role_of(name) or None,
+        benchmark=benchmark or family,
+        on_disk=on_disk,
+        side=side,
+        num_classes=num_classes,
+    )
+    about = description or f"registered by {plugins.REGISTERED['dataset', name].module}"
+    before = FAMILIES.get(family, Family(about, ()))
+    others = {dataset.name: dataset for dataset in before.datasets}
+    parts = _train_parts(own, even=False) if split == "train" else []
+    added = {own.name: own} | {part.name: part for part in parts if part.name not in others}
+    FAMILIES[family] = Family(before.description, tuple((others | added).values()))
+    DATASETS.update(added)
 
 
 def family_of(name: str) -> str:

@@ -1,13 +1,17 @@
-"""Datasets that stay on disk: image files in one folder per class. `folder:PATH` is any such tree."""
+"""Datasets that stay on disk: image files in one folder per class.
+
+`folder:PATH` is any such tree; `folder:PATH/train-90` and the like are parts of one, cut by the content of its files.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import torch
@@ -17,6 +21,8 @@ from regmixup.data.catalogue import Dataset, find
 from regmixup.data.decode import EXTENSIONS, EvalTransform, Reader, decode_all, open_rgb
 from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet
+from regmixup.data.records import FOLDER_PARTS
+from regmixup.data.splits import stratified_by_content
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
 """Usual names of the parts of a dataset, in lower case."""
@@ -29,6 +35,7 @@ class FolderSet:
 
     paths: N paths that can be opened. labels: (N,) int64. classes: the class names, in label order.
     name: what `load` was asked for. folder: the folder that all paths begin with. info: facts about the set.
+    digests: the SHA-256 of each file, where they have been read, as for the parts of a folder.
     """
 
     paths: tuple[str, ...]
@@ -37,6 +44,7 @@ class FolderSet:
     name: str
     folder: Path
     info: dict[str, str] = field(default_factory=dict)
+    digests: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -62,16 +70,24 @@ class FolderSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the sorted lines "relative path, tab, size in bytes": computed without reading a file."""
+        """SHA-256 of the sorted lines "relative path, tab, size in bytes": computed without reading a file.
+
+        Where the files have been read, their SHA-256 stand in place of the sizes.
+        """
         start = len(str(self.folder)) + 1
-        lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{os.stat(p).st_size}" for p in self.paths)  # noqa: PTH116
+        known = self.digests or (str(os.stat(p).st_size) for p in self.paths)  # noqa: PTH116
+        lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
         """Return the files at `index`, in that order."""
-        paths = tuple(self.paths[i] for i in index.tolist())
-        return FolderSet(
-            paths, self.labels[index], self.classes, name or self.name, self.folder, {**self.info, **(info or {})}
+        return replace(
+            self,
+            paths=tuple(self.paths[i] for i in index.tolist()),
+            labels=self.labels[index],
+            name=name or self.name,
+            info={**self.info, **(info or {})},
+            digests=tuple(self.digests[i] for i in index.tolist()) if self.digests else (),
         )
 
     def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
@@ -144,7 +160,11 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     if folder is None:
         path = Path(name.removeprefix("folder:")).expanduser()
         tried = " or ".join(dict.fromkeys(str(place.absolute()) for place in (path, root / path)))
-        raise ValueError(f"{name}: expected a folder with one subfolder of images per class, found no folder {tried}")
+        looks = path.name.startswith(("train-", "val-", "fold-", "without-"))
+        hint = f"; a part of a folder ends in {FOLDER_PARTS}" if looks else ""
+        raise ValueError(
+            f"{name}: expected a folder with one subfolder of images per class, found no folder {tried}{hint}"
+        )
     found = class_folders(folder)
     if not found:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")
@@ -156,6 +176,48 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
         empty = _listed([c for c in found if c not in classes])
         warnings.warn(f"{name}: subfolders without images are no classes and were left out: {empty}", stacklevel=2)
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
+
+
+def load_part(dataset: Dataset, root: Path) -> FolderSet:
+    """Load a part of a folder, or of a part of one, cut by the SHA-256 of the files: see `stratified_by_content`."""
+    from regmixup.data import load
+
+    part, name = dataset.part, dataset.name
+    assert part is not None
+    if (real := find_folder(name, root)) is not None:
+        raise ValueError(f"{name} is both a part of {part.of} and the folder {real}: name the latter by its full path")
+    whole = load(part.of, root=root)
+    assert isinstance(whole, FolderSet)
+    whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
+    try:
+        pieces = stratified_by_content(whole.labels, whole.digests, part.fractions)
+    except ValueError as error:
+        few = int(str(error))
+        files = [d for d, label in zip(whole.digests, whole.labels.tolist(), strict=True) if label == few]
+        raise ValueError(
+            f"{name}: every class must have an image in each of the {len(part.fractions)} parts, and copies of a file "
+            f"stay together; {_listed([whole.classes[few]])} has {len(files)} images, {len(set(files))} of them "
+            f"different, some maybe also in other classes: add images, leave the class out, or cut fewer parts"
+        ) from None
+    index = torch.cat([pieces[piece] for piece in sorted(part.pieces)]).sort().values
+    return whole.select(index, name=name, info={"part_of": part.of, "whole": whole.fingerprint})
+
+
+def hash_files(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the SHA-256 of each file's bytes. A file that has not changed since it was last read is not read again."""
+
+    def digest(path: str) -> str:
+        state = os.stat(path)  # noqa: PTH116
+        return _digest(path, state.st_size, state.st_mtime_ns, state.st_ino)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
+        return tuple(pool.map(digest, paths))
+
+
+@lru_cache(maxsize=1 << 20)
+def _digest(path: str, *state: int) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
@@ -172,11 +234,13 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
 
 
 def describe_classes(name: str, root: str | Path | None = None) -> str:
-    """Return a line with the classes of `folder:PATH` and how many images each has; "" for other datasets."""
-    dataset = find(name)
-    if not dataset.is_folder:
+    """Return a line with the classes of `folder:PATH` or a part of it, and how many images each has; "" for others."""
+    from regmixup.data import load
+
+    if not find(name).is_folder:
         return ""
-    found = load_folder(dataset, data_root(root))
+    found = load(name, root=data_root(root))
+    assert isinstance(found, FolderSet)
     counts = found.labels.bincount().tolist()
     entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
     more = f", and {len(entries) - _SHOWN} more" if len(entries) > _SHOWN else ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regmixup.data.catalogue import FAMILIES, Dataset, Role, find
+from regmixup.data.catalogue import FAMILIES, Dataset, Role, SplitPart, find
+from regmixup.data.records import rest_of_folder
 
 
 def role_of(name: str, train_set: str) -> Role | None:
     """Return the role of a dataset for a model of a train set; None for a folder, of which only its user knows.
 
     Whatever shows other classes is "ood". Sets that share images with the train set are "train", and a train set that
-    does not is "validation": new images like those trained on.
+    does not is "validation": new images like those trained on. So are other parts of the folder that was trained on.
 
     >>> [role_of("cifar100/test", f"{family}/train") for family in ("cifar100", "cifar10")]
     ['test', 'ood']
@@ -21,7 +22,10 @@ def role_of(name: str, train_set: str) -> Role | None:
     dataset, trained = find(name), find(train_set)
     if not dataset.is_interpolated and overlap(dataset, trained):
         return "train"
-    if dataset.is_folder or trained.is_folder:
+    if dataset.is_folder:
+        own = dataset.part and trained.is_folder and _place(dataset) == _place(trained)
+        return "validation" if own else None
+    if trained.is_folder:
         return dataset.role
     if dataset.benchmark != trained.benchmark:
         return "ood"
@@ -29,14 +33,31 @@ def role_of(name: str, train_set: str) -> Role | None:
 
 
 def overlap(a: Dataset, b: Dataset) -> bool:
-    """Return whether two datasets share images: one is the other or a part of it, or both are the same part.
+    """Return whether two datasets may share images: one is the other or a part of it, or both have a part in common.
 
-    Folders are compared by the place that their names and links lead to.
+    Folders are compared by the place that their names and links lead to. Parts of differently cut splits may share
+    images, so they count as if they did.
     """
-    if a.is_folder and b.is_folder:
-        first, second = (Path(d.name.removeprefix("folder:")).expanduser().resolve() for d in (a, b))
+    if a.is_folder and b.is_folder and (first := _place(a)) != (second := _place(b)):
         return first.is_relative_to(second) or second.is_relative_to(first)
-    return a.whole == b.whole and (a.part is None or b.part is None or a.part.index == b.part.index)
+    if not (a.is_folder and b.is_folder) and a.whole != b.whole:
+        return False
+    for one, other in zip(_cuts(a), _cuts(b), strict=False):
+        if one.fractions != other.fractions:
+            return True
+        if one.pieces != other.pieces:
+            return bool(one.pieces & other.pieces)
+    return True
+
+
+def _place(folder: Dataset) -> Path:
+    """Return where the files of a folder, or of what it is a part of, lie."""
+    return Path(folder.whole.removeprefix("folder:")).expanduser().resolve()
+
+
+def _cuts(dataset: Dataset) -> list[SplitPart]:
+    """Return the parts that lead from the whole to a dataset, the coarsest first: a part may be split again."""
+    return [*_cuts(find(dataset.part.of)), dataset.part] if dataset.part else []
 
 
 def validation_of(train_set: str) -> str:
@@ -45,13 +66,17 @@ def validation_of(train_set: str) -> str:
     >>> validation_of("digits/train"), validation_of("cifar10/train-90"), validation_of("imagenet/train")
     ('digits/val', 'cifar10/val-10', 'imagenet/val-tune')
     """
-    family = FAMILIES[find(train_set).family].datasets
+    trained = find(train_set)
+    if trained.is_folder and trained.part and trained.role == "train":
+        return rest_of_folder(trained)
+    family = FAMILIES[trained.family].datasets
     for dataset in sorted(family, key=lambda d: d.part is None):  # parts of the train set first
         if dataset.role == "validation" and role_of(dataset.name, train_set) == "validation":
             return dataset.name
     raise ValueError(
         f"validation must be named: {train_set} has no validation set of its own. Name a `folder:PATH` of images that "
-        f"were not trained on, give Predictions of a companion run, or train on a part, such as cifar10/train-90"
+        f"were not trained on, give Predictions of a companion run, or train on a part, such as cifar10/train-90 or "
+        "folder:PATH/train-90"
     )
 
 
@@ -79,6 +104,8 @@ def rest_of(part: str) -> str:
     'cifar10/train-90'
     """
     own = find(part)
+    if own.is_folder and own.part:
+        return rest_of_folder(own)
     for other in FAMILIES[own.family].datasets:
         if own.part and other.part and other.part.of == own.part.of and other.part.index != own.part.index:
             return other.name

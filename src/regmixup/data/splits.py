@@ -39,6 +39,41 @@ def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -
     return [torch.tensor(sorted(part), dtype=torch.int64) for part in parts]
 
 
+def stratified_by_content(labels: Tensor, digests: tuple[str, ...], fractions: tuple[float, ...]) -> list[Tensor]:
+    """Split indices so that every class is divided in the given fractions; return the parts, each sorted.
+
+    digests: a hash of each sample's content. Within a class, samples are ordered by it and cut at the rounded
+    cumulative fractions, so neither names nor the order of files matter. Samples of equal content are kept together,
+    also those of different classes, which follow the first of these. Every part has at least one sample of each class;
+    `ValueError("CLASS")` with the class's number where there are too few different ones.
+
+    >>> [part.tolist() for part in stratified_by_content(torch.zeros(4), ("d", "a", "c", "a"), (0.5, 0.5))]
+    [[1, 3], [0, 2]]
+    """
+    last = len(fractions) - 1
+    classes: dict[int, dict[str, list[int]]] = {}
+    for index, (label, digest) in enumerate(zip(labels.tolist(), digests, strict=True)):
+        classes.setdefault(label, {}).setdefault(digest, []).append(index)
+    part_of: dict[str, int] = {}
+    for label, groups in sorted(classes.items()):
+        free = sorted(digest for digest in groups if digest not in part_of)
+        images = sum(len(groups[digest]) for digest in free)
+        cuts = [round(sum(fractions[: part + 1]) * images) for part in range(last + 1)]
+        part = before = here = 0
+        for position, digest in enumerate(free):
+            # Each part takes one at least, and leaves one for each that follows.
+            if here and part < last and (before >= cuts[part] or len(free) - position <= last - part):
+                part, here = part + 1, 0
+            part_of[digest] = part
+            before, here = before + len(groups[digest]), here + 1
+        if len({part_of[digest] for digest in groups}) <= last:
+            raise ValueError(str(int(label)))
+    parts: list[list[int]] = [[] for _ in fractions]
+    for index, digest in enumerate(digests):
+        parts[part_of[digest]].append(index)
+    return [torch.tensor(part, dtype=torch.int64) for part in parts]
+
+
 def index_sha256(parts: list[Tensor]) -> str:
     """Return the SHA-256 of the indices, part by part, as little-endian 64-bit integers."""
     return hashlib.sha256(b"".join(part.numpy().astype("<i8").tobytes() for part in parts)).hexdigest()

@@ -6,10 +6,12 @@ Heads and constraints with values of their own are classes here: `networks.GPHea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from regmixup import plugins
 from regmixup.config import check_count, check_number
 from regmixup.names import check_name, unknown
 
@@ -26,11 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A backbone ("module:function"), a line about it, and its own dropout rate."""
+    """A backbone ("module:function"), a line about it, and its own dropout rate.
+
+    factory: for one that was registered, the function that builds it, and no backbone.
+    """
 
     backbone: str
     description: str
     dropout: float = 0.0
+    factory: Callable[..., nn.Module] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ _LAZY = {
 __all__ = [
     "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "RBFHead",
     "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of", "import_components",
-    "library_names", "library_state_dict", "name_of",
+    "library_names", "library_state_dict", "name_of", "register",
 ]  # fmt: skip
 
 
@@ -101,7 +107,8 @@ def build(
 ) -> Classifier:
     """Build a network by name, with the interface of `Classifier`: `features(x) -> (N, D)`, `head`, `forward`.
 
-    name: one of NETWORKS, or "timm/" and the name of any of timm's image models, for example "timm/resnet50".
+    name: one of NETWORKS, to which `register` adds, or "timm/" and the name of any of timm's image models, for example
+        "timm/resnet50".
     normalize: (mean, std) per channel applied to pixels in [0, 1]; None if you feed normalised tensors.
     dropout: None keeps the network's own rate (0.1 inside the blocks of wrn28-10 and wrn28-10-sngp, else mostly 0).
     constraint: on every convolution, by name or with its own values: SpectralNorm(c=0.5).
@@ -123,9 +130,15 @@ def build(
 
     import torch
 
-    from regmixup.networks.contract import Classifier
+    from regmixup.networks.contract import Classifier, LinearHead, from_factory
 
-    if name in NETWORKS:
+    last: nn.Module | None = None
+    if name in NETWORKS and (factory := NETWORKS[name].factory) is not None:
+        sides = sides or (32, 32)
+        backbone, dim, last = from_factory(
+            name, factory, num_classes=num_classes, in_channels=in_channels, image_size=sides, dropout=dropout
+        )
+    elif name in NETWORKS:
         sides = sides or (32, 32)
         module, _, function = NETWORKS[name].backbone.partition(":")
         make = getattr(import_module(f"{__name__}.{module}"), function)
@@ -138,7 +151,25 @@ def build(
         backbone, dim = timm_backbone(name, in_channels=in_channels, dropout=dropout, image_size=sides)
     if chosen_constraint is not None:
         chosen_constraint.apply(backbone, torch.zeros(1, in_channels, *sides))
-    return Classifier(backbone, chosen_head.build(dim, num_classes), feature_dim=dim, normalize=normalize)
+    if last is None or not isinstance(chosen_head, LinearHead):
+        last = chosen_head.build(dim, num_classes)
+    return Classifier(backbone, last, feature_dim=dim, normalize=normalize)
+
+
+def register(name: str, factory: Callable[..., nn.Module], *, description: str = "", version: str = "") -> None:
+    """Make a network of your own known by name, for `build`, the command line and studies. See `regmixup.plugins`.
+
+    factory: a function or class that returns a module. Of num_classes, in_channels, image_size (height and width) and
+    dropout it is given those that it has parameters for. With num_classes it returns a classifier whose last layer is
+    an `nn.Linear`, which any head can replace; without, a backbone from images to features (N, D).
+    """
+    if not callable(factory):
+        raise ValueError(f"factory of network {name} must be callable and return a module, got {factory!r}")
+    if isinstance(name, str) and name.startswith("timm/"):
+        raise ValueError(f"name of a network must not begin with timm/, got {name!r}")
+    plugins.record("network", name, factory, NETWORKS, version=version)
+    about = description or f"registered by {plugins.REGISTERED['network', name].module}"
+    NETWORKS[name] = Architecture("", about, factory=factory)
 
 
 def bake(model: Model) -> Model:
@@ -215,6 +246,7 @@ def check_network(name: str) -> str:
         from regmixup.networks.timm_models import check_timm_name
 
         return check_timm_name(name)
+    plugins.seek(name, NETWORKS)
     return check_name("network", name, [*NETWORKS, "timm/NAME"])
 
 

@@ -6,9 +6,11 @@ dataclasses of hyper-parameters, so that a configuration can hold them; the modu
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -146,3 +148,59 @@ class Classifier(nn.Module):
             return self.features(x)
         finally:
             self.backbone.train(training)
+
+
+def from_factory(
+    name: str,
+    factory: Callable[..., nn.Module],
+    *,
+    num_classes: int,
+    in_channels: int,
+    image_size: tuple[int, int],
+    dropout: float | None,
+) -> tuple[nn.Module, int, nn.Linear | None]:
+    """Return what a registered factory builds as a backbone, its number of features, and its own last layer if any.
+
+    The last layer is the last `nn.Linear` of num_classes outputs; an identity takes its place. A trial with one image
+    shows whether it is really the last thing that the module does.
+    """
+    given: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "image_size": image_size}
+    given |= {} if dropout is None else {"dropout": dropout}
+    parameters = inspect.signature(factory).parameters.values()
+    taken = {p.name for p in parameters}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):  # it passes them on, who knows to what: only what is needed
+        taken |= {"num_classes", "dropout"} | ({"in_channels"} if in_channels != 3 else set())
+    given = {key: value for key, value in given.items() if key in taken}
+    if dropout is not None and "dropout" not in given:
+        raise ValueError(f"dropout must be None for {name}, whose factory has no such parameter, got {dropout}")
+    try:
+        module = factory(**given)
+        example = torch.rand(1, in_channels, *image_size)
+        found = _trial(module, example)
+    except Exception as error:  # whatever the code of others raises
+        raise ValueError(f"network {name} cannot be built with {given}: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Tensor) or found.ndim != 2:
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"network {name} must return logits (N, {num_classes}) or features (N, D), got {shape}")
+    if "num_classes" not in given or found.shape[1] != num_classes:
+        return module, found.shape[1], None
+    for path, layer in reversed(list(module.named_modules())):
+        if isinstance(layer, nn.Linear) and layer.out_features == num_classes and path:
+            module.set_submodule(path, nn.Identity())
+            features = _trial(module, example)
+            if features.shape == (1, layer.in_features) and torch.allclose(_trial(layer, features), found):
+                return module, layer.in_features, layer
+            break
+    raise ValueError(
+        f"network {name} must end in an nn.Linear of {num_classes} outputs, so that it has features; or let its "
+        "factory have no parameter num_classes and return the backbone, from images to features (N, D)"
+    )
+
+
+def _trial(module: nn.Module, x: Tensor) -> Any:
+    """Return the output of a module in evaluation mode, and leave it as it was."""
+    training = module.training
+    with torch.no_grad():
+        found = module.eval()(x)
+    module.train(training)
+    return found

@@ -7,8 +7,10 @@ leading underscore marks what the modules share.
 from __future__ import annotations
 
 import pkgutil
+import re
 from importlib import import_module
 
+from regmixup import plugins
 from regmixup.names import check_name
 from regmixup.objectives._base import Objective
 
@@ -30,11 +32,12 @@ def _discover() -> dict[str, type[Objective]]:
 
 OBJECTIVES = _discover()
 
-__all__ = ["OBJECTIVES", "Objective", "build", "name_of"]
+__all__ = ["OBJECTIVES", "Objective", "build", "name_of", "register"]
 
 
 def build(name: str, **fields: object) -> Objective:
     """Return an objective by its command-line name: build("regmixup", alpha=10)."""
+    plugins.seek(name, OBJECTIVES)
     return OBJECTIVES[check_name("objective", name, OBJECTIVES)](**fields)
 
 
@@ -42,3 +45,19 @@ def name_of(objective: Objective) -> str:
     """Return the command-line name of an objective, or its class's name if it is not in the registry."""
     own = type(objective)
     return next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())
+
+
+def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
+    """Make an objective of your own known by name; also as a decorator above `@dataclass`. See `regmixup.plugins`.
+
+    The name is that of the class in lower case, words joined by underscores: FocalLoss becomes focal_loss.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Objective)):
+        raise ValueError(f"cls must be a subclass of Objective, got {cls!r}")
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
+    same = [known for known, other in OBJECTIVES.items() if other.__name__ == cls.__name__ and known != name]
+    if same:  # a stored configuration names the class
+        raise ValueError(f"class of an objective must have a new name, got {cls.__name__}, which is that of {same[0]}")
+    plugins.record("objective", name, cls, OBJECTIVES, version=version)
+    OBJECTIVES[name] = cls
+    return cls

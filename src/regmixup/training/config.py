@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from regmixup import methods, networks, objectives, recipes
-from regmixup.config import check_count, encode, fingerprint
+from regmixup.config import check_count, encode, fingerprint, introduced
 from regmixup.data import catalogue
 from regmixup.names import unknown
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
 from regmixup.objectives import Objective, build
+from regmixup.plugins import Origin, origins
 from regmixup.precision import check_precision
 from regmixup.recipes import Recipe
 from regmixup.training.initial_weights import identify
@@ -38,6 +39,8 @@ class TrainConfig(Recipe):
     """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
     seed: int = 0
     """Decides initialisation, data order, augmentation, mixing and dropout."""
+    plugins: tuple[Origin, ...] = introduced(())
+    """Where the dataset, network and objective come from that a plugin registered; `resolve` fills it in."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,4 +156,16 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
             "batch_norm must be local unless every shard has a GPU and a process of its own, "
             f"got 'synchronised' with {shards} shards, {world} processes on {device.type}"
         )
-    return dataclasses.replace(config, precision=precision, shards=shards, init=identify(config.init, config.network))
+    init, plugins = identify(config.init, config.network), _plugins(config)
+    return dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
+
+
+def _plugins(config: TrainConfig) -> tuple[Origin, ...]:
+    """Return where what a configuration uses of plugins comes from; nothing for what is built in."""
+    used = [("dataset", catalogue.find(config.train_set).whole), ("network", config.network)]
+    waiting = [config.objective]
+    for objective in waiting:
+        used.append(("objective", objectives.name_of(objective)))
+        values = (getattr(objective, f.name) for f in dataclasses.fields(objective))
+        waiting += [value for value in values if isinstance(value, Objective)]
+    return origins(used)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import torch
 
 import regmixup
-from regmixup import data, networks, predictions, run_folder
+from regmixup import data, networks, plugins, predictions, run_folder
 from regmixup.config import NUMERICS_VERSION, decode, encode, fingerprint
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
@@ -289,6 +289,10 @@ def _commit() -> str | None:
 def _read_config(folder: Path) -> TrainConfig:
     path = folder / run_folder.CONFIG
     try:
-        return decode(TrainConfig, read_json(path), str(path))
+        values = read_json(path)
+        missing = plugins.missing(values.get("plugins") if isinstance(values, dict) else None)
+        if not missing:
+            return decode(TrainConfig, values, str(path))
     except ValueError as error:
         raise ValueError(f"{error}. The command that trained this run writes the file again") from error
+    raise ValueError(f"{path} uses {missing}")

@@ -141,9 +141,9 @@ def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], devi
 
 
 def check_folder_unchanged(run: Run, root: str | Path | None) -> None:
-    """Raise if a finished run was trained on a folder whose files have changed: a folder is named by its path."""
+    """Raise if a finished run was trained on images that have changed since: a folder is named by its path."""
     name = run.config.train_set
-    if find(name).is_folder:
+    if find(name).may_change:
         check_same_data(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
 
 

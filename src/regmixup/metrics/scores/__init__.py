@@ -25,11 +25,11 @@ from regmixup.metrics.scores.mahalanobis import (
     RelativeMahalanobis,
 )
 from regmixup.metrics.scores.nearest import KNN, FittedKNN
-from regmixup.metrics.scores.registry import REGISTRY, Score, available, fit_scores, score_all
+from regmixup.metrics.scores.registry import REGISTRY, Score, available, fit_scores, register, score_all
 
 __all__ = [
     "ASH", "KNN", "REGISTRY", "SCORES", "SCORES_OF_PROBS", "FeatureScore", "FittedASH", "FittedKNN",
     "FittedMahalanobis", "FittedReAct", "FittedRelativeMahalanobis", "FittedScore", "FittedViM", "Mahalanobis",
     "ReAct", "RelativeMahalanobis", "Score", "ViM", "available", "dempster_shafer", "duq", "energy", "entropy",
-    "fit_scores", "gen", "max_logit", "max_probability", "mutual_information", "odin", "score_all",
+    "fit_scores", "gen", "max_logit", "max_probability", "mutual_information", "odin", "register", "score_all",
 ]  # fmt: skip

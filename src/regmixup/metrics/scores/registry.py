@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regmixup import plugins
 from regmixup.metrics.ordering import pieces_of, precise, span
 from regmixup.metrics.scores.features import FittedScore
 from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
-from regmixup.metrics.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq, mutual_information
+from regmixup.metrics.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq, mutual_information, softmax_of
 from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
 from regmixup.metrics.scores.nearest import KNN, default_k
 from regmixup.names import check_name
@@ -79,8 +80,40 @@ REGISTRY: dict[str, Score] = {
 }
 
 
+def register(
+    name: str,
+    function: Callable[[Tensor], Tensor] | None = None,
+    *,
+    fit: Callable[[Predictions], FittedScore] | None = None,
+    version: str = "",
+) -> None:
+    """Make a score of your own known by name; larger must mean more out-of-distribution. See `regmixup.plugins`.
+
+    function: from logits (N, K), in float64, to scores (N,). fit: instead, a function from train Predictions with
+    features to one from features (N, D) to scores (N,). Every evaluation that has what it needs then includes it.
+    """
+    if (function is None) == (fit is None) or not callable(function or fit):
+        raise ValueError(f"score {name} must have either a function of logits or a fit, got {function!r} and {fit!r}")
+    plugins.record("score", name, function or fit, REGISTRY, version=version)
+    if fit is not None:
+        REGISTRY[name] = Score(name, _FITTED, fit)
+        return
+
+    def score(logits: Tensor | Softmax) -> Tensor:
+        given = softmax_of(logits).logits
+        found = function(given)  # type: ignore[misc]
+        if not isinstance(found, Tensor) or found.shape != given.shape[:1]:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(f"score {name} must return a tensor of shape ({len(given)},), got {shape}")
+        return found
+
+    REGISTRY[name] = Score(name, frozenset({"logits"}))
+    SCORES[name] = _OF_LOGITS[name] = score
+
+
 def available(predictions: Predictions, train: Predictions | None = None) -> list[str]:
     """Return the scores that these predictions allow, given the train predictions to fit on, in table order."""
+    plugins.load()  # whose scores are in every table, whichever process makes it
     names = []
     for score in REGISTRY.values():
         fitting = "train" in score.needs
@@ -101,6 +134,7 @@ def fit_scores(train: Predictions | None, names: Iterable[str] | None = None) ->
         names = available(train, train) if train is not None else []
     fitted = {}
     for name in names:
+        plugins.seek(name, REGISTRY)
         score = REGISTRY[check_name("score", name, REGISTRY)]
         if score.fit is not None:
             if train is None:
@@ -172,6 +206,7 @@ def _check_possible(name: str, predictions: Predictions, fitted: Mapping[str, Fi
     if name in fitted:
         _check_held(name, predictions, {"features"})
         return
+    plugins.seek(name, REGISTRY)
     needs = REGISTRY[check_name("score", name, {**REGISTRY, **fitted})].needs
     if "train" in needs:
         raise ValueError(f"{name} must be among the fitted scores, got {', '.join(fitted) or 'none'}")

@@ -1,0 +1,168 @@
+"""What the catalogue holds: the record of a dataset, of a part and of a family, and the names of folders.
+
+Importing it imports no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from regmixup.data.published import Content, Source
+
+Role = Literal["train", "validation", "test", "shifted", "ood"]
+MAX_FOLDS = 100
+FOLDER_PARTS = "train-90, val-10, fold-2-of-5 or without-2-of-5"
+_FOLDER_PART = re.compile(
+    r"(?P<of>folder:.+?)/+(?:(?P<side>train|val)-(?P<percent>[1-9]\d?)|"
+    r"(?P<fold>fold|without)-(?P<number>[1-9]\d{0,2})-of-(?P<count>[1-9]\d{0,2}))/*"
+)
+
+
+@dataclass(frozen=True)
+class SplitPart:
+    """Which part of which stratified split a dataset is: part `index` of `of`, cut at `fractions`.
+
+    rest: whether it is all parts but that one, as the train set of a fold is.
+    """
+
+    of: str
+    fractions: tuple[float, ...]
+    index: int
+    rest: bool = False
+
+    @property
+    def pieces(self) -> frozenset[int]:
+        """The numbers of the parts that it consists of."""
+        return frozenset(range(len(self.fractions))) - {self.index} if self.rest else frozenset({self.index})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """What is known about a dataset before any of its files is read.
+
+    name: what `load` is asked for. reader: "module:function", called with this record and the root.
+    role: what it is for a model of its benchmark's train set; None for a folder, of which only its user knows. For the
+        role in relation to a particular train set see `roles.role_of`.
+    benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
+    side: height and width of images that are held in memory; None for image files, which stay on disk.
+    images, num_classes: how many; None where that is not known.
+    files: paths under the root; a folder's ends in a slash. None for embedded datasets.
+    checksums: of those files for which one is published. content: hashes of the pixels and labels.
+    sources: what to fetch. by_hand: how to get it where that cannot be automated. optional: whether fetching the whole
+        family leaves it out.
+    loader: what reads one that was registered, instead of the reader. on_disk: whether that gives a `FolderSet`.
+    part: for a part of a split. corruption, severity: for a corrupted test set; "" and 0 elsewhere.
+    """
+
+    name: str
+    reader: str
+    role: Role | None = None
+    benchmark: str = ""
+    side: int | None = None
+    images: int | None = None
+    num_classes: int | None = None
+    files: tuple[str, ...] = ()
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    content: Content | None = None
+    sources: tuple[Source, ...] = ()
+    by_hand: str = ""
+    optional: bool = False
+    loader: Callable[..., Any] | None = None
+    on_disk: bool = False
+    part: SplitPart | None = None
+    corruption: str = ""
+    severity: int = 0
+
+    @property
+    def family(self) -> str:
+        """The name before the first slash; "folder" for `folder:PATH`."""
+        return "folder" if self.is_folder else self.name.removeprefix("path:").partition("/")[0]
+
+    @property
+    def split(self) -> str:
+        """The name after the first slash."""
+        return self.name.partition("/")[2]
+
+    @property
+    def is_folder(self) -> bool:
+        return self.name.startswith("folder:")
+
+    @property
+    def is_interpolated(self) -> bool:
+        return self.name.startswith("path:")
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether `load` returns an `ImageSet`, rather than a `FolderSet` of image files."""
+        return self.side is not None or (self.loader is not None and not self.on_disk)
+
+    @property
+    def may_change(self) -> bool:
+        """Return whether the name does not fix the content: a folder's files, or what a user's function returns."""
+        return self.is_folder or self.loader is not None
+
+    @property
+    def whole(self) -> str:
+        """The name of the dataset whose files are read: its own, or what it is a part or an interpolation of."""
+        return _whole_of(self.part) if self.part else self.name.removeprefix("path:")
+
+
+@dataclass(frozen=True)
+class Family:
+    """Datasets that share the name before the first slash."""
+
+    description: str
+    datasets: tuple[Dataset, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(dataset.name for dataset in self.datasets)
+
+
+def _whole_of(part: SplitPart) -> str:
+    """Return the name of what is split; a part of a folder may be split once more."""
+    return folder_record(part.of).whole if part.of.startswith("folder:") else part.of
+
+
+def folder_record(name: str) -> Dataset:
+    """Return the record of `folder:PATH`, or of a part of one by the end of its name.
+
+    train-P and val-Q, Q = 100 - P, are the two sides of a split; any whole percentage from 1 to 99. fold-K-of-N is one
+    of N folds, without-K-of-N all others. A real folder of that name is what it is, and no part.
+
+    >>> folder_record("folder:photos/val-20").part
+    SplitPart(of='folder:photos', fractions=(0.8, 0.2), index=1, rest=False)
+    """
+    found = _FOLDER_PART.fullmatch(name)
+    part = _part(found) if found and not Path(name.removeprefix("folder:")).expanduser().is_dir() else None
+    role: Role | None = None
+    if found and part:
+        role = "train" if part.rest or found["side"] == "train" else "validation"
+    return Dataset(name=name, reader="folders:load_folder", benchmark="folder", role=role, part=part)
+
+
+def _part(found: re.Match[str]) -> SplitPart | None:
+    """Return which part the end of a name means; None for a fold that there cannot be."""
+    if found["side"]:
+        percent = int(found["percent"])
+        first = percent if found["side"] == "train" else 100 - percent
+        return SplitPart(found["of"], (first / 100, (100 - first) / 100), index=int(found["side"] == "val"))
+    number, count = int(found["number"]), int(found["count"])
+    if not (number <= count and 2 <= count <= MAX_FOLDS):
+        return None
+    return SplitPart(found["of"], (1 / count,) * count, number - 1, rest=found["fold"] == "without")
+
+
+def rest_of_folder(dataset: Dataset) -> str:
+    """Return the name of the other side of the split that a part of a folder is one of."""
+    assert dataset.part is not None
+    of, _, end = dataset.name.rstrip("/").rpartition("/")
+    if end.startswith(("fold", "without")):
+        kind, _, numbers = end.partition("-")
+        return f"{of}/{'fold' if kind == 'without' else 'without'}-{numbers}"
+    side, _, percent = end.partition("-")
+    return f"{of}/{'val' if side == 'train' else 'train'}-{100 - int(percent)}"

@@ -1,0 +1,212 @@
+"""Plugins: modules of others that register datasets, networks, objectives, methods and scores by name.
+
+    regmixup train --plugin my_plugin --network mine        or        REGMIXUP_PLUGINS=my_plugin, or an entry point
+
+A plugin is a module whose import calls `rm.networks.register(...)` and the like. `load` imports them. Every registry
+calls it when it is asked for a name that it does not know, so that worker processes, which inherit the environment
+variable, find what the first process found. Importing this imports nothing else of ours but `names`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from regmixup.names import printable
+
+VARIABLE = "REGMIXUP_PLUGINS"
+"""Names of modules or paths of .py files, separated by commas."""
+GROUP = "regmixup.plugins"
+"""The group of entry points by which an installed package names its plugin modules."""
+Kind = Literal["dataset", "network", "objective", "method", "score"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where something registered comes from; it is part of the configurations that use it.
+
+    what: a `Kind`. module: the one that registered it. version: as it stated, else the `__version__` of the module or
+    of its package.
+    sha256: of the file of that module, and of the file that defines the function or class where that is another one.
+    """
+
+    what: str
+    name: str
+    module: str
+    version: str
+    sha256: str
+
+
+REGISTERED: dict[tuple[str, str], Origin] = {}
+_done: set[str] = set()
+_at_work: list[str] = []
+
+
+def load(modules: Iterable[str] = ()) -> None:
+    """Import the given plugins, those that REGMIXUP_PLUGINS names and those of installed packages, each once.
+
+    modules: names, or paths of .py files. They are added to REGMIXUP_PLUGINS, so that child processes have them. One
+    that does not import is a ValueError that says what to do.
+    """
+    if _at_work:  # a plugin that is being imported asks for a name
+        return
+    given = [_absolute(name) for name in modules]
+    named = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    every = list(dict.fromkeys([*named, *given]))
+    for name in every:
+        _import_once(name, f"of {VARIABLE}" if name in named else "of --plugin", partial(_find, name))
+    if given:
+        os.environ[VARIABLE] = ",".join(every)
+    if GROUP not in _done:
+        for point in metadata.entry_points(group=GROUP):
+            _import_once(point.value, f"of the entry point {point.name}", point.load)
+        _done.add(GROUP)
+
+
+def seek(name: object, known: Container[Any]) -> None:
+    """Load the plugins if a registry does not know a name: one of them may register it."""
+    if name not in known:
+        load()
+
+
+def record(kind: Kind, name: str, value: object, known: Iterable[str], *, version: str = "") -> None:
+    """Note that a plugin registers `value`, after checking its name. Called by the `register` functions only.
+
+    known: the names in use. One that is not built in may be registered again by the same module, as in a notebook, or
+    the same file, as when a script is imported a second time by a child process.
+    """
+    caller = _caller()
+    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+        raise ValueError(f"name of a {kind} must be letters, digits and . _ + - /, got {name!r}")
+    if not isinstance(version, str):
+        raise ValueError(f"version of {kind} {name} must be a string, got {version!r}")
+    origin = _origin(kind, name, value, caller, version)
+    before = REGISTERED.get((kind, name))
+    if before is not None and before.module != origin.module and before.sha256 != origin.sha256:
+        raise ValueError(f"name of a {kind} must be new, got {name!r}, which {before.module} has registered")
+    if before is None and name in (listed := list(known)):
+        raise ValueError(f"name of a {kind} must not be a built-in one, got {name!r}; built in: {', '.join(listed)}")
+    REGISTERED[kind, name] = origin
+
+
+def origins(used: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
+    """Return where those of the (kind, name) pairs that plugins registered come from, sorted."""
+    found = {REGISTERED[pair] for pair in used if pair in REGISTERED}
+    return tuple(sorted(found, key=lambda origin: (origin.what, origin.name)))
+
+
+def missing(stored: Any) -> str:
+    """Return what a stored configuration uses of plugins that are not loaded, with the remedy; "" if nothing.
+
+    stored: its field `plugins`, as JSON. Nothing that a file names is imported: the user says which code may run.
+    """
+    changed = []
+    entries = stored if isinstance(stored, list) else []
+    for entry in (entry for entry in entries if isinstance(entry, dict)):
+        kind, name, module = (printable(str(entry.get(key, ""))) for key in ("what", "name", "module"))
+        seek((kind, name), REGISTERED)
+        now = REGISTERED.get((kind, name))
+        if now is None:
+            return (
+                f"the {kind} {name!r} of the plugin {module}, which is not loaded: give --plugin {module}, set "
+                f"{VARIABLE}={module}, or import it before"
+            )
+        if now.sha256 != entry.get("sha256"):
+            changed.append(f"the {kind} {name!r} of {module}")
+    if changed:
+        warnings.warn(f"since this run was trained, the source has changed of {', '.join(changed)}", stacklevel=3)
+    return ""
+
+
+def _absolute(name: str) -> str:
+    """Return a module's name as it is, and the path of a file as an absolute one."""
+    if "," in name or not name.strip():
+        raise ValueError(f"plugin must be one module or one .py file, got {name!r}; repeat the flag for several")
+    return str(Path(name).expanduser().absolute()) if name.endswith(".py") or os.sep in name else name
+
+
+def _find(name: str) -> None:
+    """Import a module by its name, also from the working directory, or by its path."""
+    if name.endswith(".py") or os.sep in name:
+        path = Path(name)
+        if not path.is_file():
+            raise ImportError(f"there is no file {path}")
+        _add_folder(path.parent)
+        import_module(path.stem)
+        found = getattr(sys.modules[path.stem], "__file__", None)
+        if found is None or not path.samefile(found):
+            raise ImportError(f"the module {path.stem} is already that of {found}: rename the file")
+        return
+    top = name.partition(".")[0]
+    here = Path.cwd()
+    if (here / f"{top}.py").is_file() or (here / top).is_dir():  # `regmixup` itself does not look there
+        _add_folder(here)
+    import_module(name)
+
+
+def _add_folder(folder: Path) -> None:
+    """Let this process and its children import from a folder, after everything that is installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(folder) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, str(folder)])
+
+
+def _import_once(name: str, source: str, run: Callable[[], object]) -> None:
+    if name in _done:
+        return
+    _at_work.append(name)
+    try:
+        run()
+    except Exception as error:  # whatever the code of others raises
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        own = Path(place.filename) != Path(__file__) and not place.filename.startswith("<")
+        line = f" ({place.filename}, line {place.lineno})" if own else ""
+        raise ValueError(
+            f"plugin {name!r} {source} does not import: {type(error).__name__}: {error}{line}. Name a module that is "
+            "installed, in the working directory or in PYTHONPATH, or the path of a .py file"
+        ) from error
+    finally:
+        _at_work.pop()
+    _done.add(name)
+
+
+def _caller() -> dict[str, Any]:
+    """Return the globals of the module that has called into this package."""
+    frame = sys._getframe()
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == "regmixup":
+        frame = frame.f_back
+    return frame.f_globals
+
+
+def _origin(kind: str, name: str, value: object, caller: dict[str, Any], version: str) -> Origin:
+    module = str(caller.get("__name__", "")).replace("__mp_main__", "__main__")
+    while isinstance(value, partial):
+        value = value.func
+    defined = value if isinstance(value, type) or inspect.isroutine(value) else type(value)
+    files = [caller.get("__file__")]
+    with suppress(TypeError):  # defined in an interpreter, or by C code
+        files.append(inspect.getsourcefile(defined))
+    ours = str(Path(__file__).parent)
+    found = {str(Path(file).resolve()) for file in files if file and Path(file).is_file()}
+    sources = sorted(Path(file).read_bytes() for file in found if not file.startswith(ours))
+    if not sources and hasattr(value, "__code__"):
+        sources.append(value.__code__.co_code)  # all there is of a function that was typed in
+    stated = [version, caller.get("__version__")]
+    stated += [getattr(sys.modules.get(module.partition(".")[0]), "__version__", None)]
+    chosen = next((str(value) for value in stated if value), "")
+    return Origin(kind, name, module, chosen, hashlib.sha256(b"".join(sources)).hexdigest())

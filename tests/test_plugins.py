@@ -1,0 +1,368 @@
+"""Plugins: what they register is used by name, enters fingerprints, reaches other processes; errors say what to do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import regmixup as rm
+from regmixup import plugins
+from regmixup.cli import main
+from regmixup.config import fingerprint
+from regmixup.data.images import ImageSet
+from regmixup.methods import METHODS, Method, Spec
+from regmixup.training.config import resolve
+
+CPU = torch.device("cpu")
+PLUGIN = """
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+import regmixup as rm
+from regmixup.data.images import ImageSet
+from regmixup.objectives.erm import ERM
+
+__version__ = "3"
+
+
+def noise(size, seed):
+    images = torch.randint(256, (size, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    return ImageSet(images, torch.arange(size) % 2, ("even", "odd"), "any")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubled(ERM):
+    def compute(self, model, x, y, draw):
+        return super().compute(model, x, y, draw)
+
+
+rm.data.register("noise/train", lambda: noise(40, 0), side=8)
+rm.data.register("noise/test", lambda: noise(20, 1), side=8)
+rm.networks.register("flat", lambda num_classes: nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes)))
+rm.objectives.register(Doubled)
+rm.methods.register(rm.methods.Method("doubled", "twice", "us", objective=rm.methods.Spec("doubled"), score="first"))
+rm.scores.register("first", lambda logits: -logits[:, 0])
+"""
+
+pytestmark = pytest.mark.usefixtures("forget")
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """A folder that is the working directory, with mine.py; sys.path does not have it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    return tmp_path / "mine.py"
+
+
+class TestLoading:
+    def test_the_variable_is_set_for_children(self, plugin, forget):
+        method = "rm.methods.Method('doubled', '', '', score='first')"
+        plugin.write_text(f"import regmixup as rm\nrm.methods.register({method})")  # a child without torch is fast
+        plugins.load(["mine"])
+        assert os.environ["REGMIXUP_PLUGINS"] == "mine"
+        code = "import regmixup as rm; m = rm.methods.get('doubled'); print(m.score, rm.methods.METHODS['dnn'].score)"
+        python = [sys.executable, "-c", code]
+        found = subprocess.run(python, cwd="/", check=True, capture_output=True, text=True)  # another directory
+        assert found.stdout.split() == ["first", "dempster_shafer"]
+
+    def test_a_path_stays_valid_in_another_directory(self, plugin, forget, monkeypatch):
+        plugins.load(["./mine.py"])
+        assert os.environ["REGMIXUP_PLUGINS"] == str(plugin)
+        monkeypatch.chdir("/")
+        forget()
+        assert "doubled" not in METHODS
+        assert rm.methods.get("doubled").description == "twice"
+
+    def test_an_entry_point_is_found_when_a_name_is_not_built_in(self, plugin, forget, monkeypatch):
+        info = plugin.parent / "mine-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        (info / "entry_points.txt").write_text("[regmixup.plugins]\nany = mine\n")
+        monkeypatch.syspath_prepend(plugin.parent)
+        plugins._done.clear()
+        rm.methods.get("regmixup")
+        assert "mine" not in sys.modules
+        assert rm.data.load("noise/test").name == "noise/test"
+        assert "mine" in sys.modules
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (
+                "import nothing_like_this",
+                r"ModuleNotFoundError: No module named 'nothing_like_this' \(.*mine.py, line 1\)",
+            ),
+            ("\n\n1 +", r"SyntaxError: invalid syntax \(mine.py, line 3\)"),
+            ("{}['x']", r"KeyError: 'x' \(.*mine.py, line 1\)"),
+            (None, r"ModuleNotFoundError: No module named 'mine'"),
+        ],
+    )
+    def test_one_that_does_not_import(self, plugin, forget, text, message, monkeypatch, capsys):
+        plugin.unlink() if text is None else plugin.write_text(text)
+        remedy = r"\. Name a module that is installed, in the working directory or in PYTHONPATH, or the path of a \.py"
+        with pytest.raises(ValueError, match=rf"^plugin 'mine' of --plugin does not import: {message}{remedy}"):
+            plugins.load(["mine"])
+        assert main(["train", "--plugin", "mine"]) == 2
+        assert "plugin 'mine' of --plugin does not import" in capsys.readouterr().err
+        monkeypatch.setenv("REGMIXUP_PLUGINS", "mine")
+        with pytest.raises(ValueError, match=rf"^plugin 'mine' of REGMIXUP_PLUGINS does not import: {message}"):
+            rm.methods.get("doubled")
+
+    def test_words_that_name_no_plugin(self, plugin, forget, capsys):
+        with pytest.raises(ValueError, match=r"there is no file .*absent\.py"):
+            plugins.load(["absent.py"])
+        with pytest.raises(ValueError, match=r"plugin must be one module or one \.py file, got 'a,b'; repeat the flag"):
+            plugins.load(["a,b"])
+        assert main(["list", "--plugin"]) == 2
+        assert "--plugin must be followed by a module" in capsys.readouterr().err
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("register", "message"),
+        [
+            (
+                lambda: rm.networks.register("small", nn.Identity),
+                r"network must not be a built-in one, got 'small'.*wrn28",
+            ),
+            (lambda: rm.networks.register("timm/mine", nn.Identity), r"must not begin with timm/"),
+            (lambda: rm.data.register("cifar10/mine", list), r"built-in family, got 'cifar10/mine'; built in: .*svhn"),
+            (lambda: rm.data.register("folder:x", list), r"must be letters, digits"),
+            (
+                lambda: rm.methods.register(Method("mixup", "", "")),
+                r"built-in one, got 'mixup'; built in: dnn, .*regmixup",
+            ),
+            (
+                lambda: rm.scores.register("energy", torch.sum),
+                r"score must not be a built-in one, got 'energy'; .*entropy",
+            ),
+            (
+                lambda: rm.objectives.register(rm.ERM),
+                r"objective must not be a built-in one, got 'erm'; built in: .*cutmix",
+            ),
+            (lambda: rm.networks.register("a b", nn.Identity), r"must be letters, digits and \. _ \+ - /, got 'a b'"),
+        ],
+    )
+    def test_a_name_must_be_new_and_plain(self, register, message):
+        with pytest.raises(ValueError, match=message):
+            register()
+
+    def test_a_name_of_another_plugin_is_taken_but_the_same_file_may_register_again(self, plugin, forget):
+        plugins.load(["mine"])
+        (plugin.parent / "copy_of_mine.py").write_text(PLUGIN)  # as __main__ and __mp_main__ are one file
+        plugins.load(["copy_of_mine"])
+        (plugin.parent / "other.py").write_text(PLUGIN + "\n")
+        with pytest.raises(
+            ValueError, match=r"name of a dataset must be new, got 'noise/train', which \w*mine has regi"
+        ):
+            plugins.load(["other"])
+
+    @pytest.mark.parametrize(
+        ("register", "message"),
+        [
+            (lambda: rm.networks.register("x", 3), r"factory of network x must be callable and return a module, got 3"),
+            (lambda: rm.data.register("x/test", 3), r"loader of dataset x/test must be a function"),
+            (lambda: rm.methods.register("x"), r"method must be a Method, got 'x'"),
+            (
+                lambda: rm.methods.register(Method("x", "", "", objective="erm")),
+                r"objective of method x must be a Spec",
+            ),
+            (lambda: rm.scores.register("x"), r"score x must have either a function of logits or a fit, got None and"),
+            (lambda: rm.objectives.register(nn.ReLU), r"cls must be a subclass of Objective"),
+            (lambda: rm.scores.register("x", torch.sum, version=2), r"version of score x must be a string, got 2"),
+        ],
+    )
+    def test_what_is_registered_must_be_of_its_kind(self, register, message):
+        with pytest.raises(ValueError, match=message):
+            register()
+
+
+class TestFingerprint:
+    def test_built_in_configurations_are_untouched(self, plugin, forget):
+        before = resolve(rm.configure("digits", "regmixup"), CPU)
+        plugins.load(["mine"])
+        after = resolve(rm.configure("digits", "regmixup"), CPU)
+        assert after.plugins == ()
+        assert fingerprint(after) == fingerprint(before)
+
+    def test_what_is_used_enters_with_its_version_and_source(self, plugin, forget):
+        plugins.load(["mine"])
+        used = {
+            "dataset": rm.configure(train_set="noise/train-90"),
+            "network": rm.configure(network="flat"),
+            "objective": rm.configure(objective=rm.Alternate(first=rm.ERM(), second=rm.objectives.build("doubled"))),
+        }
+        names = {}
+        for what, config in used.items():
+            (origin,) = resolve(config, CPU).plugins
+            assert (origin.what, origin.module, origin.version) == (what, "mine", "3")
+            names[what] = resolve(config, CPU).name
+        forget()
+        plugin.write_text(PLUGIN + "# changed\n")
+        plugins.load(["mine"])
+        for what, config in used.items():
+            if what != "objective":  # whose class is another one now
+                assert resolve(config, CPU).name != names[what]
+
+    def test_the_version_can_be_stated(self):
+        found = []
+        for version in ("1", "2"):
+            rm.networks.register("other", nn.Identity, version=version)
+            found.append(resolve(rm.configure(network="other"), CPU))
+        assert [config.plugins[0].version for config in found] == ["1", "2"]
+        assert fingerprint(found[0]) != fingerprint(found[1])
+
+
+class TestRuns:
+    def test_from_the_command_line_to_the_scores(self, plugin, forget, capsys):
+        words = "--train-set noise/train --network flat --method doubled --epochs 1 --device cpu --batch-size 16"
+        assert main(["train", *words.split(), "--plugin", "mine"]) == 0, capsys.readouterr().err
+        folder = next(Path("runs").iterdir())
+        assert folder.name.startswith("doubled-noise-train-flat-s0-")
+        run = rm.Run.open(folder)
+        test, train = run.predict("noise/test"), run.predict("noise/train")
+        assert (test.role, train.role) == ("test", "train")
+        assert torch.equal(rm.scores.score_all(test)["first"], -test.logits[:, 0].double())
+        rows = rm.evaluate(test, ood=[run.predict("photographs/test")])
+        assert {"auroc", "aupr"} <= {row.metric for row in rows if row.score == "first"}
+
+        stored = run.predictions_path("noise/test").read_bytes()
+        exec("rm.data.register('noise/test', lambda: noise(40, 0), side=8)", vars(sys.modules["mine"]))
+        assert len(rm.Run.open(folder).predict("noise/test")) == 40  # the name does not fix the content
+        assert run.predictions_path("noise/test").read_bytes() != stored
+
+        forget()
+        os.environ["REGMIXUP_PLUGINS"] = ""
+        message = (
+            r"config\.json uses the dataset 'noise/train' of the plugin mine, which is not loaded: give --plugin mine"
+        )
+        with pytest.raises(ValueError, match=message):
+            rm.Run.open(folder)
+        assert main(["predict", str(folder), "noise/test", "--plugin=mine"]) == 0, capsys.readouterr().err
+        forget()
+        plugin.write_text(PLUGIN + "# changed\n")
+        os.environ["REGMIXUP_PLUGINS"] = "mine"
+        with pytest.warns(UserWarning, match=r"has changed of the dataset 'noise/train' of mine, the network 'flat'"):
+            rm.Run.open(folder)
+
+
+class TestNetworks:
+    def test_a_classifier_keeps_its_last_layer_unless_another_head_is_asked_for(self):
+        made = []
+
+        def factory(num_classes, in_channels):
+            made.append(nn.Sequential(nn.Conv2d(in_channels, 4, 3), nn.Flatten(), nn.Linear(144, num_classes)))
+            return made[-1]
+
+        rm.networks.register("classifier", factory)
+        x = torch.rand(5, 1, 8, 8)
+        torch.manual_seed(0)
+        model = rm.networks.build("classifier", num_classes=3, in_channels=1, image_size=8)
+        torch.manual_seed(0)
+        assert torch.equal(model(x), factory(3, 1)(x))
+        assert model.features(x).shape == (5, 144)
+        head = rm.networks.build("classifier", num_classes=3, in_channels=1, image_size=8, head="gp").head
+        assert not isinstance(head, nn.Linear)
+
+    def test_one_of_torchvision_and_a_backbone(self):
+        from torchvision.models import resnet18
+
+        rm.networks.register("tv", resnet18)
+        assert rm.networks.build("tv", num_classes=7).feature_dim == 512
+        rm.networks.register("backbone", lambda: nn.Flatten(), description="pixels")
+        model = rm.networks.build("backbone", num_classes=3, image_size=8, normalize=((0.5,) * 3, (0.2,) * 3))
+        assert model(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)).shape == (2, 3)
+        assert rm.networks.NETWORKS["backbone"].description == "pixels"
+
+    @pytest.mark.parametrize(
+        ("factory", "message"),
+        [
+            (
+                lambda num_classes: nn.Sequential(nn.Flatten(), nn.Linear(192, num_classes), nn.Tanh()),
+                r"must end in an nn\.L",
+            ),
+            (
+                lambda num_classes: nn.Conv2d(3, num_classes, 3),
+                r"must return logits \(N, 3\) or features \(N, D\), got \(1",
+            ),
+            (lambda depth: nn.Flatten(), r"network odd cannot be built with \{\}: TypeError: .*'depth'"),
+            (lambda: 3, r"network odd cannot be built with \{\}: AttributeError"),
+        ],
+    )
+    def test_what_cannot_be_a_network(self, factory, message):
+        rm.networks.register("odd", factory)
+        with pytest.raises(ValueError, match=message):
+            rm.networks.build("odd", num_classes=3, image_size=8)
+
+    def test_dropout_needs_a_parameter(self):
+        rm.networks.register("fixed", lambda: nn.Flatten())
+        with pytest.raises(ValueError, match=r"dropout must be None for fixed, whose factory has no such parameter"):
+            rm.networks.build("fixed", num_classes=3, dropout=0.1)
+
+
+class TestData:
+    def test_roles_and_parts_are_as_for_other_datasets(self, plugin, forget):
+        from regmixup.data.roles import rest_of, role_of, validation_of
+
+        plugins.load(["mine"])
+        assert validation_of("noise/train-90") == "noise/val-10"
+        assert rest_of("noise/val-10") == "noise/train-90"
+        assert len(rm.data.load("noise/train-90")) == 36
+        roles = [role_of(name, "noise/train") for name in ("noise/val-10", "noise/test", "digits/test")]
+        assert roles == ["train", "test", "ood"]
+        assert role_of("noise/test", "digits/train") == "ood"
+        assert rm.data.load("path:noise/test").images.shape[1:] == (1, 8, 8)
+
+    def test_what_a_loader_may_return_and_take(self, tmp_path):
+        images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
+        pairs = torch.utils.data.TensorDataset(images, torch.tensor([0, 1, 2, 0]))
+        seen = []
+        rm.data.register("own/test", lambda root: seen.append(root) or pairs)
+        rm.data.register("own/ood", lambda size=3: ImageSet(images, torch.zeros(4).long(), ("a",), "x"), role="ood")
+        assert rm.data.load("own/test", root=tmp_path).classes == ("0", "1", "2")
+        assert seen == [tmp_path]
+        assert rm.data.load("own/ood").name == "own/ood"
+        rm.data.register("own/wrong", lambda: 3)
+        with pytest.raises(
+            ValueError, match=r"own/wrong: its loader must return an ImageSet or a torch dataset, got 3"
+        ):
+            rm.data.load("own/wrong")
+        rm.data.register("own/files", lambda: pairs, on_disk=True)
+        with pytest.raises(ValueError, match=r"own/files: register it with on_disk=False, got TensorDataset"):
+            rm.data.load("own/files")
+
+
+class TestScores:
+    def test_a_fitted_score_joins_those_of_features(self):
+        def fit(train):
+            mean = train.features.mean(dim=0)
+            return lambda features: (features - mean).norm(dim=1)
+
+        rm.scores.register("far", fit=fit)
+        logits, features = torch.randn(6, 3), torch.randn(6, 4)
+        given = rm.Predictions(logits, torch.tensor([0, 1, 2, 0, 1, 2]), features=features)
+        assert "far" in rm.scores.available(given, given)
+        assert "far" not in rm.scores.available(given)
+        found = rm.scores.fit_scores(given, ["far"])["far"](features)
+        assert torch.equal(found, (features - features.mean(dim=0)).norm(dim=1))
+
+    def test_a_score_of_another_shape_is_refused(self):
+        rm.scores.register("wide", lambda logits: logits)
+        with pytest.raises(ValueError, match=r"score wide must return a tensor of shape \(2,\), got \(2, 3\)"):
+            rm.scores.SCORES["wide"](torch.zeros(2, 3))
+
+
+def test_a_method_without_its_objective_is_an_error_when_it_is_used():
+    rm.methods.register(Method("lonely", "", "", objective=Spec("nowhere")))
+    with pytest.raises(ValueError, match=r"unknown objective 'nowhere'"):
+        rm.configure("digits", "lonely")
