@@ -3,13 +3,14 @@
 #   make test   linters, type checker and the whole test suite
 # Both reuse .venv; a second run installs nothing. Beside them:
 #   make browser       install a browser for the tests of the report page, if none is there (may ask for a password)
+#   make coverage      the test suite with the lines it runs counted
 #   make soak          the long campaigns, before a release: kills, losses, every study at smoke scale
 #   make test-lowest   the test suite with the lowest declared version of every dependency, in .venv-lowest
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test browser soak test-lowest clean
+.PHONY: demo test browser coverage soak test-lowest clean
 
 demo: .venv/installed
 	$(BIN)/regmixup study digits
@@ -18,10 +19,13 @@ test: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --cov
+	$(BIN)/pytest -n 2
 
 browser: .venv/installed-dev
 	tests/browser/install.sh
+
+coverage: .venv/installed-dev
+	$(BIN)/pytest -n 2 --cov
 
 soak: .venv/installed-dev
 	$(BIN)/pytest -n 2 -m soak

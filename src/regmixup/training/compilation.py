@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Collection
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,25 +18,22 @@ from torch import nn
 from regmixup.mixing import Draw
 from regmixup.networks import batch_norm
 
-if TYPE_CHECKING:
-    from regmixup.training.loop import ForwardPass, ShardLoss
-
 _OPTIONS = ("graph_partition", "unsafe_marked_cacheable_functions", "realize_reads_threshold")
 
 
 class CompiledForward(nn.Module):
-    """A compiled `ForwardPass`. sizes: the numbers of images to compile for.
+    """A compiled `loop.ForwardPass`. sizes: the numbers of images to compile for.
 
     Another number, as in the last, partial batch of an epoch, is not worth compiling for.
     """
 
-    def __init__(self, forward: ForwardPass, sizes: Collection[int]) -> None:
+    def __init__(self, forward: nn.Module, sizes: Collection[int]) -> None:
         super().__init__()
         self.plain, self.sizes = forward, frozenset(sizes)
-        options = compile_options(forward.model)
+        options = compile_options(forward.get_submodule("model"))
         self._compiled = torch.compile(forward.forward, fullgraph=True, dynamic=False, options=options)
 
-    def forward(self, picked: Any, draw: Draw) -> ShardLoss:
+    def forward(self, picked: Any, draw: Draw) -> Any:
         if picked is None or len(getattr(picked, fields(picked)[0].name)) not in self.sizes:
             return self.plain.forward(picked, draw)
         return self._compiled(picked, draw)
