@@ -57,7 +57,7 @@ def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
     assert run(*words, "--dry-run") == 0
     text = capsys.readouterr().out
     assert text.count("to do") == 2
-    assert "spent  0 networks, no time" in text
+    assert "spent" not in text
     assert not (tmp_path / "runs").exists()
     assert run(*words) == 0
     text = capsys.readouterr().out

@@ -171,7 +171,8 @@ def _print_what_it_cost(
         for planned, is_done in zip(plan, done, strict=True)
         if is_done
     ]
-    print(f"spent  {spent(find_archive([*archives, runs], name, stem) or runs / name for name, stem in finished)}")
+    if finished:
+        print(f"spent  {spent(find_archive([*archives, runs], name, stem) or runs / name for name, stem in finished)}")
 
 
 def _print_what_is_left(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device) -> None:
