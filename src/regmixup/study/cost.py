@@ -193,7 +193,7 @@ def spent(folders: Iterable[Path]) -> str:
             device = record.get("device", "an unknown device")
             minutes[device] = minutes.get(device, 0.0) + record.get("seconds", 0.0) / 60
     shown = ", ".join(f"{own:.0f} minutes of training on {device}" for device, own in minutes.items())
-    return f"{networks} network{'' if networks == 1 else 's'}, {shown}"
+    return f"{networks} network{'' if networks == 1 else 's'}, {shown or 'no time'}"
 
 
 def cost_line(study: Study) -> str:
