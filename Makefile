@@ -19,7 +19,7 @@ test: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 browser: .venv/installed-dev
 	tests/browser/install.sh
@@ -28,7 +28,7 @@ coverage: .venv/installed-dev
 	$(BIN)/pytest -n 2 --cov
 
 soak: .venv/installed-dev
-	$(BIN)/pytest -n 2 -m soak
+	$(BIN)/pytest -n 2 --dist worksteal -m soak
 
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/pytest -n 2 -W default

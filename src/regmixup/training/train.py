@@ -91,7 +91,8 @@ def train(
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
                 training = prepare(run, data.load(config.train_set, root=root), device, ranks, engine, workers, sinks)
                 if dry_run:
-                    check_writable(run.folder / run_folder.CONFIG)
+                    if ranks.first:  # each would remove the folder that another one tries
+                        check_writable(run.folder / run_folder.CONFIG)
                 else:
                     with run.owned(ranks):
                         resume(training)
