@@ -1,4 +1,4 @@
-"""What the loaders cost, side by side in one run.
+"""Measure the cost of the loaders, side by side in one run.
 
     python benchmarks/loaders.py resident [--device cuda]      batches of 128 CIFAR-sized images against a training step
     python benchmarks/loaders.py streaming FOLDER [--workers 2] image files against a bare torchvision DataLoader

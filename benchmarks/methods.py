@@ -1,4 +1,4 @@
-"""What a training step of every method costs beside plain training, side by side in one run.
+"""Measure a training step of every method beside plain training, side by side in one run.
 
     python benchmarks/methods.py [--device cuda] [--network wrn28-10] [--methods dnn regmixup ...]
 

@@ -1,4 +1,4 @@
-"""What a whole training step costs on a GPU, beside the loops people write, side by side in one run.
+"""Measure a whole training step on a GPU beside the loops people write, side by side in one run.
 
     python benchmarks/step.py [--networks wrn28-10 resnet50] [--methods regmixup dnn] [--alone]
 

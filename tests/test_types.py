@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.types import Batch, LossOutput, Predictions, Row, role_of
+from regmixup.types import Batch, LossOutput, Predictions, Row, role_in_name
 
 LOGITS, LABELS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
 FIELDS = {
@@ -138,7 +138,7 @@ def test_default_dictionaries_are_not_shared():
     ],
 )  # fmt: skip
 def test_predictions_that_state_no_role_have_the_one_their_name_tells(name, role):
-    assert role_of(name) == Predictions(LOGITS, LABELS, dataset=name).role == role
+    assert role_in_name(name) == Predictions(LOGITS, LABELS, dataset=name).role == role
 
 
 def test_a_stated_role_stands_whatever_the_name_and_an_unknown_one_is_refused():

@@ -17,10 +17,10 @@ Role = Literal["train", "validation", "test", "shifted", "ood", ""]
 """What a dataset is for; "" where that is not known."""
 
 
-def role_of(dataset: str) -> Role:
+def role_in_name(dataset: str) -> Role:
     """Return the role that a dataset's name tells, for predictions that do not state theirs; "" if it tells none.
 
-    >>> [role_of(name) for name in ("cifar10/train-90", "vitamin-c/val", "svhn/test", "cifar10-c/fog/3", "mine")]
+    >>> [role_in_name(name) for name in ("cifar10/train-90", "vitamin-c/val", "svhn/test", "cifar10-c/fog/3", "mine")]
     ['train', 'validation', 'test', 'shifted', '']
     """
     family, _, rest = dataset.partition("/")
@@ -64,7 +64,7 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model predicted for a dataset. Posthoc maps, scores, metrics and rows need nothing else of it.
+    """The predictions of a model for a dataset. Posthoc maps, scores, metrics and rows need nothing else of it.
 
     logits: (N, K) float; labels: (N,) integers, kept as int64. Arrays are taken for all fields and kept as tensors.
     features: (N, D) penultimate activations, where stored; head_weight (K, D) and head_bias (K,) the linear head.
@@ -72,8 +72,8 @@ class Predictions:
     logit_variance: (N, K); member_logits: (M, N, K) of an ensemble.
     class_count (K,), class_mean (K, D), class_scatter (D (D + 1) / 2,): the class moments of features that are not
     stored, in the form of `ClassMoments.packed`.
-    dataset: the dataset's name; role: what it is for, by default what `role_of` reads from that name; info: free text
-    that travels with the file (fingerprints, layout of derived sets).
+    dataset: the dataset's name; role: what it is for, by default what `role_in_name` reads from that name.
+    info: free text that travels with the file (fingerprints, layout of derived sets).
     """
 
     logits: Tensor
@@ -95,7 +95,7 @@ class Predictions:
         if self.role not in get_args(Role):
             raise ValueError(f"role must be one of {', '.join(filter(None, get_args(Role)))}, got {self.role!r}")
         if not self.role:
-            object.__setattr__(self, "role", role_of(self.dataset))
+            object.__setattr__(self, "role", role_in_name(self.dataset))
         for name in PREDICTION_TENSORS:
             value = getattr(self, name)
             if value is not None or name in ("logits", "labels"):

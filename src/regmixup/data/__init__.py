@@ -7,19 +7,17 @@ reads one from its official files, and `load` below puts the two together.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from regmixup.data import catalogue
-from regmixup.data.catalogue import FAMILIES, find, names
+from regmixup.data.catalogue import FAMILIES, find, names, register
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from regmixup.data.catalogue import Dataset, Role
+    from regmixup.data.catalogue import Dataset
     from regmixup.data.images import ImageSet
     from regmixup.data.inventory import Report
 
@@ -76,32 +74,6 @@ def read(name: str, root: Path) -> ImageSet | Any:
         check_files(dataset, root)
     module, _, function = dataset.reader.partition(":")
     return getattr(import_module(f"{__name__}.{module}"), function)(dataset, root)
-
-
-def register(
-    name: str,
-    loader: Callable[..., Any],
-    *,
-    role: Role | None = None,
-    benchmark: str = "",
-    on_disk: bool = False,
-    side: int | None = None,
-    num_classes: int | None = None,
-    description: str = "",
-    version: str = "",
-) -> None:
-    """Make a dataset of your own known by name, FAMILY/SPLIT, wherever names are taken. See `regmixup.plugins`.
-
-    loader: returns an `ImageSet`, a torch dataset of (image, label) pairs that fits in memory, or, with on_disk=True, a
-        `FolderSet`. It is given the data root where it has a parameter `root` or one without a default.
-    role: train, validation, test, shifted or ood; default, what the split says: train, val or test. benchmark: the
-        family whose classes it shows, for a shifted or near-OOD set; default, its own.
-    side: height and width of the images; where it is given, studies find sets that do not fit before they train.
-
-    FAMILY/train brings its parts FAMILY/train-90 and FAMILY/val-10, unless datasets of these names are registered.
-    """
-    given = {"role": role, "benchmark": benchmark, "on_disk": on_disk, "side": side, "num_classes": num_classes}
-    catalogue.register(name, loader, **given, description=description, version=version)  # type: ignore[arg-type]
 
 
 def _from_loader(dataset: Dataset, root: Path) -> ImageSet | Any:

@@ -17,7 +17,7 @@ from regmixup import plugins
 from regmixup.data.published import BY_HAND, CONTENT, FILE_SUMS, SOURCES
 from regmixup.data.records import Dataset, Family, Role, SplitPart, folder_record
 from regmixup.names import unknown
-from regmixup.types import role_of
+from regmixup.types import role_in_name
 
 __all__ = [
     "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "INTERPOLATED", "SEVERITIES", "Dataset", "Family", "Role",
@@ -279,7 +279,16 @@ def register(
     description: str = "",
     version: str = "",
 ) -> None:
-    """Add the record of a dataset of the user's; see `regmixup.data.register`."""
+    """Make a dataset of your own known by name, FAMILY/SPLIT, wherever names are taken. See `regmixup.plugins`.
+
+    loader: returns an `ImageSet`, a torch dataset of (image, label) pairs that fits in memory, or, with on_disk=True, a
+        `FolderSet`. It is given the data root where it has a parameter `root` or one without a default.
+    role: train, validation, test, shifted or ood; default, what the split says: train, val or test. benchmark: the
+        family whose classes it shows, for a shifted or near-OOD set; default, its own.
+    side: height and width of the images; where it is given, studies find sets that do not fit before they train.
+
+    FAMILY/train brings its parts FAMILY/train-90 and FAMILY/val-10, unless datasets of these names are registered.
+    """
     if not callable(loader):
         raise ValueError(f"loader of dataset {name} must be a function that returns the images, got {loader!r}")
     family, _, split = str(name).partition("/")
@@ -291,7 +300,7 @@ def register(
         name=name,
         reader="",
         loader=loader,
-        role=role or role_of(name) or None,
+        role=role or role_in_name(name) or None,
         benchmark=benchmark or family,
         on_disk=on_disk,
         side=side,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LabelledImages(Protocol):
-    """What training, prediction and evaluation need of a dataset, wherever its pixels are.
+    """The protocol of datasets that training, prediction and evaluation use, wherever the pixels are.
 
     labels: (N,) int64. classes: the class names, in label order. name: what `load` was asked for. info: facts about it.
     """

@@ -1,4 +1,4 @@
-"""What lies under a root: which datasets, how many images and bytes, and whether their content is the official one.
+"""The datasets under a root: which ones, how many images and bytes, and whether their content is the official one.
 
 Fingerprints need every image to be read, so they are kept in `.regmixup-listing.json` under the root, and computed
 again only when a file's size or time of change differs; for a tree of images, the number of files in one of its folders

@@ -1,4 +1,4 @@
-"""What is published about datasets: addresses, mirrors with the same bytes, checksums and content hashes. Plain data.
+"""Published facts about datasets: addresses, mirrors with the same bytes, checksums and content hashes. Plain data.
 
 `catalogue` puts these into the records of the datasets; use them from there.
 """

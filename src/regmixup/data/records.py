@@ -1,4 +1,4 @@
-"""What the catalogue holds: the record of a dataset, of a part and of a family, and the names of folders.
+"""The entries of the catalogue: the record of a dataset, of a part and of a family, and the names of folders.
 
 Importing it imports no torch.
 """
@@ -42,7 +42,7 @@ class SplitPart:
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """What is known about a dataset before any of its files is read.
+    """The record of a dataset: everything known before any of its files is read.
 
     name: what `load` is asked for. reader: "module:function", called with this record and the root.
     role: what it is for a model of its benchmark's train set; None for a folder, of which only its user knows. For the

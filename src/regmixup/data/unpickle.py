@@ -118,7 +118,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Name:
-    """What a NumPy name in a pickle resolves to: it can be called, and nothing else."""
+    """A stand-in for a NumPy name in a pickle: it can be called, and nothing else."""
 
     def __init__(self, make: Callable[..., object]) -> None:
         self.make = make

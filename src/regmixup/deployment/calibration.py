@@ -68,7 +68,7 @@ class Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """What was fitted; see `Predictor` for the meaning of each."""
+    """The fitted values; see `Predictor` for the meaning of each."""
 
     temperature: float
     threshold: float
@@ -79,7 +79,7 @@ class Calibrated:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """What to fit; see `Predictor.fit` for the meaning of each."""
+    """The settings of a fit; see `Predictor.fit` for the meaning of each."""
 
     score: str = "dempster_shafer"
     acceptance: float = 0.95

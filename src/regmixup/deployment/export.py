@@ -140,7 +140,7 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:
-    """What a predictor stores about itself beside its weights; see there. What came later has a default."""
+    """The facts a predictor stores beside its weights; see there. Later additions have a default."""
 
     class_names: tuple[str, ...]
     input_shape: tuple[int, ...]

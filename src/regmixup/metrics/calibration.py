@@ -32,7 +32,7 @@ _BLOCK = 2**22
 
 
 class SortedOutcomes:
-    """What the resampled metrics need of probabilities (N, K) and labels (N,), or of their `Outcomes` with terms.
+    """Sorted inputs of the resampled metrics: of probabilities (N, K) and labels (N,), or of their `Outcomes`.
 
     right, nll, brier: (N,) in the order given; confidence, correct: (N,) from the least confident to the most, the
     samples taken in `order`. table: probabilities and labels, which only the calibration error per class needs.

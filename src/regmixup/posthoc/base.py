@@ -1,4 +1,4 @@
-"""What every posthoc method is: a frozen dataclass of hyper-parameters whose `fit` returns a map of predictions.
+"""The base of posthoc methods: a frozen dataclass of hyper-parameters whose `fit` returns a map of predictions.
 
 The contract of the map: `logits` of the result are the posterior mean (Dempster-Shafer, energy and the largest logit
 are computed from them, so they are never divided by a temperature); `probs` are the predictive probabilities at that

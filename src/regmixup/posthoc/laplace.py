@@ -147,7 +147,7 @@ class LastLayerLaplace(Posthoc):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Posterior:
-    """What the train set says, before a prior: eigenvalues and eigenvectors of A and G, and how much they count."""
+    """The train set's part of the posterior: eigenvalues and eigenvectors of A and G, and how much they count."""
 
     feature_values: Tensor
     feature_basis: Tensor

@@ -27,7 +27,7 @@ CALIBRATION = {
 
 
 class Quantity(NamedTuple):
-    """What a row measures, whichever run it was measured on.
+    """The quantity that a row measures, whichever run it was measured on.
 
     score: of a detection metric; "" stands for each method's own score, the paper's.
     """

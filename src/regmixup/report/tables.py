@@ -169,7 +169,7 @@ _NOTHING = "–"
 
 @dataclass(frozen=True)
 class SelectionTable:
-    """What a study selected on validation sets. choices: the contents of its selected.json."""
+    """The values a study selected on validation sets. choices: the contents of its selected.json."""
 
     choices: Sequence[Mapping[str, Any]]
 

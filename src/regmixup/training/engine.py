@@ -48,7 +48,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Execution:
-    """What an `Engine` means for one run on one device."""
+    """The choices of an `Engine` for one run on one device."""
 
     device: torch.device
     precision: str

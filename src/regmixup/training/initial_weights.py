@@ -36,7 +36,7 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """What was taken from a file: names of the model's tensors, and of the file's where it was left out.
+    """The tensors taken from a file: names of the model's tensors, and of the file's where it was left out.
 
     loaded, initialised: together all of the model's. source: timm or a path. remark: what else to know.
     """

@@ -1,4 +1,4 @@
-"""What changes the weights in a step: the optimizer and its groups, a frozen backbone, a running mean of the weights.
+"""Everything that changes the weights in a step: optimizer, its groups, a frozen backbone, a running mean.
 
 All of it is decided on the device, so that a CUDA graph can capture the step: learning rates and counts are tensors.
 """

@@ -1,4 +1,4 @@
-"""What a run reports: sums on the device, throughput, and the loggers that get both over the steps.
+"""Reports of a run: sums on the device, throughput, and the loggers that get both over the steps.
 
 Loggers are where the numbers of a run go besides its own folder: TensorBoard, W&B, MLflow, a function of one's own.
 """

@@ -1,4 +1,4 @@
-"""What the scores of features share: their base class, checks, and a pass in pieces."""
+"""Shared by the scores of features: their base class, checks, and a pass in pieces."""
 
 from __future__ import annotations
 

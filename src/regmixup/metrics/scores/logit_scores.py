@@ -21,7 +21,7 @@ _PIECE = 2**20
 
 
 class Softmax:
-    """What scores of the same logits (N, K) have in common, each computed when it is first asked for."""
+    """Quantities that scores of the same logits (N, K) share, each computed when it is first asked for."""
 
     def __init__(self, logits: Tensor) -> None:
         logits = torch.as_tensor(logits)

@@ -1,4 +1,4 @@
-"""What was selected, and the cross-validations behind it: Tables 9 and 12 to 14."""
+"""The selected values, and the cross-validations behind them: Tables 9 and 12 to 14."""
 
 from regmixup.report.paper.transcript import read_table
 
