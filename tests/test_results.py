@@ -54,7 +54,7 @@ def test_every_number_names_runs_that_are_archived(pages):
 
 @pytest.mark.parametrize(("planned", "folder"), ARCHIVES)
 def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planned, folder):
-    """Accuracy exactly; the others to what float16, with its ties, leaves of a score."""
+    """Accuracy exactly; the others to what float16 leaves of a score: ties, and images at the edge of a bin."""
     rows = {
         (row.dataset, row.metric, row.score): row
         for row in archived_rows(folder, planned.stem)
@@ -75,10 +75,16 @@ def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planne
             outside = outcomes[f"{other}:{name}"].astype(float)
             found = roc_auc_score([0] * len(inside) + [1] * len(outside), np.concatenate([inside, outside]))
             assert rows[other, "auroc", score].value == pytest.approx(found, abs=2e-4), other
-    confidence = 1 - outcomes[f"{sets.test}:uncertainty"].astype(float)
+    uncertainty = outcomes[f"{sets.test}:uncertainty"]
+    confidence = 1 - uncertainty.astype(float)
+    rounding = np.spacing(uncertainty).astype(float) / 2
+    edges = np.arange(1, 15) / 15
+    other_bin = (abs(confidence[:, None] - edges) <= rounding[:, None]).any(axis=1)  # it may have been in the next bin
+    allowed = (rounding + 2 * other_bin * abs(correct - confidence)).mean()
+    assert allowed < 2e-3
     bins = np.clip(np.ceil(15 * confidence) - 1, 0, 14).astype(int)
     gaps = [abs(np.sum((correct - confidence)[bins == index])) for index in range(15)]
-    assert rows[sets.test, "ece", ""].value == pytest.approx(sum(gaps) / len(correct), abs=2e-4)
+    assert rows[sets.test, "ece", ""].value == pytest.approx(sum(gaps) / len(correct), abs=allowed)
 
 
 def test_pages_grow_with_the_archives_and_say_what_is_missing(tmp_path):
