@@ -36,7 +36,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ METHODS = {"dnn": ("dnn", 1), "dnn x2": ("dnn", 2), "regmixup": ("regmixup", 1)}
 """By name in the table: the method, and the factor of its epochs."""
 SETTINGS = {
     "optimizer": "adamw", "lr": 1e-3, "min_lr": 0.0, "warmup_epochs": 1.0, "warmup_lr": 0.0, "cooldown_epochs": 0,
-    "weight_decay": 0.05, "decay_on": "weights", "layer_decay": 0.85, "clip_norm": 1.0, "freeze": 1, "ema": 0.99,
+    "weight_decay": 0.05, "decay_on": "weights", "layer_decay": 0.85, "clip_norm": 1.0, "freeze": 2, "ema": 0.99,
     "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear", "crop_padding": 16,
 }  # fmt: skip
 COLUMNS = {
@@ -284,6 +284,13 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return records
 
 
+def end_with_parent() -> None:
+    """End this process when the one that started it is killed, in the middle of whatever it does."""
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
 class Queue:
     """The runs still to do and the file of those done, for one thread per process."""
 
@@ -322,7 +329,7 @@ class Queue:
     def work(self, preferred: str) -> None:
         """Do one run after the other in a process of its own, a new one after a failure: CUDA's errors are final."""
         while True:
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent) as process:
                 while (job := self.take(preferred)) is not None:
                     try:
                         self.add(job, process.submit(execute, job, self.args.data, self.args.decoders).result())
@@ -335,11 +342,11 @@ class Queue:
 
 def table(args: argparse.Namespace) -> None:
     """Do what is missing, in several processes, and print the table."""
-    queue = Queue(planned(args), args)
-    if args.jobs:
+    queue, jobs = Queue(planned(args), args), args.jobs if args.jobs is not None else 0 if args.tiny else 6
+    if jobs:
         # Two of three begin with the photographs, which must be decoded anew in every epoch.
-        names = [args.tasks[-1] if number % 3 == 2 else args.tasks[0] for number in range(args.jobs)]
-        names = names if args.jobs > 2 else [""] * args.jobs
+        names = [args.tasks[-1] if number % 3 == 2 else args.tasks[0] for number in range(jobs)]
+        names = names if jobs > 2 else [""] * jobs
         threads = [threading.Thread(target=queue.work, args=(name,)) for name in names]
         for thread in threads:
             thread.start()
@@ -574,7 +581,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--folds", type=int, default=SETS, help="table: use the first so many folds")
-    parser.add_argument("--jobs", type=int, default=6, help="table: processes that train; 0 for this one alone")
+    parser.add_argument("--jobs", type=int, help="table: processes that train, default 6; 0 for this one alone")
     parser.add_argument("--decoders", type=int, default=4, help="table: processes that decode files, for each of these")
     parser.add_argument("--minutes", type=float, default=5.0, help="table: no run begins after so many")
     parser.add_argument("--networks", nargs="+", default=["timm/resnet50", "timm/tf_efficientnet_lite0"])
@@ -605,7 +612,8 @@ def main() -> None:
 def shrink(args: argparse.Namespace) -> None:
     """Make everything tiny, in this process."""
     args.device = torch.device("cpu")
-    args.network, args.networks, args.jobs, args.decoders, args.workers = "small", ["timm/test_resnet"], 0, 0, 0
+    args.network, args.networks, args.workers = "small", ["timm/test_resnet"], 0
+    args.decoders = 2 if args.jobs else 0
     args.seeds, args.folds, args.batch_size, args.size = 1, 1, 4, 32
     args.images, args.loaded, args.rounds, args.init = 8, 8, 1, ""
     TASKS["photographs"] = Task("photographs", "tiny", epochs=1, batch_size=4, image_size=16, folds=2, overlap=1.0)
