@@ -36,7 +36,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, set_start_method
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +284,9 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def end_with_parent() -> None:
-    """End this process when the one that started it is killed, in the middle of whatever it does."""
+def begin_process() -> None:
+    """Fork the processes that decode (those of a spawned one would import torch anew), and end with the parent."""
+    set_start_method("fork", force=True)
     parent = parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
@@ -329,7 +330,7 @@ class Queue:
     def work(self, preferred: str) -> None:
         """Do one run after the other in a process of its own, a new one after a failure: CUDA's errors are final."""
         while True:
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent) as process:
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin_process) as process:
                 while (job := self.take(preferred)) is not None:
                     try:
                         self.add(job, process.submit(execute, job, self.args.data, self.args.decoders).result())
