@@ -1,5 +1,7 @@
 """The streaming loader: deterministic, resumable, sharded, and the same images as decoding by hand."""
 
+import multiprocessing
+
 import numpy as np
 import pytest
 import torch
@@ -47,6 +49,30 @@ def test_the_number_of_workers_changes_nothing(files):
     alone, helped = gather(loader(files).epoch(3)), gather(loader(files, workers=2).epoch(3))
     assert torch.equal(alone[0], helped[0])
     assert torch.equal(alone[1], helped[1])
+
+
+def test_the_processes_are_kept_between_epochs_and_change_nothing(files):
+    helped, alone = loader(files, workers=2), loader(files)
+    pids = []
+    for epoch in (3, 0, 1):
+        for a, b in zip(helped.epoch(epoch, start=epoch // 3), alone.epoch(epoch, start=epoch // 3), strict=True):
+            assert torch.equal(a.x, b.x)
+            assert torch.equal(a.y, b.y)
+            pids.append({process.pid for process in multiprocessing.active_children()})
+    assert len(pids[0]) == 2
+    assert all(running == pids[0] for running in pids)
+    helped.close()
+    assert not multiprocessing.active_children()
+
+
+def test_two_epochs_at_once_and_one_left_early_are_those_of_a_single_process(files):
+    helped, alone = loader(files, workers=1), loader(files)
+    left = helped.epoch(2)
+    next(left)
+    pairs = zip(helped.epoch(0), helped.epoch(1), alone.epoch(0), alone.epoch(1), strict=True)
+    assert all(torch.equal(a.x, c.x) and torch.equal(b.x, d.x) for a, b, c, d in pairs)
+    left.close()
+    assert torch.equal(gather(helped.epoch(2))[0], gather(alone.epoch(2))[0])
 
 
 def test_an_epoch_entered_in_the_middle_is_the_rest_of_the_whole(files):

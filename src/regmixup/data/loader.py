@@ -21,7 +21,8 @@ class Loader(Protocol):
     """The contract of both loaders: an epoch is a function of its number, and can start at any batch.
 
     `picks` yields the choices for each batch, as a dataclass of tensors on the device, and `load` makes the batch from
-    them: a pure tensor function, which a compiled or captured step can contain. `epoch` does both in turn.
+    them: a pure tensor function, which a compiled or captured step can contain. `epoch` does both in turn. `close` ends
+    processes that are kept between epochs.
     """
 
     device: torch.device
@@ -32,6 +33,7 @@ class Loader(Protocol):
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]: ...
     def load(self, picked: Any) -> Batch: ...
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]: ...
+    def close(self) -> None: ...
 
 
 def epoch_batches(
@@ -164,3 +166,6 @@ class ResidentLoader:
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of one epoch, starting at batch `start`."""
         return map(self.load, self.picks(epoch, start=start))
+
+    def close(self) -> None:
+        """Do nothing: there are no processes."""

@@ -48,7 +48,8 @@ class StreamingLoader:
     """Shuffled batches of files, decoded and augmented by `workers` processes; the last, partial batch is kept.
 
     Its contract is that of `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers,
-    and can start at any batch (`start`). Ranks share every global batch without overlap.
+    and can start at any batch (`start`). Ranks share every global batch without overlap. The processes of an epoch that
+    was read to its end wait for the next one: starting them takes longer than decoding a few hundred images.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class StreamingLoader:
         self.samples = _Samples(paths, labels, transform, seed)
         self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
         self.shuffle, self.rank, self.world = shuffle, rank, world
+        self._waiting: DataLoader[tuple[Tensor, int]] | None = None
 
     @property
     def num_images(self) -> int:
@@ -98,21 +100,32 @@ class StreamingLoader:
         pin = self.device.type == "cuda"
         empty = [batch for batch in batches if not len(batch)]  # only a last batch of fewer images than ranks
         batches = batches[: len(batches) - len(empty)]
-        loader = DataLoader(
-            self.samples,
-            batch_sampler=[[(epoch, index) for index in batch.tolist()] for batch in batches],
-            num_workers=self.workers,
-            pin_memory=pin,
-            prefetch_factor=4 if self.workers else None,
-            generator=generator_for(self.seed, "workers", epoch),
-            worker_init_fn=_ignore_signals_from_others,
-        )
+        loader, self._waiting = self._waiting or self._start_workers(), None  # of two epochs at once, each has its own
+        loader.batch_sampler[:] = [[(epoch, index) for index in batch.tolist()] for batch in batches]  # type: ignore[index]
         for x, y in loader:
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
+        self._waiting = loader
         for _ in empty:
             side = self.samples.size
             x = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.device)
             yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))
+
+    def _start_workers(self) -> DataLoader[tuple[Tensor, int]]:
+        """Return a loader whose batches, a list, may be replaced before each epoch."""
+        return DataLoader(
+            self.samples,
+            batch_sampler=[],
+            num_workers=self.workers,
+            pin_memory=self.device.type == "cuda",
+            prefetch_factor=4 if self.workers else None,
+            generator=generator_for(self.seed, "workers", 0),
+            worker_init_fn=_ignore_signals_from_others,
+            persistent_workers=self.workers > 0,
+        )
+
+    def close(self) -> None:
+        """End the processes that wait for another epoch; one may follow all the same."""
+        self._waiting = None
 
 
 def _ignore_signals_from_others(worker: int) -> None:

@@ -226,16 +226,20 @@ class Training:
     ) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
         config = self.config
-        while (epoch := self.position.epoch) < (config.total_epochs if until is None else until):
-            first, begun = self.start_epoch(), time.perf_counter() - self.position.seconds
-            picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
-            for step, picked in enumerate(picks, start=first):
-                set_lr(self.optimizer, config.lr_at(epoch + step / self.steps))
-                total = min(config.batch_size, self.images - step * config.batch_size)
-                shards = self.draw_shards(step, picked, total)
-                self.take_step(shards, total=total)
-                self.after_step(step, begun, stop, on_step)
-            self.end_epoch(begun, stop, on_epoch)
+        try:
+            while (epoch := self.position.epoch) < (config.total_epochs if until is None else until):
+                first, begun = self.start_epoch(), time.perf_counter() - self.position.seconds
+                picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
+                for step, picked in enumerate(picks, start=first):
+                    set_lr(self.optimizer, config.lr_at(epoch + step / self.steps))
+                    total = min(config.batch_size, self.images - step * config.batch_size)
+                    shards = self.draw_shards(step, picked, total)
+                    self.take_step(shards, total=total)
+                    self.after_step(step, begun, stop, on_step)
+                self.end_epoch(begun, stop, on_epoch)
+        finally:
+            for loader in self.loaders:
+                loader.close()
 
     def start_epoch(self) -> int:
         """Put model, tally and guard where the epoch was left; return the number of steps already taken."""
