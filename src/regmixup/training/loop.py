@@ -7,8 +7,8 @@ A step, in order:
     forward    augment the images, mix them as drawn, the loss      `ForwardPass.forward`
     backward, guard, clip, optimizer step, running mean             `TrainingStep.__call__`
 
-setup.py builds all of this and wraps it from outside: torch.compile (compilation.py) and DistributedDataParallel wrap
-the `ForwardPass`, a CUDA graph (graphs.py) wraps the `TrainingStep`.
+setup.py builds all of this and wraps it from outside: torch.compile and DistributedDataParallel wrap the
+`ForwardPass`, a CUDA graph wraps the `TrainingStep` (compilation.py).
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
 mixing, dropout. A checkpoint is therefore the weights, their running mean, the optimizer's state and a position;

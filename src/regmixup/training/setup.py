@@ -27,10 +27,9 @@ from regmixup.training.batch_norm import (
     synchronised,
 )
 from regmixup.training.checkpoint import Position
-from regmixup.training.compilation import CompiledForward
+from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks, distribute
 from regmixup.training.engine import Engine, Execution, choose_execution
-from regmixup.training.graphs import CapturedStep
 from regmixup.training.guard import Guard
 from regmixup.training.initial_weights import InitialWeights, load_initial_weights
 from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
