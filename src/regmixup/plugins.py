@@ -30,7 +30,7 @@ VARIABLE = "REGMIXUP_PLUGINS"
 """Names of modules or paths of .py files, separated by commas."""
 GROUP = "regmixup.plugins"
 """The group of entry points by which an installed package names its plugin modules."""
-Kind = Literal["dataset", "network", "objective", "method", "score"]
+Kind = Literal["dataset", "network", "objective", "method", "score", "transform"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 

@@ -1,4 +1,4 @@
-"""The precision of a forward pass: true float32, TF32 or bfloat16; and cuDNN's algorithms. Importing this imports no torch."""
+"""The precision of a forward pass: true float32, TF32 or bfloat16; cuDNN's algorithms. Importing imports no torch."""
 
 from __future__ import annotations
 

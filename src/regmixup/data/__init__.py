@@ -7,11 +7,14 @@ reads one from its official files, and `load` below puts the two together.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from regmixup import plugins
 from regmixup.data.catalogue import FAMILIES, find, names, register
+from regmixup.names import check_name
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +24,13 @@ if TYPE_CHECKING:
     from regmixup.data.images import ImageSet
     from regmixup.data.inventory import Report
 
-__all__ = ["FAMILIES", "corrupt", "from_dataset", "load", "names", "register", "verify"]
+__all__ = [
+    "FAMILIES", "TRANSFORMS", "corrupt", "from_dataset", "load", "names", "register", "register_transform",
+    "transform_of", "verify",
+]  # fmt: skip
+
+TRANSFORMS: dict[str, Callable[[Any], Any]] = {}
+"""Augmentations of users, by name."""
 
 
 def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
@@ -96,6 +105,26 @@ def _from_loader(dataset: Dataset, root: Path) -> ImageSet | Any:
     if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):
         raise ValueError(f"{dataset.name}: its loader must return an ImageSet or a torch dataset, got {found!r}")
     return from_dataset(found, dataset.name)
+
+
+def register_transform(name: str, transform: Callable[[Any], Any], *, version: str = "") -> None:
+    """Make an augmentation of your own known by name, for the field `transform`. See `regmixup.plugins`.
+
+    transform: any callable, such as a transform of `torchvision.transforms.v2`, from a PIL image (RGB, or L where the
+    images in memory are grey) to a PIL image or a uint8 tensor (C, H, W) of the size that the network sees. It takes
+    the place of crops, flips, colour jitter, RandAugment and erasing. Worker processes call it, with the generators of
+    torch, NumPy and Python seeded for every image.
+    """
+    if not callable(transform):
+        raise ValueError(f"transform {name} must be callable, got {transform!r}")
+    plugins.record("transform", name, transform, TRANSFORMS, version=version)
+    TRANSFORMS[name] = transform
+
+
+def transform_of(name: str) -> Callable[[Any], Any]:
+    """Return a registered transform by name."""
+    plugins.seek(name, TRANSFORMS)
+    return TRANSFORMS[check_name("transform", name, TRANSFORMS)]
 
 
 def verify(name: str, *, root: str | Path | None = None) -> Report:

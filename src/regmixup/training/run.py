@@ -33,6 +33,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, Execution
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform, reader
+from regmixup.training.selection import Selection
 from regmixup.types import Predictions
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented"]
@@ -243,14 +244,16 @@ def provenance_record(
     processes: int,
     seconds: float,
     initial: InitialWeights | None = None,
+    selection: Selection | None = None,
 ) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
     device = execution.device
+    sets = [dataset, *([selection.dataset] if selection is not None else [])]
     return {
         "fingerprint": fingerprint(config),
         "commit": _commit(),
         "seed": config.seed,
-        "data": {dataset.name: dataset.fingerprint},
+        "data": {one.name: one.fingerprint for one in sets},
         "input": list(shape),
         "transform": None if transform is None else encode(transform),
         "classes": list(dataset.classes),
@@ -261,6 +264,7 @@ def provenance_record(
         "threads": torch.get_num_threads(),
         "seconds": round(seconds, 3),
         **({"init": initial.record()} if initial is not None else {}),
+        **({"selected": selection.record()} if selection is not None else {}),
         "versions": {
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,

@@ -89,7 +89,9 @@ def train(
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
             check_present(device)
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
-                training = prepare(run, data.load(config.train_set, root=root), device, ranks, engine, workers, sinks)
+                images = data.load(config.train_set, root=root)
+                validation = data.load(config.validation, root=root) if config.validation else None
+                training = prepare(run, images, device, ranks, engine, workers, sinks, validation=validation)
                 if dry_run:
                     if ranks.first:  # each would remove the folder that another one tries
                         check_writable(run.folder / run_folder.CONFIG)
