@@ -188,13 +188,17 @@ class Run:
 
     def predict(
         self,
-        dataset: str,
+        dataset: Any,
         *,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         features: bool | None = None,
     ) -> Predictions:
-        """Return the model's predictions for a dataset; made once, then read back. The rest as in `store`."""
+        """Return the model's predictions for a dataset; made once, then read back. The rest as in `store`.
+
+        dataset: its name, or a map-style torch dataset or `ImageSet` of test images.
+        """
+        dataset = dataset if isinstance(dataset, str) else data.name_object(dataset, "test")
         return self.predict_all([dataset], root=root, device=device, features=features)[0]
 
     def predict_all(
