@@ -211,8 +211,8 @@ def missing(stored: Any) -> str:
         if now is None and module.startswith(_OBJECT):
             argument = {"dataset": "dataset (or validation)"}.get(kind, kind)
             return (
-                f"the {kind} {name!r}, an object of {module.removeprefix(_OBJECT)} that was given to rm.train: give the "
-                f"same object to rm.train as {argument} once more in this process, with the same configuration"
+                f"the {kind} {name!r}, an object of {module.removeprefix(_OBJECT)} that was given to rm.train: give it "
+                f"to rm.train as {argument} once more in this process, with the same configuration"
             )
         if now is None:
             return (

@@ -143,8 +143,8 @@ def name_object(dataset: Any, role: Role, argument: str = "dataset") -> str:
     else:
         if isinstance(dataset, str) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise ValueError(
-                f"{argument} must be a map-style torch Dataset of (image, label) pairs or an ImageSet, got {dataset!r}; "
-                "the name of a dataset is given in the configuration, as train_set or validation"
+                f"{argument} must be a map-style torch Dataset of (image, label) or an ImageSet, got {dataset!r}. "
+                "Names belong into the configuration, as train_set or validation"
             )
         label = type(dataset).__name__
         images = from_dataset(dataset, label)

@@ -178,7 +178,8 @@ def train_members(
     seconds = sum(record["seconds"] for record in records)
     own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}
     names = [member.folder.name for member in members]
-    run_folder.write_provenance(run.folder, {**members[0].provenance(), **own, "members": names})
+    common = {key: value for key, value in members[0].provenance().items() if key != "selected"}  # each its own
+    run_folder.write_provenance(run.folder, {**common, **own, "members": names})
 
 
 def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:
