@@ -188,7 +188,7 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
         raise ValueError("--class-weights must be none where --loss.weight gives the weights, got balanced")
     if verb.training.sampling == "balanced":
         raise ValueError(
-            "--class-weights must be none with --sampling balanced, which would correct twice, got balanced"
+            "--class-weights must be none with --sampling balanced: both correct for class counts, got balanced"
         )
     images = load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))

@@ -196,7 +196,7 @@ def name_object(network: Any) -> str:
         last = list(network.modules())[-1]
         if isinstance(last, nn.Linear) and last.out_features != num_classes:
             raise ValueError(
-                f"it ends in a linear layer of {last.out_features} outputs for {num_classes} classes: replace the layer "
+                f"it ends in a linear layer of {last.out_features} outputs for {num_classes} classes: replace it "
                 f"by one of {num_classes}, or by nn.Identity() for a new head on its features"
             )
         return copy.deepcopy(network)

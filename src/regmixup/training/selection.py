@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, labels_among
-from regmixup.metrics import accuracy, brier, nll
+from regmixup.metrics import accuracy, brier
 from regmixup.precision import products
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, match_channels, reader
@@ -25,11 +26,12 @@ from regmixup.training.optim import Average, Copy
 from regmixup.training.reporting import precise
 
 METRICS: dict[str, tuple[Callable[[Tensor, Tensor], float], bool]] = {
-    "val-accuracy": (accuracy, True),
-    "val-nll": (nll, False),
-    "val-brier": (brier, False),
+    "val-accuracy": (lambda logits, labels: accuracy(logits.softmax(dim=1), labels), True),
+    # From logits, so that one image with a probability that rounds to 0 does not make it infinite.
+    "val-nll": (lambda logits, labels: float(F.cross_entropy(logits, labels)), False),
+    "val-brier": (lambda logits, labels: brier(logits.softmax(dim=1), labels), False),
 }
-"""What an epoch can be selected by, and whether larger is better."""
+"""What an epoch can be selected by: from logits (N, K) and labels to a number, and whether larger is better."""
 _BATCH = 250
 """Images per forward pass."""
 
@@ -102,8 +104,8 @@ class Selection(Copy):
         every = [found for part in ranks.to_first(logits) for found in part]
         if not ranks.first:
             return ranks.from_first({})
-        probs, labels = torch.cat(every).double().softmax(dim=1), self.known[self.dataset.labels]
-        return ranks.from_first({name: float(metric(probs, labels)) for name, (metric, _) in METRICS.items()})
+        found, labels = torch.cat(every).double(), self.known[self.dataset.labels]
+        return ranks.from_first({name: metric(found, labels) for name, (metric, _) in METRICS.items()})
 
     def record(self) -> dict[str, Any]:
         """Return what was selected as plain values, for the run's provenance."""
