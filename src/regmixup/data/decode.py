@@ -145,6 +145,7 @@ class CustomTransform:
             random.setstate(states[0])
             np.random.set_state(states[1])
         bands = len(image.getbands())
+        shape: tuple[int, ...]
         if isinstance(found, Image.Image):
             shape, kind = (len(found.getbands()), found.height, found.width), "a PIL image"
         elif isinstance(found, Tensor) and found.dtype == torch.uint8:

@@ -131,7 +131,7 @@ def give_objects(
         "network": network is not None and networks.name_object(network),
         "transform": transform is not None and data.name_transform(transform),
     }
-    given = {field: name for field, name in names.items() if name}
+    given: dict[str, Any] = {field: name for field, name in names.items() if name}
     if dataset is not None and validation is not None:
         trained, selecting = (data.load(given[field]) for field in ("train_set", "validation"))
         if trained.fingerprint == selecting.fingerprint:
