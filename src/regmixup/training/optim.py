@@ -54,7 +54,7 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
         capturable = device.type == "cuda"
         adam = torch.optim.AdamW(groups, lr=rates[0], betas=(beta1, beta2), fused=True, capturable=capturable)
         # torch would warn at the first step outside a graph: a warm-up, a partial batch, any with graphs off.
-        adam._warned_capturable_if_run_uncaptured = True  # type: ignore[attr-defined]
+        adam._warned_capturable_if_run_uncaptured = True
         for parameter in parameters:
             state = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
             adam.state[parameter] = {"step": torch.zeros((), device=device), **state}
