@@ -35,9 +35,10 @@ from torchvision.transforms.functional import to_pil_image
 import regmixup as rm
 from regmixup import networks
 from regmixup.data.images import ImageSet
+from regmixup.precision import cudnn
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, cudnn, settings
+from regmixup.training.engine import Engine, settings
 from regmixup.training.loop import Training
 from regmixup.training.run import Run
 from regmixup.training.setup import prepare, resume

@@ -39,8 +39,8 @@ ALLOWED = {
     "prediction_files": {"names", "numpy_files", "storage"},
     "predictions": {"metrics", "mixing", "names", "precision", "prediction_files", "storage", "types"},
     "training": {
-        "", "config", "data", "methods", "mixing", "names", "networks", "objectives", "plugins", "posthoc", "precision",
-        "predictions", "recipes", "run_folder", "storage", "threads", "types",
+        "", "config", "data", "methods", "metrics", "mixing", "names", "networks", "objectives", "plugins", "posthoc",
+        "precision", "predictions", "recipes", "run_folder", "storage", "threads", "types",
     },
     "predict": {
         "data", "networks", "posthoc", "precision", "predictions", "threads", "training", "types",

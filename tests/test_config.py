@@ -11,6 +11,7 @@ import pytest
 import regmixup.config
 from regmixup import recipes
 from regmixup.config import check_choices, check_count, check_number, decode, encode, fingerprint, introduced
+from regmixup.data import TRANSFORMS
 from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
 from regmixup.objectives import OBJECTIVES, Objective
@@ -176,6 +177,13 @@ OTHER = {
     "interpolation": "random",
     "color_jitter": 0.1,
     "eval_interpolation": "bicubic",
+    "select": "val-accuracy",
+    "validation": "digits/val",
+    "sampling": "balanced",
+    "rand_augment": 2,
+    "magnitude": 5,
+    "random_erasing": 0.25,
+    "transform": "mine",
     "decay_on": "weights",
     "init": "weights.pth",
     "optimizer": "adamw",
@@ -206,8 +214,9 @@ class TestFingerprint:
             == fingerprint(decode(TrainConfig, encode(configure())))
         )
 
-    def test_every_field_enters(self):
-        base = replace(configure(), milestones=(2,))
+    def test_every_field_enters(self, monkeypatch):
+        monkeypatch.setitem(TRANSFORMS, "mine", lambda image: image)
+        base = replace(configure(), milestones=(2,), select="val-nll")
         changed = {name: fingerprint(replace(base, **{name: value})) for name, value in OTHER.items()}
         assert set(changed) == {f.name for f in dataclasses.fields(TrainConfig)}
         assert len({fingerprint(base), *changed.values()}) == len(OTHER) + 1

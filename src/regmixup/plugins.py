@@ -16,12 +16,13 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
+from types import CodeType
 from typing import Any, Literal
 
 from regmixup.names import printable
@@ -30,13 +31,15 @@ VARIABLE = "REGMIXUP_PLUGINS"
 """Names of modules or paths of .py files, separated by commas."""
 GROUP = "regmixup.plugins"
 """The group of entry points by which an installed package names its plugin modules."""
-Kind = Literal["dataset", "network", "objective", "method", "score"]
+Kind = Literal["dataset", "network", "objective", "method", "score", "transform"]
+_OBJECT = "object:"
+_LIBRARIES = ("builtins", "torch", "torchvision", "timm", "numpy", "PIL", "regmixup")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where something registered comes from; it is part of the configurations that use it.
+    """Where something registered, or given as an object, comes from; it is part of the configurations that use it.
 
     what: a `Kind`. module: the one that registered it. version: as it stated, else the `__version__` of the module or
     of its package.
@@ -102,6 +105,92 @@ def record(kind: Kind, name: str, value: object, known: Iterable[str], *, versio
     REGISTERED[kind, name] = origin
 
 
+def record_object(kind: Kind, label: str, value: object, *, content: str = "", version: str = "", end: str = "") -> str:
+    """Note that an object was given to `rm.train` in place of a name; return the name that registries give it.
+
+    The name is `label`, 12 digits of the checksum of its source and content, and `end`, so that an object that does
+    something else is another name and so another run. value: whose source counts, see `source_checksum`. content: what
+    it does apart from its source, as a checksum.
+    """
+    cls = value if isinstance(value, type) or inspect.isroutine(value) else type(value)
+    sha256 = source_checksum(value)
+    digits = hashlib.sha256(f"{sha256} {content}".encode()).hexdigest()[:12]
+    name = f"{re.sub(r'[^A-Za-z0-9]+', '-', label).strip('-') or 'object'}-{digits}{end}"
+    where = f"{_OBJECT}{getattr(cls, '__module__', '')}.{getattr(cls, '__qualname__', label)}"
+    REGISTERED[kind, name] = Origin(kind, name, where, version, sha256)
+    return name
+
+
+def source_checksum(value: object) -> str:
+    """Return the SHA-256 of the source of an object's class or function, and of its plain values and callables.
+
+    Of what comes with Python and of the libraries in `_LIBRARIES` it is the name that counts. Where there is no source,
+    as for what was typed in, the compiled code does.
+    """
+    digest = hashlib.sha256()
+    for line in _described(value, []):
+        digest.update(f"{line}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _described(value: Any, seen: list[Any]) -> Iterator[str]:
+    """Yield what an object is made of, as lines that are the same in every process."""
+    if isinstance(value, (str, bytes, bool, int, float, complex, type(None))):
+        yield repr(value)
+        return
+    if any(value is one for one in seen):
+        return
+    seen.append(value)  # not its id alone, which another object may get
+    if isinstance(value, (set, frozenset)):
+        yield from sorted(line for item in value for line in _described(item, seen))
+    elif isinstance(value, Mapping):
+        yield from _each([part for pair in value.items() for part in pair], seen)
+    elif isinstance(value, (list, tuple)):
+        yield from _each(value, seen)
+    elif isinstance(value, partial):
+        yield from _each([value.func, value.args, value.keywords], seen)
+    elif isinstance(value, type):
+        yield from (line for base in value.__mro__ for line in _source(base))
+    elif inspect.isroutine(value):
+        yield from _source(value)
+        cells = [cell.cell_contents for cell in getattr(value, "__closure__", None) or ()]
+        yield from _each([getattr(value, "__self__", None), getattr(value, "__defaults__", None), cells], seen)
+    elif hasattr(value, "tolist"):  # a tensor or an array
+        yield hashlib.sha256(repr(value.tolist()).encode()).hexdigest()
+    else:
+        yield from _described(type(value), seen)
+        yield from _each(list(getattr(value, "__dict__", {}).items()), seen)
+
+
+def _each(values: Iterable[Any], seen: list[Any]) -> Iterator[str]:
+    for value in values:
+        yield from _described(value, seen)
+
+
+def _source(value: Any) -> Iterator[str]:
+    """Yield the name of a class or function, and its source where it is not one of the libraries'."""
+    module = str(getattr(value, "__module__", "") or "")
+    yield f"{module.replace('__mp_main__', '__main__')}.{getattr(value, '__qualname__', value)}"
+    root = module.partition(".")[0]
+    if root in _LIBRARIES or (root in sys.stdlib_module_names and root != "__main__"):
+        return
+    try:
+        yield inspect.getsource(value)
+    except (OSError, TypeError):
+        for part in [value, *(vars(value).values() if isinstance(value, type) else ())]:
+            if isinstance(code := getattr(part, "__code__", None), CodeType):
+                yield from _compiled(code)
+
+
+def _compiled(code: CodeType) -> Iterator[str]:
+    yield code.co_code.hex()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _compiled(constant)
+        else:
+            yield repr(constant)
+
+
 def origins(used: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
     """Return where those of the (kind, name) pairs that plugins registered come from, sorted."""
     found = {REGISTERED[pair] for pair in used if pair in REGISTERED}
@@ -119,6 +208,12 @@ def missing(stored: Any) -> str:
         kind, name, module = (printable(str(entry.get(key, ""))) for key in ("what", "name", "module"))
         seek((kind, name), REGISTERED)
         now = REGISTERED.get((kind, name))
+        if now is None and module.startswith(_OBJECT):
+            argument = {"dataset": "dataset (or validation)"}.get(kind, kind)
+            return (
+                f"the {kind} {name!r}, an object of {module.removeprefix(_OBJECT)} that was given to rm.train: give it "
+                f"to rm.train as {argument} once more in this process, with the same configuration"
+            )
         if now is None:
             return (
                 f"the {kind} {name!r} of the plugin {module}, which is not loaded: give --plugin {module}, set "

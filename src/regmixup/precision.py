@@ -1,9 +1,9 @@
-"""The precision of a forward pass: true float32, TF32 or bfloat16. Importing this file does not import torch."""
+"""The precision of a forward pass: true float32, TF32 or bfloat16; cuDNN's algorithms. Importing imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Literal, get_args
 
 from regmixup.names import check_name
@@ -31,6 +31,15 @@ def products(precision: str) -> Iterator[None]:
         yield
     finally:
         convolutions.allow_tf32, matrices.allow_tf32 = before
+
+
+def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
+    """Set cuDNN's search for the fastest algorithms, or its restriction to deterministic ones, and restore it."""
+    import torch
+
+    tf32 = torch.backends.cudnn.allow_tf32  # which torch's function would turn on
+    # Without `enabled` torch's function would turn cuDNN off.
+    return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=tf32)
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:

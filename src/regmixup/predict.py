@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from regmixup import data, predictions
 from regmixup.data.catalogue import find
-from regmixup.data.images import LabelledImages
+from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import ensemble
@@ -163,7 +162,7 @@ def _predict(
     """
     record, transform = run.provenance(), run.transform()
     channels, *size = record["input"]
-    known = _labels_among(source.classes, record["classes"])
+    known = labels_among(source.classes, record["classes"])
     batch_size = _BATCH.get(next(model.parameters()).device.type, _BATCH["cpu"])
     found = []
     read, role = reader(transform, size), role_of(name, run.config.train_set) or ""
@@ -193,9 +192,3 @@ def _predict(
         own = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]
         info |= {"class_subset": ",".join(map(str, own))} if own else {}
     return replace(predictions.join(every), info=info)
-
-
-def _labels_among(classes: tuple[str, ...], known: list[str]) -> Tensor:
-    """Return for each class of a dataset its label among the model's classes, by name; -1 for an unknown one."""
-    position = {name: label for label, name in enumerate(known)}
-    return torch.tensor([position.get(name, -1) for name in classes])

@@ -36,9 +36,17 @@ class Recipe:
     """Weights to start from: timm for its own pretrained ones (downloaded, or from its cache), or the path of a
     .safetensors, .pth or .pt file with timm's, torchvision's or our names. Empty: random ones."""
     epochs: int
-    """Passes over the train set, without the cool-down. The last epoch is the model."""
+    """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise."""
+    select: Literal["last", "val-accuracy", "val-nll", "val-brier"] = introduced("last")
+    """Which epoch is the model: the last, or the best on the `validation` set, which is predicted after every epoch; of
+    equal ones the first. The checkpoint keeps the last weights as well."""
+    validation: str = introduced("")
+    """Dataset that `select` decides by, never a test set; empty: the one that belongs to the train set."""
     batch_size: int = 128
     """Clean images per step, over all processes; the last, partial batch is kept."""
+    sampling: Literal["uniform", "balanced"] = introduced("uniform")
+    """uniform: an epoch has every image once. balanced: as many images, every class equally often; those of a rare
+    class come several times, augmented anew, and some of a frequent one not at all."""
     shards: int | None = None
     """Parts that a batch is split into, each with its own partners and batch-norm statistics; the gradient is that of
     the whole batch. Processes take equal numbers of them, one after the other. None: one for every process."""
@@ -93,6 +101,15 @@ class Recipe:
     """How crops of image files are resized; random: bilinear or bicubic, drawn for every image (timm)."""
     color_jitter: float = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
+    rand_augment: int = introduced(0)
+    """Operations of RandAugment (torchvision's) per image, 2 in its paper; 0 for none. Worker processes apply them,
+    also to images in memory, which must be uint8."""
+    magnitude: int = introduced(9)
+    """Magnitude of RandAugment's operations, from 0 to 30."""
+    random_erasing: float = introduced(0.0)
+    """Probability with which a random rectangle of an image is filled with `mean` (torchvision's RandomErasing)."""
+    transform: str = introduced("")
+    """Name of a registered transform, which takes the place of all augmentation above: see docs/bring-your-own.md."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
     """How image files are resized to 8/7 of `image_size` for evaluation, before the central 0.875 is cut out."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
@@ -121,6 +138,7 @@ class Recipe:
         for name in ("momentum", "ema"):
             check_number(name, getattr(self, name), least=0, below=1)
         self._check_fine_tuning()
+        self._check_augmentation()
         for name in ("nesterov", "flip"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
@@ -154,6 +172,20 @@ class Recipe:
             raise ValueError(f"freeze must be a number of epochs or always, got {freeze!r}")
         if freeze != "always":
             check_count("freeze", freeze, least=0, most=_MOST)
+
+    def _check_augmentation(self) -> None:
+        for name in ("validation", "transform"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a name or empty, got {getattr(self, name)!r}")
+        if self.validation and self.select == "last":
+            raise ValueError(f"validation must be empty where select is last, got {self.validation!r}")
+        check_count("rand_augment", self.rand_augment, least=0, most=100)
+        check_count("magnitude", self.magnitude, least=0, most=30)
+        check_number("random_erasing", self.random_erasing, least=0, most=1)
+        for name in ("rand_augment", "random_erasing"):
+            if self.transform and getattr(self, name):
+                own = f"beside transform {self.transform!r}, which is the whole augmentation"
+                raise ValueError(f"{name} must be 0 {own}, got {getattr(self, name)!r}")
 
     def frozen_at(self, epoch: int) -> bool:
         """Return whether the head alone learns in an epoch, counted from 0."""

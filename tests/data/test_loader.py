@@ -1,13 +1,25 @@
 """The resident loader: an epoch is a permutation decided by (seed, epoch) alone; crop and flip of a whole batch."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torchvision.transforms import v2
 
 from regmixup.data.images import ImageSet
-from regmixup.data.loader import AugmentDraw, ResidentLoader, crop_and_flip, draw_augmentation
+from regmixup.data.loader import (
+    AugmentDraw,
+    ResidentLoader,
+    balanced_order,
+    crop_and_flip,
+    draw_augmentation,
+    draw_boxes,
+    epoch_batches,
+    erase,
+)
 
 COUNT = 23
 
@@ -216,3 +228,108 @@ def test_a_draw_can_be_indexed_like_its_images():
     part = draw[3:6]
     assert torch.equal(part.offset, draw.offset[3:6])
     assert torch.equal(part.flip, draw.flip[3:6])
+
+
+class TestBalanced:
+    LABELS = torch.tensor([0] * 15 + [2] * 5 + [3] * 3)  # class 1 has no image
+
+    def order(self, seed=0, labels=LABELS):
+        return balanced_order(labels, torch.Generator().manual_seed(seed))
+
+    def test_every_class_comes_equally_often_in_as_many_images(self):
+        favoured = set()
+        for seed in range(20):
+            counts = self.LABELS[self.order(seed)].bincount().tolist()
+            assert sum(counts) == COUNT
+            assert counts[1] == 0
+            assert sorted(counts[:1] + counts[2:]) == [7, 8, 8]
+            favoured.add(counts.index(7))
+        assert favoured == {0, 2, 3}
+
+    def test_the_images_of_a_class_come_equally_often(self):
+        times = self.order().bincount(minlength=COUNT)
+        assert set(times[:15].tolist()) == {0, 1}
+        assert set(times[15:20].tolist()) <= {1, 2}
+        assert set(times[20:].tolist()) <= {2, 3}
+        many = torch.stack([self.order(seed).bincount(minlength=COUNT) for seed in range(2000)]).double().mean(0)
+        # In the mean over epochs each class has 23/3 images, each of its images the same share of them.
+        expected = torch.cat([torch.full((n,), COUNT / 3 / n, dtype=torch.float64) for n in (15, 5, 3)])
+        torch.testing.assert_close(many, expected, atol=0.06, rtol=0)
+
+    def test_equal_classes_are_a_permutation(self):
+        assert sorted(self.order(labels=torch.arange(20) % 5).tolist()) == list(range(20))
+
+    def test_the_order_is_mixed_and_depends_on_seed_and_epoch(self):
+        first = [torch.cat(epoch_batches(COUNT, 5, seed, epoch, balance=self.LABELS)) for seed, epoch in
+                 ((0, 0), (0, 0), (0, 1), (1, 0))]  # fmt: skip
+        assert torch.equal(first[0], first[1])
+        assert not torch.equal(first[0], first[2])
+        assert not torch.equal(first[0], first[3])
+        changes = (self.LABELS[first[0]].diff() != 0).sum()
+        assert changes > 8  # sorted by class there would be 2
+
+    @pytest.mark.parametrize("world", [2, 3])
+    def test_ranks_share_the_batches_of_one_process_augmented_alike(self, world):
+        dataset = replace(textured(), labels=self.LABELS, classes=tuple("abcd"))
+        settings = {"balanced": True, "padding": 2, "flip": True, "erasing": 0.5, "fill": (0.5,)}
+        one = list(loader(dataset, **settings).epoch(1))
+        parts = [list(loader(dataset, rank=rank, world=world, **settings).epoch(1)) for rank in range(world)]
+        for number, batch in enumerate(one):
+            for rank in range(world):
+                assert torch.equal(parts[rank][number].x, batch.x[rank::world])
+                assert torch.equal(parts[rank][number].y, batch.y[rank::world])
+
+    def test_an_image_that_comes_again_is_augmented_anew(self):
+        dataset = replace(textured(), labels=torch.tensor([0] * 22 + [1]), classes=("many", "one"))
+        x, y = whole(loader(dataset, balanced=True, padding=2, flip=True).epoch(0))
+        assert (y == 1).sum() in (11, 12)
+        assert len({tuple(image.flatten().tolist()) for image in x[y == 1]}) > 5
+
+    def test_an_epoch_can_start_at_any_batch(self):
+        dataset = replace(textured(), labels=self.LABELS, classes=tuple("abcd"))
+        made = loader(dataset, balanced=True, padding=2, erasing=0.5)
+        for full, rest in zip(list(made.epoch(2))[3:], made.epoch(2, start=3), strict=True):
+            assert torch.equal(full.x, rest.x)
+
+
+class TestErasing:
+    def test_a_box_is_filled_as_torchvision_does(self):
+        images = textured().images.expand(-1, 3, -1, -1)
+        boxes = draw_boxes(COUNT, (6, 6), probability=0.7, generator=torch.Generator().manual_seed(0))
+        fill = torch.tensor([10, 20, 30], dtype=torch.uint8)
+        ours = erase(images, boxes, fill)
+        assert ours.dtype == torch.uint8
+        assert 0 < (boxes[:, 2] == 0).sum() < COUNT
+        for image, box, found in zip(images, boxes.tolist(), ours, strict=True):
+            assert torch.equal(found, v2.functional.erase(image, *box, fill[:, None, None]))
+
+    @pytest.mark.parametrize("size", [(32, 32), (8, 24)])
+    def test_boxes_have_the_distribution_of_torchvision(self, size):
+        """Mean and spread of each side and place over 4,000 boxes, within 5 standard errors; and how many there are."""
+        ours = draw_boxes(4000, size, probability=0.5, generator=torch.Generator().manual_seed(0)).double()
+        own, image = v2.RandomErasing(p=1), torch.zeros(3, *size)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            theirs = [own.make_params([image]) for _ in range(4000)]
+        expected = torch.tensor([[p[k] for k in "ijhw"] for p in theirs if p["v"] is not None], dtype=torch.float64)
+        drawn = ours[ours[:, 2] > 0]
+        share = 0.5 * len(expected) / 4000
+        assert len(drawn) / 4000 == pytest.approx(share, abs=5 * (0.25 / 4000) ** 0.5)
+        assert ((drawn[:, 0] + drawn[:, 2]).max(), (drawn[:, 1] + drawn[:, 3]).max()) == size
+        for a, b in ((drawn, expected), (drawn.square(), expected.square())):
+            error = (a.var(0) / len(a) + b.var(0) / len(b)).sqrt()
+            assert ((a.mean(0) - b.mean(0)).abs() < 5 * error).all()
+
+    def test_none_and_every_image(self):
+        generator = torch.Generator().manual_seed(0)
+        assert not draw_boxes(50, (32, 32), probability=0.0, generator=generator)[:, 2:].any()
+        assert (draw_boxes(50, (32, 32), probability=1.0, generator=generator)[:, 2:] > 0).all()
+
+    def test_crops_are_those_of_before_and_float_images_get_the_colour_itself(self):
+        plain = whole(loader(textured(), padding=2, flip=True).epoch(1))[0]
+        erased = whole(loader(textured(), padding=2, flip=True, erasing=1.0, fill=(0.5,)).epoch(1))[0]
+        assert ((erased == plain) | (erased == 128)).all()
+        assert (erased != plain).flatten(1).any(1).all()
+        floats = replace(textured(), images=textured().images / 255)
+        x = whole(loader(floats, erasing=1.0, fill=(0.3,)).epoch(0))[0]
+        assert (x == torch.tensor(0.3)).flatten(1).any(1).all()

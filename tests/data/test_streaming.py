@@ -1,14 +1,17 @@
 """The streaming loader: deterministic, resumable, sharded, and the same images as decoding by hand."""
 
 import multiprocessing
+import random
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.transforms.functional import pil_to_tensor
+from torchvision.transforms import v2
+from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
-from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
+from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
+from regmixup.data.seeds import seed_for
 from regmixup.data.streaming import StreamingLoader
 
 CPU = torch.device("cpu")
@@ -148,3 +151,80 @@ def test_a_last_batch_of_fewer_images_than_ranks_leaves_an_empty_shard(files):
     last = [list(loader(files, rank=r, world=4, batch_size=10).epoch(0))[-1] for r in range(4)]
     assert [len(batch.x) for batch in last] == [1, 0, 0, 0]
     assert last[3].x.shape == (0, 3, 8, 8)
+
+
+def by_hand(transform, image, *key):
+    """What torchvision's own transform gives from the generator of an image."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed_for(0, "transform", *key))
+        return transform(image)
+
+
+def test_rand_augment_and_erasing_are_those_of_torchvision(files):
+    """After the crop and the flip, from the same generator; filled with the colour given."""
+    ours = TrainTransform(size=8, jitter=0, rand_augment=2, magnitude=15, erasing=1.0, fill=(1, 2, 3))
+    twin = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.RandomHorizontalFlip(), v2.RandAugment(2, 15),
+                       v2.PILToTensor(), v2.RandomErasing(1.0, value=[1, 2, 3])])  # fmt: skip
+    x, y = gather(loader(files, transform=ours, workers=1).epoch(2))
+    for image, index in zip(x, y.tolist(), strict=True):
+        assert torch.equal(image, by_hand(twin, open_rgb(files[0][index]), 2, index))
+    colour = torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]
+    assert (x == colour).all(1).flatten(1).any(1).all()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_in_memory_are_cropped_from_their_padded_selves(channels):
+    images = torch.randint(256, (11, channels, 6, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    ours = TrainTransform(size=(6, 7), padding=2, jitter=0, rand_augment=1)
+    twin = v2.Compose([v2.RandomCrop((6, 7), 2), v2.RandomHorizontalFlip(), v2.RandAugment(1, 9)])
+    x, y = gather(loader((images, torch.arange(11)), transform=ours).epoch(1))
+    for image, index in zip(x, y.tolist(), strict=True):
+        assert torch.equal(image, pil_to_tensor(by_hand(twin, to_pil_image(images[index]), 1, index)))
+    # A rank that a small last batch leaves empty gets an empty batch of the same shape.
+    *_, last = loader((images, torch.arange(11)), transform=ours, batch_size=10, rank=1, world=2).epoch(0)
+    assert last.x.shape == (0, channels, 6, 7)
+
+
+def test_an_image_that_comes_again_in_a_balanced_epoch_is_augmented_anew(files):
+    paths, labels = files[0], torch.tensor([0] * 10 + [1])
+    made = loader((paths, labels), balanced=True, batch_size=3)
+    x, y = gather(made.epoch(0))
+    assert y.bincount().tolist() in ([5, 6], [6, 5])
+    assert len({tuple(image.flatten().tolist()) for image in x[y == 1]}) == (y == 1).sum()
+    rest, _ = gather(made.epoch(0, start=2))
+    assert torch.equal(rest, x[6:])
+    parts = [list(loader((paths, labels), balanced=True, batch_size=3, rank=r, world=2).epoch(0)) for r in range(2)]
+    assert torch.equal(parts[1][0].x, x[1:3:2])
+
+
+class TestCustomTransform:
+    def test_every_generator_is_seeded_for_each_image_and_left_as_it_was(self, files):
+        def noisy(image):
+            values = [random.random(), np.random.rand(), float(torch.rand(()))]
+            return torch.full((3, 8, 8), int(1e5 * sum(values)) % 256, dtype=torch.uint8)
+
+        made = [loader(files, transform=CustomTransform("mine", noisy, (8, 8)), workers=n) for n in (0, 2)]
+        before = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+        alone, helped = (gather(one.epoch(0))[0] for one in made)
+        assert torch.equal(alone, helped)
+        assert len(alone[:, 0, 0, 0].unique()) > 5
+        assert not torch.equal(alone, gather(made[0].epoch(1))[0])
+        assert random.getstate() == before[0]
+        assert np.array_equal(np.random.get_state()[1], before[1])
+        assert torch.equal(torch.get_rng_state(), before[2])
+
+    @pytest.mark.parametrize(
+        ("transform", "message"),
+        [
+            (v2.Resize((8, 9)), "transform mine must return images of 3x8x8, got a PIL image of 3x8x9"),
+            (v2.Compose([v2.Resize((8, 8)), v2.Grayscale()]), "must return images of 3x8x8, got a PIL image of 1x8x8"),
+            (
+                v2.Compose([v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]),
+                "must return a PIL image or a uint8 tensor, got a tensor of torch.float32; leave out ToDtype and Norm",
+            ),
+            (lambda image: None, "must return a PIL image or a uint8 tensor, got NoneType"),
+        ],
+    )
+    def test_what_it_may_not_return(self, files, transform, message):
+        with pytest.raises(ValueError, match=message):
+            gather(loader(files, transform=CustomTransform("mine", transform, (8, 8))).epoch(0))

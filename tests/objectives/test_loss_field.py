@@ -297,15 +297,26 @@ def test_a_step_with_a_loss_is_captured_as_a_cuda_graph(loss, compiled):
     def step(x, y, draw):
         return objective(model, x, y, draw=draw).loss
 
-    run = torch.compile(step, fullgraph=True) if compiled else step
-    for _ in range(3):
-        run(x, y, draw).backward()
+    torch.compiler.reset()  # each loss is a further version of the same code, and those are limited
+    run = torch.compile(step, fullgraph=True, dynamic=False) if compiled else step
+    stream = torch.cuda.Stream()  # gradients of a warm-up on the default stream would have to be waited for
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run(x, y, draw).backward()
+    torch.cuda.current_stream().wait_stream(stream)
+    model.zero_grad(set_to_none=True)  # so that gradients are allocated inside the graph, and replaced by each replay
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = run(x, y, draw)
         captured.backward()
     graph.replay()
-    torch.testing.assert_close(captured, step(x, y, draw))
+    found = [captured.detach().clone(), *(parameter.grad.clone() for parameter in model.parameters())]
+    model.zero_grad(set_to_none=True)
+    eager = step(x, y, draw)
+    eager.backward()
+    expected = [eager.detach(), *(parameter.grad for parameter in model.parameters())]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 # --------------------------------------------------------------------------------------------------- refusals

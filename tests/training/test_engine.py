@@ -12,8 +12,8 @@ import regmixup as rm
 from regmixup import methods
 from regmixup.data.seeds import generator_for
 from regmixup.mixing import Draw
+from regmixup.training.compilation import kind_of, uncollected
 from regmixup.training.engine import Engine, choose_execution, settings
-from regmixup.training.graphs import kind_of, uncollected
 from tests.training.short import config
 
 CPU, MPS, CUDA = (torch.device(name) for name in ("cpu", "mps", "cuda"))

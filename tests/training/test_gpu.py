@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 DEVICE = torch.device("cuda")
 PLAIN, GRAPHED = rm.Engine(compile="off", graphs="off"), rm.Engine(compile="off", graphs="on")
 FAST = rm.Engine(compile="on", graphs="on")
+SELECTED = {"sampling": "balanced", "random_erasing": 0.5, "select": "val-nll", "ema": 0.9}
 
 
 def synthetic(count):
@@ -79,7 +80,9 @@ def test_a_captured_step_is_the_plain_one_for_every_method_partial_batch_include
         assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
 
 
-@pytest.mark.parametrize("changes", [{}, {"freeze": 1, **FINE_TUNING}], ids=["sgd", "fine-tuning"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"freeze": 1, **FINE_TUNING}, SELECTED], ids=["sgd", "fine-tuning", "selected"]
+)
 @pytest.mark.parametrize("engine", [PLAIN, GRAPHED])
 def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, engine, changes):
     engine = replace(engine, deterministic=True, checkpoint_minutes=0.0)
@@ -92,8 +95,39 @@ def test_resuming_within_an_epoch_is_bit_identical_when_deterministic(tmp_path, 
 
     with pytest.raises(KeyboardInterrupt):
         rm.train(config, tmp_path / "cut", engine=engine, on_step=stop)
-    resumed = rm.train(config, tmp_path / "cut", engine=engine).model(device="cpu").state_dict()
+    resumed = rm.train(config, tmp_path / "cut", engine=engine)
+    assert ("selected" in resumed.provenance()) == ("select" in changes)
+    resumed = resumed.model(device="cpu").state_dict()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    "changes", [SELECTED, {"rand_augment": 2, "select": "val-accuracy"}], ids=["device", "workers"]
+)
+def test_a_captured_step_is_the_plain_one_with_augmentation_and_selection(tmp_path, changes):
+    """Boxes erased on the device, and images that RandAugment has changed on the host; the epoch selected, too."""
+    config = rm.configure("digits", "regmixup", epochs=3, precision="float32", dropout=0.0, batch_size=60, **changes)
+    runs = [rm.train(config, tmp_path / name, engine=replace(engine, deterministic=True), workers=0)
+            for name, engine in (("plain", PLAIN), ("graphed", GRAPHED))]  # fmt: skip
+    plain, graphed = (read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in runs)
+    assert int(plain["best.selected_epoch"]) == int(graphed["best.selected_epoch"])
+    for name in plain:
+        assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
+    model, images = runs[1].model(), rm.data.load("digits/val")
+    with torch.no_grad():
+        logits = model(images.images.cuda()).cpu()
+    expected = {"val-nll": torch.nn.functional.cross_entropy(logits, images.labels),
+                "val-accuracy": (logits.argmax(1) == images.labels).float().mean()}[config.select]  # fmt: skip
+    assert runs[1].provenance()["selected"]["value"] == pytest.approx(expected.item(), abs=1e-3)
+
+
+def test_a_compiled_step_erases_as_the_plain_one_does():
+    config = rm.configure("cifar10-resnet50", "dnn", network="resnet18", dropout=0.0, lr=0.002, random_erasing=1.0)
+    dataset = synthetic(3 * 128)
+    plain, fast = (losses(config, dataset, engine, 3) for engine in (PLAIN, FAST))
+    without = losses(replace(config, random_erasing=0.0), dataset, PLAIN, 3)
+    assert abs(fast[0] - plain[0]) < 0.005
+    assert abs(without[0] - plain[0]) > 2 * abs(fast[0] - plain[0])
 
 
 def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path):
@@ -111,8 +145,15 @@ def test_captured_fine_tuning_is_the_plain_one_frozen_and_not(tmp_path):
 @pytest.mark.parametrize("engine", [PLAIN, GRAPHED])
 @pytest.mark.parametrize(
     ("method", "changes"),
-    [("regmixup", {}), ("regmixup", FINE_TUNING), ("regmixup+cutmix", {}), ("augmix", {}), ("duq", {})],
-    ids=["regmixup", "fine-tuning", "regmixup+cutmix", "augmix", "duq"],
+    [
+        ("regmixup", {}),
+        ("regmixup", FINE_TUNING),
+        ("regmixup", {"random_erasing": 0.5, "sampling": "balanced"}),
+        ("regmixup+cutmix", {}),
+        ("augmix", {}),
+        ("duq", {}),
+    ],
+    ids=["regmixup", "fine-tuning", "erasing", "regmixup+cutmix", "augmix", "duq"],
 )
 def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)

@@ -52,6 +52,8 @@ class TrainVerb(Resources):
     Example: regmixup train --method regmixup --loss focal --loss.gamma 3
 
     Example: regmixup train --train-set folder:photos/train --class-weights balanced
+
+    Example: regmixup train --train-set folder:photos/train-90 --rand-augment 2 --random-erasing 0.25 --select val-nll
     """
 
     training: Annotated[Recipe, arg(name="")]
@@ -124,7 +126,10 @@ def main(args: Sequence[str]) -> None:
         progress.begin(label, config.total_epochs * config.members)
         on_step, on_epoch = partial(progress.step, label), partial(progress.epoch, label)
         run = start(on_start=progress.start, on_step=on_step, on_epoch=on_epoch)
-    print(f"epoch {config.total_epochs}: {describe(run.history())}\nrun  {run.folder}")
+    print(f"epoch {config.total_epochs}: {describe(run.history())}")
+    if selected := run.provenance().get("selected"):
+        print(f"the model is epoch {selected['epoch']}: {selected['by']} {selected['value']:.4f} on {selected['on']}")
+    print(f"run  {run.folder}")
 
 
 class _Chosen(NamedTuple):
@@ -181,6 +186,10 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
         )
     if loss.weight is not None:
         raise ValueError("--class-weights must be none where --loss.weight gives the weights, got balanced")
+    if verb.training.sampling == "balanced":
+        raise ValueError(
+            "--class-weights must be none with --sampling balanced: both correct for class counts, got balanced"
+        )
     images = load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))
 

@@ -21,7 +21,7 @@ from regmixup.types import role_in_name
 
 __all__ = [
     "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "INTERPOLATED", "SEVERITIES", "Dataset", "Family", "Role",
-    "SplitPart", "family_of", "find", "get", "line_of", "names", "register", "sets_of",
+    "SplitPart", "add_object", "family_of", "find", "get", "line_of", "names", "register", "sets_of",
 ]  # fmt: skip
 
 BENCHMARK = (
@@ -313,6 +313,25 @@ def register(
     added = {own.name: own} | {part.name: part for part in parts if part.name not in others}
     FAMILIES[family] = Family(before.description, tuple((others | added).values()))
     DATASETS.update(added)
+
+
+def add_object(name: str, images: Any, role: Role) -> None:
+    """Make images that were given as an object known by a name that `plugins.record_object` has recorded.
+
+    All objects are of one benchmark: to a model of one, another is a set of the same classes, in the role given.
+    """
+    own = Dataset(
+        name=name,
+        reader="",
+        loader=lambda: images,
+        role=role,
+        benchmark="objects",
+        on_disk=images.shape is None,
+        side=None if images.shape is None else images.shape[1],
+        num_classes=len(images.classes),
+    )
+    FAMILIES[own.family] = Family("given as an object", (own,))
+    DATASETS[name] = own
 
 
 def family_of(name: str) -> str:

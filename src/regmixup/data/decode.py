@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -70,19 +71,27 @@ def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainTransform:
-    """The paper's ImageNet augmentation: random resized crop, flip, colour jitter.
+    """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; then RandAugment and erasing.
 
     size: side of the square crop. scale and ratio: area and aspect of the crop relative to the image.
+    padding: crop images that have the size already from themselves padded by so many pixels, instead; None: do not.
     interpolation: how the crop is resized; random: bilinear or bicubic, drawn for every image, as in timm.
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
+    rand_augment, magnitude: number of RandAugment's operations, and their strength. erasing: probability of a random
+    rectangle filled with `fill`, one value in [0, 255] per channel. With it the result is a tensor, else a PIL image.
     """
 
-    size: int = 224
+    size: int | tuple[int, int] = 224
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     interpolation: Literal["bilinear", "random"] = "bilinear"
     flip: float = 0.5
     jitter: float = 0.4
+    padding: int | None = None
+    rand_augment: int = 0
+    magnitude: int = 9
+    erasing: float = 0.0
+    fill: tuple[float, ...] = (0.0,)
 
     def build(self) -> Any:
         """Return the torchvision transform."""
@@ -91,14 +100,66 @@ class TrainTransform:
         modes = [v2.InterpolationMode.BILINEAR]
         if self.interpolation == "random":
             modes.append(v2.InterpolationMode.BICUBIC)
-        crops = [v2.RandomResizedCrop(self.size, self.scale, self.ratio, mode, antialias=True) for mode in modes]
+        crops: list[Any]
+        if self.padding is None:
+            crops = [v2.RandomResizedCrop(self.size, self.scale, self.ratio, mode, antialias=True) for mode in modes]
+        else:
+            crops = [v2.RandomCrop(self.size, self.padding)]
         steps: list[Any] = [
             crops[0] if len(crops) == 1 else v2.RandomChoice(crops),
             v2.RandomHorizontalFlip(self.flip),
         ]
         if self.jitter:
             steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
+        if self.rand_augment:
+            steps.append(v2.RandAugment(self.rand_augment, self.magnitude))
+        if self.erasing:
+            steps += [v2.PILToTensor(), v2.RandomErasing(self.erasing, value=list(self.fill))]
         return v2.Compose(steps)
+
+
+@dataclass(frozen=True)
+class CustomTransform:
+    """A transform of the user's, called with a PIL image. size: the (height, width) that it must return.
+
+    It must return a PIL image or a uint8 tensor (C, H, W). Besides torch's generator, which the loader seeds for every
+    image, those of NumPy and of Python are seeded from it, so that it may draw from any.
+    """
+
+    name: str
+    function: Callable[[Any], Any]
+    size: tuple[int, int]
+
+    def build(self) -> Any:
+        """Return the transform with its result checked."""
+        return self._call
+
+    def _call(self, image: Image.Image) -> Any:
+        seed = int(torch.randint(2**32, ()))
+        states = random.getstate(), np.random.get_state()
+        try:
+            random.seed(seed)
+            np.random.seed(seed)
+            found = self.function(image)
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])
+        bands = len(image.getbands())
+        shape: tuple[int, ...]
+        if isinstance(found, Image.Image):
+            shape, kind = (len(found.getbands()), found.height, found.width), "a PIL image"
+        elif isinstance(found, Tensor) and found.dtype == torch.uint8:
+            shape, kind = tuple(found.shape), "a tensor"
+        else:
+            what = f"a tensor of {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(
+                f"transform {self.name} must return a PIL image or a uint8 tensor, got {what}; leave out ToDtype and "
+                "Normalize, as the network normalises its input itself"
+            )
+        if shape != (bands, *self.size):
+            wanted, found_size = ("x".join(map(str, sides)) for sides in ((bands, *self.size), shape))
+            raise ValueError(f"transform {self.name} must return images of {wanted}, got {kind} of {found_size}")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -112,6 +112,12 @@ class ImageSet:
     def parts(self, read: Reader | None = None, *, size: int = 1000) -> Iterator[ImageSet]:
         """Yield itself: the images are in memory."""
         yield self
+
+
+def labels_among(classes: tuple[str, ...], known: Sequence[str]) -> Tensor:
+    """Return for each class of a dataset its label among a model's classes, by name; -1 for an unknown one."""
+    position = {name: label for label, name in enumerate(known)}
+    return torch.tensor([position.get(name, -1) for name in classes])
 
 
 def luma(x: Tensor) -> Tensor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from regmixup.config import check_count
 from regmixup.data.images import ImageSet
 from regmixup.data.seeds import generator_for
 from regmixup.types import Batch
+
+Part = TypeVar("Part", Tensor, list[tuple[int, ...]])
 
 
 class Loader(Protocol):
@@ -30,6 +33,7 @@ class Loader(Protocol):
     @property
     def num_images(self) -> int: ...
     def __len__(self) -> int: ...
+    def batches(self, epoch: int) -> list[Tensor]: ...
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]: ...
     def load(self, picked: Any) -> Batch: ...
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]: ...
@@ -37,9 +41,19 @@ class Loader(Protocol):
 
 
 def epoch_batches(
-    count: int, batch_size: int, seed: int, epoch: int, *, shuffle: bool = True, rank: int = 0, world: int = 1
+    count: int,
+    batch_size: int,
+    seed: int,
+    epoch: int,
+    *,
+    shuffle: bool = True,
+    rank: int = 0,
+    world: int = 1,
+    balance: Tensor | None = None,
 ) -> list[Tensor]:
     """Return the image indices of each batch of an epoch: a permutation from (seed, epoch), split into batches.
+
+    balance: labels of all images; with them an epoch has as many images, in the order of `balanced_order`.
 
     The last, partial batch is kept. With several ranks every global batch is dealt out in turn, so the shards of a
     batch never overlap, their sizes differ by at most one, and together they are the batch that a single process would
@@ -48,10 +62,41 @@ def epoch_batches(
     >>> [batch.tolist() for batch in epoch_batches(5, 2, seed=0, epoch=0, shuffle=False)]
     [[0, 1], [2, 3], [4]]
     """
+    generator = generator_for(seed, "order", epoch)
+    if balance is not None:
+        order = balanced_order(balance, generator)
+    else:
+        order = torch.randperm(count, generator=generator) if shuffle else torch.arange(count)
+    return share_of(list(order.split(batch_size)), rank, world)
+
+
+def share_of(batches: list[Part], rank: int, world: int) -> list[Part]:
+    """Return a rank's part of each batch: every so many of its images."""
     if not 0 <= rank < world:
         raise ValueError(f"rank must lie in [0, {world}), got {rank}")
-    order = torch.randperm(count, generator=generator_for(seed, "order", epoch)) if shuffle else torch.arange(count)
-    return [batch[rank::world] for batch in order.split(batch_size)]
+    return [batch[rank::world] for batch in batches]
+
+
+def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
+    """Return as many image indices as there are labels, every class that occurs equally often, in random order.
+
+    Where the number of images is no multiple of that of classes, some classes, drawn anew each time, come once more.
+    Within a class all images come equally often, too, up to one time; which ones come once more is random.
+
+    >>> order = balanced_order(torch.tensor([0, 0, 0, 0, 0, 1]), torch.Generator().manual_seed(0))
+    >>> (order == 5).sum().item(), len(order)
+    (3, 6)
+    """
+    classes = labels.unique()
+    least, more = divmod(len(labels), len(classes))
+    favoured = torch.randperm(len(classes), generator=generator)[:more].tolist()
+    chosen = []
+    for number, label in enumerate(classes.tolist()):
+        own, wanted = (labels == label).nonzero().flatten(), least + (number in favoured)
+        turns = [torch.randperm(len(own), generator=generator) for _ in range(-(-wanted // len(own)))]
+        chosen.append(own[torch.cat(turns)[:wanted]])
+    together = torch.cat(chosen)
+    return together[torch.randperm(len(together), generator=generator)]
 
 
 @dataclass(frozen=True)
@@ -90,13 +135,46 @@ def crop_and_flip(images: Tensor, draw: AugmentDraw, padding: int) -> Tensor:
     return padded.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
+def draw_boxes(count: int, size: tuple[int, int], *, probability: float, generator: torch.Generator) -> Tensor:
+    """Draw rectangles to erase, (N, 4) int64 of top, left, height and width; the last two are 0 where nothing is.
+
+    They have the distribution of torchvision's `RandomErasing`: 0.02 to 0.33 of the area, the logarithm of the ratio of
+    height to width uniform between those of 0.3 and 3.3, ten tries for one that fits, any place.
+    """
+    height, width = size
+    coin = torch.rand(count, generator=generator) < probability
+    area, ratio, place = torch.rand(3, count, 10, generator=generator, dtype=torch.float64)
+    area = height * width * (0.02 + (0.33 - 0.02) * area)
+    ratio = torch.exp(math.log(0.3) + (math.log(3.3) - math.log(0.3)) * ratio)
+    tall, wide = (area * ratio).sqrt().round().long(), (area / ratio).sqrt().round().long()
+    fits = (tall < height) & (wide < width)
+    first = fits.int().argmax(dim=1, keepdim=True)
+    erased = coin & fits.any(dim=1)
+    tall, wide = (torch.where(erased, side.gather(1, first)[:, 0], 0) for side in (tall, wide))
+    top = (place[:, 0] * (height - tall + 1)).long()
+    left = (place[:, 1] * (width - wide + 1)).long()
+    return torch.stack([top, left, tall, wide], dim=1)
+
+
+def erase(images: Tensor, boxes: Tensor, fill: Tensor) -> Tensor:
+    """Fill a rectangle of each image (N, C, H, W) with one value per channel, (C,). boxes: see `draw_boxes`."""
+    top, left, tall, wide = (side[:, None] for side in boxes.unbind(1))
+    rows, columns = (torch.arange(side, device=images.device)[None] for side in images.shape[2:])
+    inside = ((rows >= top) & (rows < top + tall))[:, :, None] & ((columns >= left) & (columns < left + wide))[:, None]
+    return torch.where(inside[:, None], fill[:, None, None], images)
+
+
 @dataclass(frozen=True)
 class Picked:
-    """The choices for a batch: the indices of its images, (N,) int64, and their augmentation, see `AugmentDraw`."""
+    """The choices for a batch: the indices of its images, (N,) int64, and their augmentation.
+
+    offset, flip: see `AugmentDraw`. boxes: what is erased, see `draw_boxes`; None where nothing ever is.
+    """
 
     index: Tensor
     offset: Tensor
     flip: Tensor
+    boxes: Tensor | None = None
 
 
 class ResidentLoader:
@@ -115,6 +193,9 @@ class ResidentLoader:
         device: torch.device,
         padding: int = 0,
         flip: bool = False,
+        erasing: float = 0.0,
+        fill: Sequence[float] = (0.0,),
+        balanced: bool = False,
         rank: int = 0,
         world: int = 1,
     ) -> None:
@@ -124,6 +205,8 @@ class ResidentLoader:
         self.labels = dataset.labels.to(device)
         self.device = device
         self.batch_size, self.seed, self.padding, self.flip = batch_size, seed, padding, flip
+        self.balance = dataset.labels if balanced else None
+        self.erasing, self.fill = erasing, _pixel(fill, dataset.images.dtype).to(device)
         self.rank, self.world = rank, world
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
@@ -141,26 +224,42 @@ class ResidentLoader:
         """Return the number of batches per epoch."""
         return -(-self.num_images // self.batch_size)
 
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Return the image indices of each batch of an epoch, over all ranks."""
+        return epoch_batches(self.num_images, self.batch_size, self.seed, epoch, balance=self.balance)
+
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
         """Yield the choices for each batch of one epoch, starting at batch `start`."""
-        batches = epoch_batches(self.num_images, self.batch_size, self.seed, epoch, rank=self.rank, world=self.world)
+        batches = share_of(self.batches(epoch), self.rank, self.world)
         # One copy to the device for the whole epoch; augmentation is drawn per image, so ranks agree on it.
-        order = torch.cat(batches)
+        order = drawn = torch.cat(batches)
+        if self.balance is not None:  # an image may come several times, each time augmented anew: drawn per place
+            places = torch.arange(self.num_images).split(self.batch_size)
+            drawn = torch.cat(share_of(list(places), self.rank, self.world))
         draw = draw_augmentation(
             self.num_images, padding=self.padding, flip=self.flip, generator=generator_for(self.seed, "augment", epoch)
-        )[order].to(self.device)
+        )[drawn].to(self.device)
+        boxes = None
+        if self.erasing:
+            generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
+            every = draw_boxes(self.num_images, (size[0], size[1]), probability=self.erasing, generator=generator)
+            boxes = every[drawn].to(self.device)
         order = order.to(self.device)
         position = sum(len(batch) for batch in batches[:start])
         for batch in batches[start:]:
             chosen = slice(position, position + len(batch))
             position += len(batch)
-            yield Picked(order[chosen], draw.offset[chosen], draw.flip[chosen])
+            yield Picked(
+                order[chosen], draw.offset[chosen], draw.flip[chosen], None if boxes is None else boxes[chosen]
+            )
 
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""
         x = self.images[picked.index]
         if self.padding or self.flip:
             x = crop_and_flip(x, AugmentDraw(picked.offset, picked.flip), self.padding)
+        if picked.boxes is not None:
+            x = erase(x, picked.boxes, self.fill)
         return Batch(x, self.labels[picked.index])
 
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
@@ -169,3 +268,9 @@ class ResidentLoader:
 
     def close(self) -> None:
         """Do nothing: there are no processes."""
+
+
+def _pixel(fill: Sequence[float], dtype: torch.dtype) -> Tensor:
+    """Return a colour in [0, 1] as a pixel of the images' type."""
+    values = torch.tensor(fill, dtype=torch.float64)
+    return (255 * values).round().to(dtype) if dtype == torch.uint8 else values.to(dtype)

@@ -97,6 +97,18 @@ def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
         raise ValueError(f"validation must be images that were not trained on, got {name!r} for a model of {train_set}")
 
 
+def check_selecting(name: str, train_set: str) -> None:
+    """Raise unless a dataset may select the epoch of a model of a train set: as `check_validation`, and no test folder.
+
+    >>> check_selecting("folder:photos/test", "folder:photos/train")
+    Traceback (most recent call last):
+    ValueError: validation must not be a test set, as 'folder:photos/test' is by its name
+    """
+    check_validation(name, train_set)
+    if find(name).is_folder and Path(name).name.lower() in ("test", "testing"):
+        raise ValueError(f"validation must not be a test set, as {name!r} is by its name")
+
+
 def rest_of(part: str) -> str:
     """Return the name of the other part of the split that a dataset is a part of; an error where it is none.
 

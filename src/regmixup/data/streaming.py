@@ -1,7 +1,11 @@
-"""The streaming loader: images decoded from files by worker processes, for sets that do not fit in memory."""
+"""The streaming loader: images decoded or augmented by worker processes.
+
+It is for sets that do not fit in memory, and for augmentation that is done image by image on a CPU.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -11,66 +15,77 @@ from threading import Thread
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms.functional import pil_to_tensor
+from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from regmixup.config import check_count
-from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
-from regmixup.data.loader import epoch_batches
+from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
+from regmixup.data.loader import epoch_batches, share_of
 from regmixup.data.seeds import generator_for, seed_for
 from regmixup.types import Batch
 
+Transform = TrainTransform | EvalTransform | CustomTransform
+
 
 class _Samples(Dataset[tuple[Tensor, int]]):
-    """One decoded, transformed image for (epoch, index); its randomness depends on seed, epoch and index alone."""
+    """One decoded, transformed image for (epoch, index); its randomness depends on seed, epoch and index alone.
 
-    def __init__(
-        self, paths: Sequence[str], labels: Tensor, transform: TrainTransform | EvalTransform, seed: int
-    ) -> None:
-        self.paths, self.labels, self.seed = list(paths), labels, seed
+    Where an image comes several times in an epoch, a third number in the key, its place there, tells these apart.
+    """
+
+    def __init__(self, images: Sequence[str] | Tensor, labels: Tensor, transform: Transform, seed: int) -> None:
+        self.images, self.labels, self.seed = images, labels, seed
         self.transform, self.size = transform.build(), transform.size
+        self.channels = 3 if not isinstance(images, Tensor) else images.shape[1]
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.images)
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[Tensor, int]:
-        epoch, index = key
+    def __getitem__(self, key: tuple[int, ...]) -> tuple[Tensor, int]:
+        index, source = key[1], self.images[key[1]]
         # torchvision draws from the global generator; torch.random.fork_rng would do this too, 70 times slower.
         state = torch.default_generator.get_state()
         try:
-            torch.default_generator.manual_seed(seed_for(self.seed, "transform", epoch, index))
-            image = self.transform(open_rgb(self.paths[index]))
-            return pil_to_tensor(image), int(self.labels[index])
+            torch.default_generator.manual_seed(seed_for(self.seed, "transform", *key))
+            image = self.transform(to_pil_image(source) if isinstance(source, Tensor) else open_rgb(source))
+            pixels = image.as_subclass(Tensor) if isinstance(image, Tensor) else pil_to_tensor(image)
+            return pixels, int(self.labels[index])
         finally:
             torch.default_generator.set_state(state)
 
 
 class StreamingLoader:
-    """Shuffled batches of files, decoded and augmented by `workers` processes; the last, partial batch is kept.
+    """Shuffled batches of images, decoded and augmented by `workers` processes; the last, partial batch is kept.
 
     Its contract is that of `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers,
     and can start at any batch (`start`). Ranks share every global batch without overlap. The processes of an epoch that
     was read to its end wait for the next one: starting them takes longer than decoding a few hundred images.
+
+    images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8.
     """
 
     def __init__(
         self,
-        paths: Sequence[str],
+        images: Sequence[str] | Tensor,
         labels: Tensor,
         *,
-        transform: TrainTransform | EvalTransform,
+        transform: Transform,
         batch_size: int,
         seed: int,
         device: torch.device,
         workers: int = 4,
         shuffle: bool = True,
+        balanced: bool = False,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         check_count("batch_size", batch_size)
         check_count("workers", workers, least=0)
-        if len(paths) != len(labels) or not paths:
-            raise ValueError(f"paths and labels must be equally many, at least one, got {len(paths)} and {len(labels)}")
-        self.samples = _Samples(paths, labels, transform, seed)
+        if len(images) != len(labels) or not len(images):
+            raise ValueError(
+                f"paths and labels must be equally many, at least one, got {len(images)} and {len(labels)}"
+            )
+        self.samples = _Samples(images, labels, transform, seed)
+        self.balance = labels if balanced else None
         self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
         self.shuffle, self.rank, self.world = shuffle, rank, world
         self._waiting: DataLoader[tuple[Tensor, int]] | None = None
@@ -84,6 +99,12 @@ class StreamingLoader:
         """Return the number of batches per epoch."""
         return -(-self.num_images // self.batch_size)
 
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Return the image indices of each batch of an epoch, over all ranks."""
+        return epoch_batches(
+            self.num_images, self.batch_size, self.seed, epoch, shuffle=self.shuffle, balance=self.balance
+        )
+
     def load(self, picked: Batch) -> Batch:
         """Return the batch itself: the workers have made it."""
         return picked
@@ -94,20 +115,25 @@ class StreamingLoader:
 
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of one epoch, starting at batch `start`; x is uint8 on the loader's device."""
-        batches = epoch_batches(
-            self.num_images, self.batch_size, self.seed, epoch, shuffle=self.shuffle, rank=self.rank, world=self.world
-        )[start:]
+        places = itertools.count()
+        every: list[list[tuple[int, ...]]] = [
+            [(epoch, index, next(places)) for index in batch.tolist()] for batch in self.batches(epoch)
+        ]
+        if self.balance is None:  # an image comes once
+            every = [[key[:2] for key in batch] for batch in every]
+        batches = share_of(every[start:], self.rank, self.world)
         pin = self.device.type == "cuda"
         empty = [batch for batch in batches if not len(batch)]  # only a last batch of fewer images than ranks
         batches = batches[: len(batches) - len(empty)]
         loader, self._waiting = self._waiting or self._start_workers(), None  # of two epochs at once, each has its own
-        loader.batch_sampler[:] = [[(epoch, index) for index in batch.tolist()] for batch in batches]  # type: ignore[index]
+        loader.batch_sampler[:] = batches  # type: ignore[index]
         for x, y in loader:
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
         self._waiting = loader
         for _ in empty:
-            side = self.samples.size
-            x = torch.empty(0, 3, side, side, dtype=torch.uint8, device=self.device)
+            size = self.samples.size
+            height, width = size if isinstance(size, tuple) else (size, size)
+            x = torch.empty(0, self.samples.channels, height, width, dtype=torch.uint8, device=self.device)
             yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))
 
     def _start_workers(self) -> DataLoader[tuple[Tensor, int]]:

@@ -84,7 +84,7 @@ _LAZY = {
 __all__ = [
     "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "RBFHead",
     "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of", "import_components",
-    "library_names", "library_state_dict", "name_of", "register",
+    "library_names", "library_state_dict", "name_object", "name_of", "register",
 ]  # fmt: skip
 
 
@@ -170,6 +170,46 @@ def register(name: str, factory: Callable[..., nn.Module], *, description: str =
     plugins.record("network", name, factory, NETWORKS, version=version)
     about = description or f"registered by {plugins.REGISTERED['network', name].module}"
     NETWORKS[name] = Architecture("", about, factory=factory)
+
+
+def name_object(network: Any) -> str:
+    """Return the name under which a module, or a factory as for `register`, serves as a network in this process.
+
+    A module is trained from the weights that it has, as a copy. With as many outputs as there are classes it must end
+    in an `nn.Linear`; else it is a backbone, from images to features (N, D). The name holds a checksum of its source
+    and, for a module, of its structure and weights.
+    """
+    import copy
+    import hashlib
+
+    import torch
+    from torch import nn
+
+    if not isinstance(network, nn.Module):
+        if not callable(network):
+            raise ValueError(f"network must be an nn.Module, or callable and return one, got {network!r}")
+        name = plugins.record_object("network", getattr(network, "__name__", type(network).__name__), network)
+        NETWORKS[name] = Architecture("", "given as an object", factory=network)
+        return name
+
+    def factory(num_classes: int) -> nn.Module:
+        last = list(network.modules())[-1]
+        if isinstance(last, nn.Linear) and last.out_features != num_classes:
+            raise ValueError(
+                f"it ends in a linear layer of {last.out_features} outputs for {num_classes} classes: replace it "
+                f"by one of {num_classes}, or by nn.Identity() for a new head on its features"
+            )
+        return copy.deepcopy(network)
+
+    weights = hashlib.sha256(repr(network).encode())
+    for key, value in network.state_dict().items():
+        weights.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        weights.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    inner = plugins.source_checksum(list(dict.fromkeys(type(module) for module in network.modules())))
+    content = f"{weights.hexdigest()} {inner}"
+    name = plugins.record_object("network", type(network).__name__, type(network), content=content)
+    NETWORKS[name] = Architecture("", "given as an object", factory=factory)
+    return name
 
 
 def bake(model: Model) -> Model:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,13 +20,15 @@ from torch import Tensor, nn
 
 from regmixup.run_folder import CHECKPOINT
 from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
-from regmixup.training.optim import Average
+from regmixup.training.optim import Copy
 
 Totals = dict[tuple[str, ...], list[float]]
 """For names that are reported together the sum of each over images so far and, last, the number of these images."""
 
 _RARELY = 100
-_MODEL, _MEAN = "model.", "ema."
+_MODEL = "model."
+_FIRST = ("best.", "ema.", _MODEL)
+"""The prefixes of what a checkpoint may hold of a model; the first that it has is the run's model."""
 _NEW, _PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
 
 
@@ -47,22 +49,22 @@ class Position:
 class Checkpoint:
     """The content of a checkpoint file.
 
-    tensors: weights and buffers, their running mean if there is one, and the optimizer's state by parameter. data:
-    fingerprint of the train set.
+    tensors: weights and buffers, their running mean and those of the selected epoch if there are such, and the
+    optimizer's state by parameter. data: fingerprint of the train set, and of the validation set if one selects.
     """
 
     tensors: dict[str, Tensor]
     position: Position
     data: str
 
-    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None = None) -> None:
-        """Restore model, optimizer and running mean to this state, in place."""
-        self._copy_to(live_state(model, optimizer, average))
+    def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> None:
+        """Restore model, optimizer and further copies of the weights to this state, in place."""
+        self._copy_to(live_state(model, optimizer, copies))
 
     def restore_model(self, model: nn.Module) -> None:
-        """Give a model the trained weights, in place: their running mean, if training kept one."""
-        averaged = any(name.startswith(_MEAN) for name in self.tensors)
-        self._copy_to(_named(_MEAN if averaged else _MODEL, model.state_dict()))
+        """Give a model the trained weights, in place: the selected ones or their running mean, if there are such."""
+        prefix = next(first for first in _FIRST if any(name.startswith(first) for name in self.tensors))
+        self._copy_to(_named(prefix, model.state_dict()))
 
     def _copy_to(self, targets: dict[str, Tensor]) -> None:
         for name, target in targets.items():
@@ -100,15 +102,17 @@ class Schedule:
         self.cost = self.last - begun
 
 
-def state(model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None = None) -> dict[str, Tensor]:
+def state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> dict[str, Tensor]:
     """Return all tensors that training resumes from, on the CPU."""
-    return {name: value.detach().cpu().contiguous() for name, value in live_state(model, optimizer, average).items()}
+    return {name: value.detach().cpu().contiguous() for name, value in live_state(model, optimizer, copies).items()}
 
 
-def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None = None) -> dict[str, Tensor]:
+def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> dict[str, Tensor]:
     """Return all tensors that training resumes from, on their device."""
-    mean = _named(_MEAN, average.state()) if average is not None else {}
-    return _named(_MODEL, model.state_dict()) | mean | _optimizer_tensors(optimizer)
+    found = _named(_MODEL, model.state_dict())
+    for copy in copies:
+        found |= _named(copy.prefix, copy.state())
+    return found | _optimizer_tensors(optimizer)
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from regmixup import methods, networks, objectives, recipes
+from regmixup import data, methods, networks, objectives, recipes
 from regmixup.config import check_count, encode, fingerprint, introduced
 from regmixup.data import catalogue
+from regmixup.data.roles import check_selecting, validation_of
 from regmixup.names import unknown
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
@@ -48,6 +49,10 @@ class TrainConfig(Recipe):
         check_count("members", self.members)
         check_network(self.network)
         catalogue.find(self.train_set)
+        if self.validation:
+            check_selecting(self.validation, self.train_set)
+        if self.transform:
+            data.transform_of(self.transform)
         if not isinstance(self.objective, Objective):
             raise ValueError(f"objective must be an Objective such as RegMixup(), got {self.objective!r}")
         encode(self.objective)  # a loss that cannot be recorded is refused here, not after the first epoch
@@ -156,13 +161,17 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
             "batch_norm must be local unless every shard has a GPU and a process of its own, "
             f"got 'synchronised' with {shards} shards, {world} processes on {device.type}"
         )
+    if config.select != "last" and not config.validation:
+        config = dataclasses.replace(config, validation=validation_of(config.train_set))
     init, plugins = identify(config.init, config.network), _plugins(config)
     return dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
 
 
 def _plugins(config: TrainConfig) -> tuple[Origin, ...]:
     """Return where what a configuration uses of plugins comes from; nothing for what is built in."""
-    used = [("dataset", catalogue.find(config.train_set).whole), ("network", config.network)]
+    sets = [name for name in (config.train_set, config.validation) if name]
+    used = [("dataset", catalogue.find(name).whole) for name in sets]
+    used += [("network", config.network), ("transform", config.transform)]
     waiting = [config.objective]
     for objective in waiting:
         used.append(("objective", objectives.name_of(objective)))

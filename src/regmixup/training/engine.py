@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +12,7 @@ import torch
 
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.data.files import cache_folder
-from regmixup.precision import products
+from regmixup.precision import cudnn, products
 from regmixup.training.compilation import missing_options
 from regmixup.training.config import TrainConfig
 
@@ -120,10 +120,3 @@ def settings(device: torch.device, engine: Engine, precision: str = "bfloat16") 
             stack.callback(torch.use_deterministic_algorithms, torch.are_deterministic_algorithms_enabled())
             torch.use_deterministic_algorithms(True)
         yield
-
-
-def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
-    """Set cuDNN's search for the fastest algorithms, or its restriction to deterministic ones, and restore it."""
-    tf32 = torch.backends.cudnn.allow_tf32  # which torch's function would turn on
-    # Without `enabled` torch's function would turn cuDNN off.
-    return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=tf32)

@@ -148,7 +148,7 @@ def _read(path: Path, source: str, network: str, input_shape: Sequence[int]) -> 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read the state dict in a .safetensors file, or in a .pth, .pt or .bin file of plain tensors.
 
-    Of a checkpoint of ours it is the model, or its running mean. Counters of batch norm are left out.
+    Of a checkpoint of ours it is the run's model. Counters of batch norm are left out.
     """
     try:
         if path.suffix == ".safetensors":
@@ -173,16 +173,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     kept = {
         name: value
         for name, value in _without_prefix(tensors).items()
-        if not name.startswith(("optimizer.", "updates")) and not name.endswith("num_batches_tracked")
+        if not name.startswith(("optimizer.", "updates", "selected_")) and not name.endswith("num_batches_tracked")
     }
     return {_modern(name): value for name, value in kept.items()}
 
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of the model alone: what wrappers and checkpoints put before their names is removed."""
-    for prefix in ("ema.", "model.", "module.", "_orig_mod."):
+    for prefix in ("best.", "ema.", "model.", "module.", "_orig_mod."):
         inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        whole = all(name.startswith((prefix, "model.", "optimizer.")) for name in tensors)
+        whole = all(name.startswith((prefix, "ema.", "model.", "optimizer.")) for name in tensors)
         if inner and whole:
             tensors = inner
     return tensors

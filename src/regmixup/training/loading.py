@@ -8,7 +8,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from regmixup.data.decode import EvalTransform, Reader, Source, TrainTransform, described, open_rgb
+from regmixup.data import transform_of
+from regmixup.data.decode import (
+    CustomTransform,
+    EvalTransform,
+    Reader,
+    Source,
+    TrainTransform,
+    described,
+    open_rgb,
+)
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader
@@ -21,11 +30,13 @@ def make_loaders(
 ) -> list[Loader]:
     """Return a loader of training batches for each of the shards that are this process's.
 
-    Images in memory get a resident loader, image files a streaming one.
+    Images in memory get a resident loader, image files a streaming one; so do images in memory that are augmented one
+    by one, by RandAugment or a transform of the user's.
 
     workers: processes that decode files, all loaders together. mine: numbers among the config.shards of each batch.
     """
-    if isinstance(dataset, ImageSet):
+    balanced = config.sampling == "balanced"
+    if isinstance(dataset, ImageSet) and not (config.rand_augment or config.transform):
         whole = ResidentLoader(
             dataset,
             batch_size=config.batch_size,
@@ -33,20 +44,17 @@ def make_loaders(
             device=device,
             padding=config.crop_padding,
             flip=config.flip,
+            erasing=config.random_erasing,
+            fill=config.mean,
+            balanced=balanced,
         )
         return [whole.shard(shard, config.num_shards) for shard in mine]
-    assert isinstance(dataset, FolderSet)
-    transform = TrainTransform(
-        size=config.image_size,
-        interpolation=config.interpolation,
-        flip=0.5 if config.flip else 0.0,
-        jitter=config.color_jitter,
-    )
     return [
         StreamingLoader(
-            dataset.paths,
+            _sources(dataset),
             dataset.labels,
-            transform=transform,
+            transform=_transform(dataset, config),
+            balanced=balanced,
             batch_size=config.batch_size,
             seed=config.seed,
             device=device,
@@ -56,6 +64,38 @@ def make_loaders(
         )
         for shard in mine
     ]
+
+
+def _sources(dataset: LabelledImages) -> tuple[str, ...] | Tensor:
+    """Return what worker processes read: paths, or images in memory that Pillow can hold."""
+    if isinstance(dataset, FolderSet):
+        return dataset.paths
+    assert isinstance(dataset, ImageSet)
+    if dataset.images.dtype != torch.uint8 or dataset.shape[0] not in (1, 3):
+        raise ValueError(
+            f"rand_augment must be 0 and transform empty for {dataset.name}, whose images are {dataset.images.dtype} "
+            f"with {dataset.shape[0]} channels: both need uint8 images with 1 or 3"
+        )
+    return dataset.images
+
+
+def _transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform | CustomTransform:
+    """Return how worker processes augment an image: files to the size of the network, others keep their own."""
+    _, height, width = dataset.shape or (3, config.image_size, config.image_size)
+    if config.transform:
+        return CustomTransform(config.transform, transform_of(config.transform), (height, width))
+    files = dataset.shape is None
+    return TrainTransform(
+        size=config.image_size if files else (height, width),
+        padding=None if files else config.crop_padding,
+        interpolation=config.interpolation,
+        flip=0.5 if config.flip else 0.0,
+        jitter=config.color_jitter if files else 0.0,
+        rand_augment=config.rand_augment,
+        magnitude=config.magnitude,
+        erasing=config.random_erasing,
+        fill=tuple(float(round(255 * value)) for value in config.mean),
+    )
 
 
 def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int, int]:

@@ -2,13 +2,13 @@
 
 A step, in order:
 
-    pick       which images, and how they are cropped and flipped   `Loader.picks`, on the CPU, once an epoch
+    pick       which images, and how they are augmented             `Loader.picks`, on the CPU, once an epoch
     draw       lambda, partners, boxes and the seed of dropout      `Training.draw_shards`, on the CPU
     forward    augment the images, mix them as drawn, the loss      `ForwardPass.forward`
     backward, guard, clip, optimizer step, running mean             `TrainingStep.__call__`
 
-setup.py builds all of this and wraps it from outside: torch.compile (compilation.py) and DistributedDataParallel wrap
-the `ForwardPass`, a CUDA graph (graphs.py) wraps the `TrainingStep`.
+setup.py builds all of this and wraps it from outside: torch.compile and DistributedDataParallel wrap the
+`ForwardPass`, a CUDA graph wraps the `TrainingStep` (compilation.py).
 
 Randomness comes in named streams derived from (seed, purpose, epoch, step): initialisation, order, augmentation,
 mixing, dropout. A checkpoint is therefore the weights, their running mean, the optimizer's state and a position;
@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
-from regmixup.data.loader import Loader, epoch_batches
+from regmixup.data.loader import Loader
 from regmixup.data.seeds import generator_for, reseed, seed_for
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
@@ -44,7 +44,7 @@ from regmixup.training.engine import Engine, Execution
 from regmixup.training.guard import Guard, diverged, save_snapshot
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import clean_parts, reader
-from regmixup.training.optim import Average, set_frozen, set_lr
+from regmixup.training.optim import Average, Copy, set_frozen, set_lr
 from regmixup.training.reporting import (
     Curves,
     EpochRecord,
@@ -58,6 +58,7 @@ from regmixup.training.reporting import (
     precise,
 )
 from regmixup.training.run import Run, provenance_record
+from regmixup.training.selection import Selection
 from regmixup.training.stopping import Interrupted, Stop
 
 READ_EVERY = 50
@@ -202,6 +203,7 @@ class Training:
     model: Classifier
     optimizer: torch.optim.Optimizer
     average: Average | None
+    selection: Selection | None
     initial: InitialWeights | None
     mine: range
     loaders: list[Loader]
@@ -220,14 +222,15 @@ class Training:
     def __post_init__(self) -> None:
         self.config = self.run.config
         self.steps, self.images = len(self.loaders[0]), self.loaders[0].num_images
+        self.copies: list[Copy] = [copy for copy in (self.average, self.selection) if copy is not None]
 
     def run_epochs(
         self, stop: Stop, on_step: OnStep | None = None, on_epoch: OnEpoch | None = None, *, until: int | None = None
     ) -> None:
         """Train from the current position to the end of the last epoch. until: the number of epochs, default all."""
-        config = self.config
+        config, end = self.config, until if until is not None else self.config.total_epochs
         try:
-            while (epoch := self.position.epoch) < (config.total_epochs if until is None else until):
+            while (epoch := self.position.epoch) < end:
                 first, begun = self.start_epoch(), time.perf_counter() - self.position.seconds
                 picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
                 for step, picked in enumerate(picks, start=first):
@@ -296,36 +299,36 @@ class Training:
 
     def end_epoch(self, begun: float, stop: Stop, on_epoch: OnEpoch | None) -> None:
         """Record an epoch; save and stop where that is due."""
-        seconds = time.perf_counter() - begun
         self.position = Position(self.position.epoch + 1)
-        record = {"epoch": self.position.epoch, **means(self.totals()), "seconds": seconds}
+        choose = self.selection
+        measured = choose.end_epoch(self.position.epoch, self.model, self.average, self.ranks) if choose else {}
+        seconds = time.perf_counter() - begun
+        record = {"epoch": self.position.epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
         if self.ranks.first:  # before the checkpoint, so that the history may be ahead of it, never behind
             self.run.write_history(self.history)
         if self.curves is not None:
             self.curves.log_epoch(record)
         signal, save = self.stop_or_save(stop, ended=self.position.epoch)
-        end = self.position.epoch == self.config.total_epochs
-        if signal or save or end:
+        if signal or save or self.position.epoch == self.config.total_epochs:
             self.save()
         if on_epoch is not None:
             on_epoch(record)
-        if signal and not end:
+        if signal and self.position.epoch < self.config.total_epochs:
             raise Interrupted(signal)
 
     def finish(self, stop: Stop) -> None:
         """Let the head see the train images once more, if it wants to, and record that the run has finished."""
-        finalized = self.finalize()
-        if finalized and self.average is not None:
-            with self.average.in_place():
-                self.finalize()
-        if finalized:
+        if self.finalize():
+            for copy in self.copies:
+                with copy.in_place():
+                    self.finalize()
             self.save()
         if self.ranks.first:
             seconds = sum(record["seconds"] for record in self.history)
             record = provenance_record(
                 self.config, self.dataset, self.shape, self.transform, self.engine, self.execution, self.ranks.world,
-                seconds, self.initial,
+                seconds, self.initial, self.selection,
             )  # fmt: skip
             checkpoint.forget_previous(self.run.folder)
             write_provenance(self.run.folder, record)
@@ -373,8 +376,13 @@ class Training:
 
     def content(self, position: Position) -> Checkpoint:
         """Return all that training resumes from."""
-        tensors = checkpoint.state(self.model, self.optimizer, self.average)
-        return Checkpoint(tensors, position, self.dataset.fingerprint)
+        tensors = checkpoint.state(self.model, self.optimizer, self.copies)
+        return Checkpoint(tensors, position, self.data)
+
+    @property
+    def data(self) -> str:
+        """Return the fingerprint of the train set, and of the validation set if one selects the epoch."""
+        return self.dataset.fingerprint + (f"+{self.selection.dataset.fingerprint}" if self.selection else "")
 
     def check_guard(self) -> None:
         """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
@@ -382,7 +390,7 @@ class Training:
         if step is None:
             return
         config, epoch = self.config, self.position.epoch
-        index = epoch_batches(self.images, config.batch_size, config.seed, epoch)[step].tolist()
+        index = self.loaders[0].batches(epoch)[step].tolist()
         lr = config.lr_at(epoch + step / self.steps)
         saved = ""
         if self.ranks.first:

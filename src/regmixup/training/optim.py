@@ -53,6 +53,8 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
         beta1, beta2 = map(float, recipe.betas)
         capturable = device.type == "cuda"
         adam = torch.optim.AdamW(groups, lr=rates[0], betas=(beta1, beta2), fused=True, capturable=capturable)
+        # torch would warn at the first step outside a graph: a warm-up, a partial batch, any with graphs off.
+        adam._warned_capturable_if_run_uncaptured = True
         for parameter in parameters:
             state = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
             adam.state[parameter] = {"step": torch.zeros((), device=device), **state}
@@ -121,61 +123,82 @@ def set_frozen(model: Classifier, *, frozen: bool) -> bool:
     return changed
 
 
-class Average:
+class Copy:
+    """A second set of a model's weights and buffers, kept in a checkpoint beside the model's own under `prefix`.
+
+    Values of one type are in one row. counters: further numbers that a checkpoint must have, by name.
+    """
+
+    prefix: str
+    counters: dict[str, Tensor]
+
+    def __init__(self, model: nn.Module) -> None:
+        self._live: dict[torch.dtype, dict[str, Tensor]] = defaultdict(dict)
+        for name, value in model.state_dict().items():
+            self._live[value.dtype][name] = value
+        self.rows = self.live_rows()
+        self.device = next(iter(self.rows.values())).device
+
+    def live_rows(self) -> dict[torch.dtype, Tensor]:
+        """Return what the model has now."""
+        return {dtype: _joined(group.values()) for dtype, group in self._live.items()}
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the values by the names of the model's state dict, and the counters; views, not copies."""
+        found = dict(self.counters)
+        for dtype, group in self._live.items():
+            parts = self.rows[dtype].split([value.numel() for value in group.values()])
+            found |= {name: part.view(group[name].shape) for name, part in zip(group, parts, strict=True)}
+        return found
+
+    def tensors(self) -> list[Tensor]:
+        """Return all that it consists of."""
+        return [*self.rows.values(), *self.counters.values()]
+
+    @contextmanager
+    @torch.no_grad()
+    def in_place(self) -> Iterator[None]:
+        """Give the model these values; at the end keep what they have become, and give the model its own back."""
+        kept = self.live_rows()
+        self._copy_to_model(self.rows)
+        yield
+        for dtype, row in self.live_rows().items():
+            self.rows[dtype].copy_(row)
+        self._copy_to_model(kept)
+
+    def _copy_to_model(self, rows: dict[torch.dtype, Tensor]) -> None:
+        for dtype, group in self._live.items():
+            parts = rows[dtype].split([value.numel() for value in group.values()])
+            for target, part in zip(group.values(), parts, strict=True):
+                target.copy_(part.view(target.shape))
+
+
+class Average(Copy):
     """An exponential running mean of a model's weights and buffers: a <- d a + (1 - d) w after every step.
 
     d is min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's. What is not a floating-point number is copied.
     A step that the guard refused changes nothing, whatever its forward pass left in the buffers.
     """
 
+    prefix = "ema."
+
     def __init__(self, model: nn.Module, decay: float) -> None:
+        super().__init__(model)
         self.decay = decay
-        self._live: dict[torch.dtype, dict[str, Tensor]] = defaultdict(dict)
-        for name, value in model.state_dict().items():
-            self._live[value.dtype][name] = value
-        self._mean = {dtype: _joined(group.values()) for dtype, group in self._live.items()}
-        self.updates = torch.zeros((), dtype=torch.int64, device=next(iter(self._mean.values())).device)
+        self.updates = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.counters = {"updates": self.updates}
 
     @torch.no_grad()
     def update(self, closed: Tensor) -> None:
         """Move the mean towards the weights, unless `closed` is 1; nothing is read from the device."""
         updates = self.updates.to(torch.float64 if closed.device.type == "cpu" else torch.float32)
         decay = ((1 + updates) / (10 + updates)).clamp(max=self.decay)
-        for dtype, mean in self._mean.items():
+        for dtype, mean in self.rows.items():
             live = _joined(self._live[dtype].values())
             new = torch.lerp(mean, live, (1 - decay).to(dtype)) if dtype.is_floating_point else live
             # Equal numbers stay: an infinite one, as in a mask, has no difference from itself.
             torch.where((closed > 0) | (mean == live), mean, new, out=mean)
         self.updates += closed <= 0
-
-    def state(self) -> dict[str, Tensor]:
-        """Return the mean by the names of the model's state dict, and the number of updates; views, not copies."""
-        found = {"updates": self.updates}
-        for dtype, group in self._live.items():
-            parts = self._mean[dtype].split([value.numel() for value in group.values()])
-            found |= {name: part.view(group[name].shape) for name, part in zip(group, parts, strict=True)}
-        return found
-
-    def tensors(self) -> list[Tensor]:
-        """Return all that `update` changes."""
-        return [*self._mean.values(), self.updates]
-
-    @contextmanager
-    @torch.no_grad()
-    def in_place(self) -> Iterator[None]:
-        """Give the model the mean; at the end keep what it has become as the mean, and give the weights back."""
-        kept = {dtype: _joined(group.values()) for dtype, group in self._live.items()}
-        self._copy_to_model(self._mean)
-        yield
-        for dtype, group in self._live.items():
-            self._mean[dtype].copy_(_joined(group.values()))
-        self._copy_to_model(kept)
-
-    def _copy_to_model(self, values: dict[torch.dtype, Tensor]) -> None:
-        for dtype, group in self._live.items():
-            parts = values[dtype].split([value.numel() for value in group.values()])
-            for target, part in zip(group.values(), parts, strict=True):
-                target.copy_(part.view(target.shape))
 
 
 def _joined(values: Iterable[Tensor]) -> Tensor:

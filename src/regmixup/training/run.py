@@ -33,6 +33,7 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, Execution
 from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform, reader
+from regmixup.training.selection import Selection
 from regmixup.types import Predictions
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented"]
@@ -187,13 +188,17 @@ class Run:
 
     def predict(
         self,
-        dataset: str,
+        dataset: Any,
         *,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
         features: bool | None = None,
     ) -> Predictions:
-        """Return the model's predictions for a dataset; made once, then read back. The rest as in `store`."""
+        """Return the model's predictions for a dataset; made once, then read back. The rest as in `store`.
+
+        dataset: its name, or a map-style torch dataset or `ImageSet` of test images.
+        """
+        dataset = dataset if isinstance(dataset, str) else data.name_object(dataset, "test")
         return self.predict_all([dataset], root=root, device=device, features=features)[0]
 
     def predict_all(
@@ -243,14 +248,16 @@ def provenance_record(
     processes: int,
     seconds: float,
     initial: InitialWeights | None = None,
+    selection: Selection | None = None,
 ) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
     device = execution.device
+    sets = [dataset, *([selection.dataset] if selection is not None else [])]
     return {
         "fingerprint": fingerprint(config),
         "commit": _commit(),
         "seed": config.seed,
-        "data": {dataset.name: dataset.fingerprint},
+        "data": {one.name: one.fingerprint for one in sets},
         "input": list(shape),
         "transform": None if transform is None else encode(transform),
         "classes": list(dataset.classes),
@@ -261,6 +268,7 @@ def provenance_record(
         "threads": torch.get_num_threads(),
         "seconds": round(seconds, 3),
         **({"init": initial.record()} if initial is not None else {}),
+        **({"selected": selection.record()} if selection is not None else {}),
         "versions": {
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,

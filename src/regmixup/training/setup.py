@@ -27,10 +27,9 @@ from regmixup.training.batch_norm import (
     synchronised,
 )
 from regmixup.training.checkpoint import Position
-from regmixup.training.compilation import CompiledForward
+from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks, distribute
 from regmixup.training.engine import Engine, Execution, choose_execution
-from regmixup.training.graphs import CapturedStep
 from regmixup.training.guard import Guard
 from regmixup.training.initial_weights import InitialWeights, load_initial_weights
 from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
@@ -38,6 +37,7 @@ from regmixup.training.loop import ForwardPass, Training, TrainingStep
 from regmixup.training.optim import Average, make_optimizer, set_frozen
 from regmixup.training.reporting import Curves, Loggers, Tally, Throughput
 from regmixup.training.run import Run
+from regmixup.training.selection import Selection
 
 
 def prepare(
@@ -48,8 +48,13 @@ def prepare(
     engine: Engine,
     workers: int,
     loggers: Loggers | None = None,
+    *,
+    validation: LabelledImages | None = None,
 ) -> Training:
-    """Build what a run trains with, at its beginning, and raise what would stop it. Nothing is written."""
+    """Build what a run trains with, at its beginning, and raise what would stop it. Nothing is written.
+
+    validation: the images that select the epoch, where the configuration asks for that.
+    """
     config = run.config
     shape = input_shape(dataset, config)
     torch.manual_seed(seed_for(config.seed, "init"))
@@ -64,6 +69,13 @@ def prepare(
         check_every_process_has_images(images, config)
     else:
         check_smallest_shard(model, config, images, shape)
+    transform = evaluation_transform(config, files=dataset.shape is None)
+    selection = None
+    if config.select != "last":
+        assert validation is not None
+        selection = Selection(
+            model, config.select, validation, classes=dataset.classes, shape=shape, transform=transform
+        )
     return Training(
         run=run,
         dataset=dataset,
@@ -71,10 +83,11 @@ def prepare(
         ranks=ranks,
         engine=engine,
         shape=shape,
-        transform=evaluation_transform(config, files=dataset.shape is None),
+        transform=transform,
         model=model,
         optimizer=optimizer,
         average=Average(model, config.ema) if config.ema > 0 else None,
+        selection=selection,
         initial=initial,
         mine=mine,
         loaders=loaders,
@@ -88,10 +101,10 @@ def resume(training: Training) -> None:
     run, config, engine, ranks = training.run, training.config, training.engine, training.ranks
     found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
     if found is not None:
-        check_same_data(run, found.data, training.dataset.fingerprint)
-        found.restore(training.model, training.optimizer, training.average)
+        check_same_data(run, found.data, training.data)
+        found.restore(training.model, training.optimizer, training.copies)
     position = training.position = ranks.from_first(found.position if found is not None else Position())
-    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.average).values())
+    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.copies).values())
 
     steps_left = (config.total_epochs - position.epoch) * training.steps
     training.execution = _execution(run, engine, training.device, steps=steps_left, initial=training.initial)
@@ -142,16 +155,17 @@ def build_model(run: Run, *, num_classes: int, shape: tuple[int, int, int], devi
 
 def check_folder_unchanged(run: Run, root: str | Path | None) -> None:
     """Raise if a finished run was trained on images that have changed since: a folder is named by its path."""
-    name = run.config.train_set
-    if find(name).may_change:
-        check_same_data(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
+    for name in filter(None, (run.config.train_set, run.config.validation)):
+        if find(name).may_change:
+            check_same_data(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
 
 
 def check_same_data(run: Run, recorded: str, found: str) -> None:
     """Raise if a run would go on with other data than it began with. recorded, found: fingerprints."""
     if recorded != found:
+        names = " or ".join(filter(None, (run.config.train_set, run.config.validation)))
         raise ValueError(
-            f"{run.config.train_set} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
+            f"{names} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
             f"now {found[:12]}): delete the run folder to train again"
         )
 

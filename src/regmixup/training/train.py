@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Protocol, TypedDict
+from typing import Any, Protocol, TypedDict
 
 import torch
+from torch import nn
 
-from regmixup import data, run_folder
+from regmixup import data, networks, run_folder
 from regmixup.config import check_count
 from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
@@ -36,6 +38,10 @@ def train(
     config: TrainConfig,
     runs: str | Path = "runs",
     *,
+    dataset: Any = None,
+    validation: Any = None,
+    network: nn.Module | Callable[..., nn.Module] | None = None,
+    transform: Callable[[Any], Any] | None = None,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
     workers: int | None = None,
@@ -52,6 +58,9 @@ def train(
     Nothing is written before the data, the network and the device are known to be there.
 
     runs: the folder of run folders; the run's own is named by its configuration's fingerprint.
+    dataset, validation, network, transform: objects in place of the configuration's names: map-style torch datasets or
+    `ImageSet`s, an `nn.Module` or a factory of one, a torchvision v2 transform. Whoever resumes the run or opens its
+    model in another process gives the same ones again; see `give_objects`.
     root: where datasets read from disk lie. device: default, the accelerator if there is one.
     workers: processes that decode image files, default one per core and at most 4; they do not change the result.
     engine: how it is executed: compilation, CUDA graphs, checkpoints.
@@ -62,6 +71,7 @@ def train(
     """
     if not isinstance(config, TrainConfig):
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
+    config = give_objects(config, dataset=dataset, validation=validation, network=network, transform=transform)
     device, engine = choose_device(device), engine or Engine()
     if workers is not None:
         check_count("workers", workers, least=0)
@@ -89,7 +99,9 @@ def train(
             workers = workers if workers is not None else min(4, os.cpu_count() or 1)
             check_present(device)
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
-                training = prepare(run, data.load(config.train_set, root=root), device, ranks, engine, workers, sinks)
+                images = data.load(config.train_set, root=root)
+                validation = data.load(config.validation, root=root) if config.validation else None
+                training = prepare(run, images, device, ranks, engine, workers, sinks, validation=validation)
                 if dry_run:
                     if ranks.first:  # each would remove the folder that another one tries
                         check_writable(run.folder / run_folder.CONFIG)
@@ -103,6 +115,28 @@ def train(
                         training.finish(stop)
         ranks.wait()
     return run
+
+
+def give_objects(
+    config: TrainConfig, *, dataset: Any = None, validation: Any = None, network: Any = None, transform: Any = None
+) -> TrainConfig:
+    """Return a configuration that names objects, after making them known by these names in this process.
+
+    A name has a checksum of the object's source and content (images and labels, weights), so the fingerprint tells
+    objects apart, and the same ones lead to the same run.
+    """
+    names = {
+        "train_set": dataset is not None and data.name_object(dataset, "train"),
+        "validation": validation is not None and data.name_object(validation, "validation", "validation"),
+        "network": network is not None and networks.name_object(network),
+        "transform": transform is not None and data.name_transform(transform),
+    }
+    given: dict[str, Any] = {field: name for field, name in names.items() if name}
+    if dataset is not None and validation is not None:
+        trained, selecting = (data.load(given[field]) for field in ("train_set", "validation"))
+        if trained.fingerprint == selecting.fingerprint:
+            raise ValueError("validation must be images that were not trained on, got those of dataset")
+    return replace(config, **given) if given else config
 
 
 class TrainOne(Protocol):
@@ -144,7 +178,8 @@ def train_members(
     seconds = sum(record["seconds"] for record in records)
     own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}
     names = [member.folder.name for member in members]
-    run_folder.write_provenance(run.folder, {**members[0].provenance(), **own, "members": names})
+    common = {key: value for key, value in members[0].provenance().items() if key != "selected"}  # each its own
+    run_folder.write_provenance(run.folder, {**common, **own, "members": names})
 
 
 def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:

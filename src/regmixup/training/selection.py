@@ -1,0 +1,112 @@
+"""Model selection: the validation set is predicted after every epoch, and the weights of the best epoch are kept.
+
+The set is one that `roles.check_selecting` admits: no test, shifted or OOD set, and no image that was trained on. The
+kept weights, their epoch and their value are part of every checkpoint, so a resumed run selects as one that was never
+interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from regmixup.data.decode import EvalTransform
+from regmixup.data.images import LabelledImages, labels_among
+from regmixup.metrics import accuracy, brier
+from regmixup.precision import products
+from regmixup.training.distributed import Ranks
+from regmixup.training.loading import clean_parts, match_channels, reader
+from regmixup.training.optim import Average, Copy
+from regmixup.training.reporting import precise
+
+METRICS: dict[str, tuple[Callable[[Tensor, Tensor], float], bool]] = {
+    "val-accuracy": (lambda logits, labels: accuracy(logits.softmax(dim=1), labels), True),
+    # From logits, so that one image with a probability that rounds to 0 does not make it infinite.
+    "val-nll": (lambda logits, labels: float(F.cross_entropy(logits, labels)), False),
+    "val-brier": (lambda logits, labels: brier(logits.softmax(dim=1), labels), False),
+}
+"""What an epoch can be selected by: from logits (N, K) and labels to a number, and whether larger is better."""
+_BATCH = 250
+"""Images per forward pass."""
+
+
+class Selection(Copy):
+    """The weights of the best epoch so far. Before the first epoch has ended these are the initial ones.
+
+    classes: of the train set, in label order. shape: channels, height and width of what the network sees. transform:
+    how image files are brought to that size.
+    """
+
+    prefix = "best."
+
+    def __init__(
+        self,
+        model: nn.Module,
+        metric: str,
+        dataset: LabelledImages,
+        *,
+        classes: tuple[str, ...],
+        shape: tuple[int, int, int],
+        transform: EvalTransform | None,
+    ) -> None:
+        super().__init__(model)
+        self.metric, self.dataset, self.shape = metric, dataset, shape
+        self.read = reader(transform, shape[1:])
+        self.known = labels_among(dataset.classes, classes)
+        missing = [name for name, label in zip(dataset.classes, self.known.tolist(), strict=True) if label < 0]
+        if missing:
+            raise ValueError(
+                f"validation must have the classes of the train set, got {dataset.name} with {', '.join(missing[:5])}"
+            )
+        if dataset.shape is not None and not self._fits(dataset.shape):
+            sizes = ("x".join(map(str, size)) for size in (shape, dataset.shape))
+            raise ValueError("validation must have images of {}, as the network sees, got {}".format(*sizes))
+        self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
+        self.value = torch.full((), math.nan, dtype=precise(self.device), device=self.device)
+        self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
+
+    def _fits(self, shape: tuple[int, int, int]) -> bool:
+        return shape == self.shape or (self.shape[0] == 1 and shape == (3, *self.shape[1:]))  # which becomes grey
+
+    def end_epoch(self, epoch: int, model: nn.Module, average: Average | None, ranks: Ranks) -> dict[str, float]:
+        """Measure the model, or its running mean if there is one, and keep the weights if they are the best so far.
+
+        epoch: how many have ended. Return all metrics by the names of the history.
+        """
+        with average.in_place() if average is not None else nullcontext():
+            measured = self.measure(model, ranks)
+        value = self.value.new_tensor(measured[self.metric])
+        sign = 1 if METRICS[self.metric][1] else -1
+        # A value that is no number is replaced by any, and replaces none but the first.
+        if int(self.epoch) == 0 or bool(self.value.isnan()) or bool(sign * value > sign * self.value):
+            for dtype, row in (average.rows if average is not None else self.live_rows()).items():
+                self.rows[dtype].copy_(row)
+            self.epoch.fill_(epoch)
+            self.value.copy_(value)
+        return {name.replace("-", "_"): found for name, found in measured.items()}
+
+    @torch.no_grad()
+    def measure(self, model: nn.Module, ranks: Ranks) -> dict[str, float]:
+        """Return each metric on the validation images, not augmented, in float32. Ranks share whole batches."""
+        model.eval()
+        logits: list[Tensor] = []
+        rows = ranks.share(len(self.dataset), unit=_BATCH)
+        with products("float32"):
+            for part in clean_parts(self.dataset, self.read, rows=rows):
+                images = match_channels(part.images, self.shape[0])
+                logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]
+        every = [found for part in ranks.to_first(logits) for found in part]
+        if not ranks.first:
+            return ranks.from_first({})
+        found, labels = torch.cat(every).double(), self.known[self.dataset.labels]
+        return ranks.from_first({name: metric(found, labels) for name, (metric, _) in METRICS.items()})
+
+    def record(self) -> dict[str, Any]:
+        """Return what was selected as plain values, for the run's provenance."""
+        return {"epoch": int(self.epoch), "by": self.metric, "value": float(self.value), "on": self.dataset.name}
