@@ -9,6 +9,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Compiled files are kept also where the shell says not to: without them every worker and program compiles all tests anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test browser coverage soak test-lowest clean
 

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from regmixup import networks
 from regmixup.networks import batch_norm
+from regmixup.networks.backbones import _basic, _resnet
 from regmixup.networks.batch_norm import BatchNorm2d, ReLU, normalise, stored_gradient
 from regmixup.training.compilation import compile_options
 
@@ -114,9 +115,13 @@ def test_the_networks_of_the_paper_use_them(network):
 
 
 def test_compilation_keeps_values_and_gradients(as_if_compiled):
-    """Through torch.compile's own tracing and its split into forward and backward, with residual sums."""
+    """Through torch.compile's own tracing and its split into forward and backward, with residual sums.
+
+    The network is a ResNet of a block without and a block with a shortcut that has weights; more would be the same.
+    """
     torch.manual_seed(0)
-    model = networks.build("resnet18", num_classes=5).double().train()
+    backbone, channels = _resnet(3, 0.0, block=_basic, expansion=1, depths=(1, 1))
+    model = nn.Sequential(backbone, nn.Linear(channels, 5)).double().train()
     assert compile_options(model)
     x, y = torch.rand(4, 3, 8, 8).double(), torch.arange(4)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager_decomp_partition")

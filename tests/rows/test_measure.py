@@ -1,5 +1,6 @@
 """One pass over the logits in pieces: what it finds, and how little it holds."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -53,7 +54,10 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
 def test_evaluating_a_mapped_file_holds_less_than_its_float64_probabilities_would_take():
     """These are twice the file; all of them at once, and what was made of them, took more than four times the file."""
     command = [sys.executable, str(SCRIPT), "--evaluate", "20000", "500", "--ood-files", "2"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    # glibc keeps what is freed below a threshold that it raises by itself: 140 MB here, of which 20 MB are in use, with
+    # versions of torch that allocate by it. A threshold that is set stays, and the rest goes back to the system.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "131072"}
+    text = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
     found = re.search(r"20,000 x 500 logits \((\d+) MB\).* (\d+|nan) MB beside the file", text)
     if found[2] != "nan":  # where the system does not tell
         assert int(found[2]) < 2 * int(found[1])

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import torch
 
 import regmixup
+from regmixup.cli import main
 from regmixup.study import launchers, tasks
 from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.runner import FailedRunsError, run_study
@@ -97,7 +97,9 @@ def test_a_launcher_brings_its_own_device(study, tmp_path):
     assert InTurn("cpu").device.type == "cpu"
 
 
-def test_a_killed_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short):
+def test_a_killed_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short, processes, monkeypatch):
+    """Its processes are forks of a server that has imported everything; those that Ctrl-C stops are spawned."""
+    monkeypatch.setattr(launchers, "multiprocessing", SimpleNamespace(get_context=lambda method: processes))
     killer = KillOne(tmp_path)
     with pytest.warns(UserWarning, match=r"the process of .* seed . ended with exit code -9: tried again"):
         folder = run_study(short, tmp_path, launcher=Processes(("cpu", "cpu")))
@@ -133,23 +135,29 @@ def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monk
     assert not (tmp_path / "study-mini" / "rows.csv").exists()
 
 
-def test_ctrl_c_stops_a_study_and_its_workers(tmp_path):
+def lead_a_group(words, errors):
+    """Run the command in a session of its own, as a shell would start it."""
+    os.setsid()
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
+    sys.exit(main(words))
+
+
+def test_ctrl_c_stops_a_study_and_its_workers(tmp_path, processes):
     """The terminal sends it to the whole group; the first process ends the others."""
-    endless = MINI.replace("epochs = 5", "epochs = 10000")
-    command = [sys.executable, "-m", "regmixup", "study", write_mini(tmp_path, endless), "--runs", tmp_path / "runs"]
-    command += ["--devices", "cpu", "cpu"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as parent:
-        until = time.monotonic() + 300
-        while len(owners := list((tmp_path / "runs").glob("[!s]*/.owner"))) < 2 and time.monotonic() < until:
-            time.sleep(0.05)
-        pids = [int(owner.read_text().split()[1]) for owner in owners]
-        os.killpg(parent.pid, signal.SIGINT)
-        try:
-            assert parent.wait(120) == 130
-        except subprocess.TimeoutExpired:
-            os.killpg(parent.pid, signal.SIGKILL)  # or it would be waited for, and it is endless
-            raise
-        assert parent.stderr.read() == "interrupted; the same command goes on from here\n"
+    endless = write_mini(tmp_path, MINI.replace("epochs = 5", "epochs = 10000"))
+    words = ["study", endless, "--runs", tmp_path / "runs", "--devices", "cpu", "cpu"]
+    parent = processes.Process(target=lead_a_group, args=([str(word) for word in words], tmp_path / "stderr"))
+    parent.start()
+    until = time.monotonic() + 300
+    while len(owners := list((tmp_path / "runs").glob("[!s]*/.owner"))) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    pids = [int(owner.read_text().split()[1]) for owner in owners]
+    os.killpg(parent.pid, signal.SIGINT)
+    parent.join(120)
+    if parent.is_alive():
+        os.killpg(parent.pid, signal.SIGKILL)  # or it would be waited for, and it is endless
+    assert parent.exitcode == 130
+    assert (tmp_path / "stderr").read_text() == "interrupted; the same command goes on from here\n"
     assert len(pids) == 2
     for pid in pids:
         with pytest.raises(ProcessLookupError):
@@ -196,8 +204,8 @@ def ray():
     return pytest.importorskip("ray", reason="Ray is not installed: pip install 'regmixup[ray]'")
 
 
-def run_on_ray_and_kill(ray, runs, study) -> Path:
-    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+def run_on_ray_and_kill(ray, runs, study, cpus=1) -> Path:
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, log_to_driver=False)
     try:
         killer = KillOne(runs)
         folder = run_study(study, runs, launcher=RayTasks(gpus_per_run=0))
@@ -215,7 +223,7 @@ def test_a_killed_ray_worker_is_replaced_and_its_run_resumes(tmp_path, short, ex
 @pytest.mark.soak
 @pytest.mark.parametrize("attempt", range(3))
 def test_more_runs_than_ray_has_workers(tmp_path, study, expected, ray, attempt):
-    assert (run_on_ray_and_kill(ray, tmp_path, study) / "rows.csv").read_bytes() == expected
+    assert (run_on_ray_and_kill(ray, tmp_path, study, cpus=2) / "rows.csv").read_bytes() == expected
 
 
 @pytest.mark.parametrize("address", ["", "auto"])

@@ -168,6 +168,7 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
     """A Laplace approximation shares the run of plain training; the rows differ, on the shifted set, too."""
     text = MINI.replace('["dnn", "regmixup"]', '["dnn", "kfac-llla", "sngp"]').replace("[0, 1]", "[0]")
     text = text.replace("epochs = 5", "epochs = 2").replace("contrast/1", "contrast/3")
+    text = text.replace("resamples = 100", "resamples = 20")
     text = text.replace('profile = "path:digits/test"', "feature_scores = true")
     study = load_study(str(write_mini(tmp_path, text)))
     folder = run_study(study, tmp_path, device="cpu")

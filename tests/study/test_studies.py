@@ -1,5 +1,6 @@
 """The studies that come with the package: complete in their headers, and working from the first run to the report."""
 
+import functools
 import json
 import runpy
 import time
@@ -18,6 +19,12 @@ from regmixup.training.config import configure
 
 DOCUMENTS = Path(__file__).parent.parent.parent / "docs"
 made = runpy.run_path(str(DOCUMENTS / "make_study_table.py"))
+
+
+@functools.cache
+def planned_runs(name, scale="full"):
+    """The runs of a study, planned once for all tests; up to 496, which takes a second."""
+    return tuple(load_study(name, scale).runs())
 
 
 @pytest.mark.parametrize("name", studies())
@@ -45,7 +52,7 @@ def test_list_shows_every_study_with_its_cost(capsys):
 @pytest.mark.parametrize("name", studies())
 def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     study = load_study(name)
-    plan = list(study.runs())
+    plan = planned_runs(name)
     assert len({(planned.label, planned.config) for planned in plan}) == len(plan)
     for planned in plan:
         own = METHODS[planned.method].at(planned.recipe).train
@@ -59,7 +66,7 @@ def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
 
 
 def test_the_standard_table_has_five_seeds_of_what_is_compared_and_an_ensemble_of_plain_runs():
-    plan = list(load_study("standard").runs())
+    plan = planned_runs("standard")
     seeds = {name: [p.config.seed for p in plan if p.method == name] for name in load_study("standard").methods}
     assert {name for name, own in seeds.items() if own == [0, 1, 2, 3, 4]} == {"dnn", "mixup", "regmixup"}
     assert seeds.pop("deep-ensemble") == [0]
@@ -78,7 +85,7 @@ def test_every_table_and_figure_of_the_paper_has_a_study():
 
 
 def test_the_grids_are_the_papers():
-    counts = {name: len(list(load_study(name).runs())) for name in studies() if name.startswith("cv-")}
+    counts = {name: len(planned_runs(name)) for name in studies() if name.startswith("cv-")}
     assert counts == {
         "cv-mixup": 4 * 9,
         "cv-mixup-networks": 4 * 8,
@@ -103,7 +110,7 @@ def test_the_grids_are_the_papers():
     ],
 )
 def test_the_values_that_the_paper_selected_are_among_those_tried(name, part, field):
-    plan = list(load_study(name).runs())
+    plan = planned_runs(name)
     for recipe in {planned.recipe for planned in plan}:
         tried = {planned.point.named()[field] for planned in plan if planned.recipe == recipe}
         selected = configure(recipe, plan[0].method) if part != "posthoc" else METHODS["kfac-llla"].at(recipe)
@@ -135,7 +142,7 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
     text = capsys.readouterr().out
     assert "0 networks to train, no time" in text
     assert "missing" not in text
-    plan = list(load_study(name, "smoke").runs())
+    plan = planned_runs(name, "smoke")
     folder = smoke_runs / "smoke" / f"study-{name}-smoke"
     record = json.loads((folder / "study.json").read_text())
     assert (record["scale"], len(record["runs"])) == ("smoke", len(plan))
@@ -160,14 +167,14 @@ def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsy
     assert main(["study", name, "--dry-run", "--runs", str(tmp_path), "--root", str(tmp_path), "--device", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
     runs = [line for line in lines if line.startswith("to do")]
-    assert len(runs) == len(list(load_study(name).runs()))
+    assert len(runs) == len(planned_runs(name))
     assert lines[len(runs)] == f"left   {read_header(studies()[name]).cost}"
     assert any("missing" in line for line in lines) == (name != "digits")
     assert not list(tmp_path.iterdir())
 
 
 def test_cifar_10_and_cifar_100_stay_apart_at_smoke_scale():
-    plan = list(load_study("ood", "smoke").runs())
+    plan = planned_runs("ood", "smoke")
     assert {(p.recipe, p.config.train_set) for p in plan} == {
         ("cifar10-wrn28-10", "digits/train"),
         ("cifar100-wrn28-10", "digits/val"),
@@ -181,8 +188,8 @@ def test_cifar_10_and_cifar_100_stay_apart_at_smoke_scale():
 def test_a_method_keeps_what_makes_it_at_smoke_scale():
     """All but the recipe is that of the full study: objective, constraint, head, posthoc map, and where it is tried."""
     for name in ("ood", "cv-regmixup", "mean-field"):
-        full = {(p.recipe, p.label, p.config.seed): p for p in load_study(name).runs()}
-        for small in load_study(name, "smoke").runs():
+        full = {(p.recipe, p.label, p.config.seed): p for p in planned_runs(name)}
+        for small in planned_runs(name, "smoke"):
             whole = full[small.recipe, small.label, small.config.seed]
             for part in ("objective", "constraint", "head"):
                 assert getattr(small.config, part) == getattr(whole.config, part)
