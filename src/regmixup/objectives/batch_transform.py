@@ -130,7 +130,7 @@ def _value(criterion: Callable[[Tensor, Tensor], Any], logits: Tensor, targets: 
     if not isinstance(value, Tensor) or value.numel() != 1:
         got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"criterion must return one number, the mean over rows, got {got} from {criterion!r}")
-    return float(value)
+    return float(value.detach())
 
 
 def _close(value: float, expected: float) -> bool:
