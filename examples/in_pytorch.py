@@ -42,7 +42,7 @@ def main():
     model.compile(backend="aot_eager")  # leave `backend` out for the fastest code
     wrapped = DistributedDataParallel(model) if dist.is_initialized() else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
+    dtype = torch.float16 if device.type == "cuda" else None  # None: full precision
     scaler, objective = torch.amp.GradScaler(device.type), rm.RegMixup(alpha=20)
     generator = torch.Generator().manual_seed(rank)  # each process mixes its own images, with a lambda of its own
     for epoch in range(3):

@@ -1,4 +1,7 @@
-"""What the tests of the integrations share: the examples' own code, and the loop that they must agree with."""
+"""What the tests of the integrations share: the examples' own code, and the loop that they must agree with.
+
+In float64: in float32 one rounding, of which the order of kernels decides, can move an activation over a ReLU's edge.
+"""
 
 import runpy
 from pathlib import Path
@@ -20,9 +23,9 @@ def example(name):
 def batches(count, *, soft=False):
     """Return the first digits as pixels in [0, 1], with labels or with probabilities."""
     data = rm.data.load("digits/train")
-    x, y = data.images[: count * BATCH] / 255, data.labels[: count * BATCH]
+    x, y = data.images[: count * BATCH].double() / 255, data.labels[: count * BATCH]
     if soft:
-        y = 0.9 * torch.nn.functional.one_hot(y, 10).float() + 0.01
+        y = 0.9 * torch.nn.functional.one_hot(y, 10).double() + 0.01
     return list(zip(x.split(BATCH), y.split(BATCH), strict=True))
 
 
@@ -30,7 +33,7 @@ def network():
     """A convolutional network with batch norm, always with the same weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return rm.networks.build("small", num_classes=10, in_channels=1, normalize=((0.3,), (0.38,)))
+        return rm.networks.build("small", num_classes=10, in_channels=1, normalize=((0.3,), (0.38,))).double()
 
 
 def seeded(seed=5):
@@ -64,6 +67,6 @@ def weights_of(model):
 def assert_same_training(found, expected, losses=None, own_losses=None):
     """Compare weights after some updates, which were large enough to tell draws apart, and the losses on the way."""
     assert (weights_of(expected) - weights_of(network())).abs().max() > 1e-3
-    torch.testing.assert_close(weights_of(found), weights_of(expected), rtol=0, atol=1e-6)
+    torch.testing.assert_close(weights_of(found), weights_of(expected), rtol=0, atol=1e-9)
     if losses is not None:
         torch.testing.assert_close(torch.tensor(losses), torch.tensor(own_losses), rtol=1e-6, atol=0)

@@ -46,24 +46,30 @@ def test_another_draw_would_train_another_model():
     assert (weights_of(other) - weights_of(own()[0])).abs().max() > 1e-4
 
 
-@pytest.mark.parametrize(("dtype", "compiled"), [(None, False), (torch.bfloat16, False), (None, True)])
-def test_pytorch_with_a_scaler_accumulation_and_compilation(dtype, compiled):
-    step, (expected, own_losses) = example("in_pytorch")["step"], own(dtype=dtype)
-    model, generator, data = network(), seeded(), batches(UPDATES * ACCUMULATE)
-    if compiled:
-        model.compile(backend="eager")
+def step_by_step(model, data, *, dtype=None):
+    """Train by the example's step; return the mean loss of each update."""
+    step, generator, losses = example("in_pytorch")["step"], seeded(), []
     optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
-    for update in range(UPDATES):
+    for update in range(len(data) // ACCUMULATE):
         parts = data[update * ACCUMULATE : (update + 1) * ACCUMULATE]
         draws = [OBJECTIVE.draw(len(x), x.shape[1:], generator) for x, _ in parts]
-        loss = step(model, optimizer, scaler, OBJECTIVE, parts, draws, dtype=dtype)
-        mean = sum(own_losses[update * ACCUMULATE : (update + 1) * ACCUMULATE]) / ACCUMULATE
-        assert loss == pytest.approx(mean, rel=1e-6)
+        losses.append(step(model, optimizer, scaler, OBJECTIVE, parts, draws, dtype=dtype))
+    return losses
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_pytorch_with_a_scaler_accumulation_and_compilation(compiled):
+    model, (expected, own_losses) = network(), own()
+    if compiled:
+        model.compile(backend="eager")
+    losses = step_by_step(model, batches(UPDATES * ACCUMULATE))
     assert_same_training(model, expected)
+    means = [sum(pair) / 2 for pair in zip(own_losses[::2], own_losses[1::2], strict=True)]
+    assert losses == pytest.approx(means, rel=1e-6)
 
 
 def train_on_ranks(path):
-    """Each of two processes trains on its own batches; the gradients are the mean of both."""
+    """Each of two processes trains on its own batches with DDP; then each alone in bfloat16, by the step and by us."""
     dist.init_process_group("gloo")
     rank, step, data = dist.get_rank(), example("in_pytorch")["step"], batches(4)
     model = network()
@@ -72,19 +78,30 @@ def train_on_ranks(path):
     parts, generator = data[2 * rank : 2 * rank + 2], seeded(rank)
     draws = [OBJECTIVE.draw(len(x), x.shape[1:], generator) for x, _ in parts]
     step(wrapped, optimizer, torch.amp.GradScaler("cpu"), OBJECTIVE, parts, draws, dtype=None)
-    torch.save(weights_of(model), path / f"{rank}.pt")
     dist.destroy_process_group()
 
+    # Here, because on CPUs without bfloat16 arithmetic its first use changes later float32 results of the process.
+    half, single, expected = network().float(), network().float(), network().float()
+    data = [(x.float(), y) for x, y in data]
+    step_by_step(half, data, dtype=torch.bfloat16)
+    own_loop(expected, data, accumulate=ACCUMULATE, generator=seeded(), dtype=torch.bfloat16)
+    own_loop(single, data, accumulate=ACCUMULATE, generator=seeded())
+    found = {"ddp": model, "half": half, "own half": expected, "single": single}
+    torch.save({name: weights_of(value) for name, value in found.items()}, path / f"{rank}.pt")
 
-def test_pytorch_on_two_processes_takes_the_mean_gradient(tmp_path):
+
+def test_pytorch_on_two_processes_takes_the_mean_gradient_and_autocast_is_our_own(tmp_path):
     assert run_ranks(2, train_on_ranks, tmp_path) == [0, 0]
     one, other = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
-    assert torch.equal(one, other)
+    assert torch.equal(one["ddp"], other["ddp"])
     data = batches(4)
     (first,), (second,) = (
         own_loop(network(), data[2 * rank : 2 * rank + 2], accumulate=2, generator=seeded(rank))[1] for rank in range(2)
     )
-    torch.testing.assert_close(one, weights_of(network()) - 0.1 * (first + second) / 2, rtol=0, atol=1e-6)
+    expected = weights_of(network()) - 0.1 * (first + second) / 2
+    torch.testing.assert_close(one["ddp"], expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(one["half"], one["own half"], rtol=0, atol=1e-6)
+    assert (one["half"] - one["single"]).abs().max() > 1e-5  # it was in bfloat16
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # Lightning's own
