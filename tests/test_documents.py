@@ -39,6 +39,7 @@ def test_a_python_block_runs(block, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.filterwarnings("ignore:.*LeafSpec", "ignore:.*does not have many workers")  # of Lightning
 def test_an_example_runs_and_is_short(path, tmp_path, monkeypatch, capsys):
     assert len(path.read_text().splitlines()) < 60
     monkeypatch.chdir(tmp_path)

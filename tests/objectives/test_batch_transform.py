@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from timm.loss import SoftTargetCrossEntropy
+from timm.loss import BinaryCrossEntropy, LabelSmoothingCrossEntropy, SoftTargetCrossEntropy
+from torch import nn
 from torch.nn import functional as F
 
 import regmixup as rm
@@ -111,3 +112,66 @@ def test_an_objective_without_its_second_term_leaves_the_batch_as_it_is():
         images, targets = rm.BatchTransform(objective, num_classes=CLASSES)(x, y)
         assert torch.equal(images, x)
         torch.testing.assert_close(targets, F.one_hot(y, CLASSES).float())
+
+
+def mean_focal(logits, targets):
+    return Focal()(logits, targets).mean()
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [F.cross_entropy, nn.CrossEntropyLoss(weight=torch.tensor(WEIGHT)), SoftTargetCrossEntropy(), mean_focal],
+    ids=["function", "weighted", "timm", "focal"],
+)
+def test_a_criterion_that_passes_the_check_gives_the_loss_of_the_objective_with_it(criterion):
+    """Also where a row's loss is not plain cross-entropy: then it is that of the objective with this loss."""
+    objective, state = rm.RegMixup(10, eta=0.5, samples=2), torch.get_rng_state()
+    transform, (x, y), model = rm.BatchTransform(objective, num_classes=CLASSES), batch(), conv_net()
+    transform.check(criterion)
+    assert torch.equal(torch.get_rng_state(), state)
+    each = {"loss": lambda logits, targets: torch.stack([criterion(*row) for row in rows(logits, targets)])}
+    images, targets = transform(x, y, seeded(3))
+    torch.testing.assert_close(
+        criterion(model(images), targets), replace(objective, **each)(model, x, y, seeded(3)).loss
+    )
+
+
+def rows(logits, targets):
+    return zip(logits.split(1), targets.split(1), strict=True)
+
+
+def indices_only(logits, y):
+    return F.nll_loss(logits.log_softmax(dim=1), y)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "message"),
+    [
+        (indices_only, r"soft targets \(N, K\) .* fails on them \(\w+Error: .* class indices will not do"),
+        (LabelSmoothingCrossEntropy(), "class indices will not do"),
+        (nn.BCEWithLogitsLoss(), "linear in the target.* got .* from BCEWithLogitsLoss.*Binary cross-entropy"),
+        (BinaryCrossEntropy(smoothing=0.0), "linear in the target"),
+        (nn.CrossEntropyLoss(label_smoothing=0.1), "linear in the target.*label smoothing"),
+        (lambda f, t: F.cross_entropy(f, t / t.sum(dim=1, keepdim=True)), "linear in the target"),
+        (lambda f, t: F.cross_entropy(f, t.argmax(dim=1)), "linear in the target"),
+        (lambda f, t: SoftTargetCrossEntropy()(f, t) / t.sum(), "linear in the target"),
+        (nn.CrossEntropyLoss(reduction="sum"), "must be the mean over rows, .* for 4 rows with a sum of"),
+        (nn.CrossEntropyLoss(reduction="none"), r"one number, the mean over rows, got shape \(4,\)"),
+        (lambda f, t: 1.0, "one number, the mean over rows, got float"),
+    ],
+)
+def test_a_criterion_for_which_the_loss_would_be_another_is_refused(criterion, message):
+    transform = rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES)
+    with pytest.raises(ValueError, match=message):
+        transform.check(criterion)
+
+
+@pytest.mark.parametrize("criterion", [nn.BCEWithLogitsLoss(), nn.CrossEntropyLoss(label_smoothing=0.1)])
+def test_what_the_check_refuses_is_indeed_another_loss(criterion):
+    """Its value on the transformed batch is not (clean + eta mixed) / (1 + eta) of the same criterion."""
+    objective, (x, y), model = rm.RegMixup(10, eta=0.5), batch(), conv_net()
+    draw = objective.draw(len(x), x.shape[1:], seeded(3))
+    images, targets = rm.BatchTransform(objective, num_classes=CLASSES)(x, y, draw=draw)
+    logits, soft = 50 * model(images), targets / targets.sum(dim=1, keepdim=True)
+    wanted = (criterion(logits[:7], soft[:7]) + 0.5 * criterion(logits[7:], soft[7:])) / 1.5
+    assert (criterion(logits, targets) - wanted).abs() > 1e-3 * wanted

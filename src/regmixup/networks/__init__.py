@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from regmixup.networks.constraints import SpectralNorm, StableRank
-    from regmixup.networks.contract import Classifier, Constraint, Head, LinearHead, Normalization
+    from regmixup.networks.contract import Classifier, Constraint, Head, LinearHead, Normalization, OpenOODNet
     from regmixup.networks.gp_head import GPHead
     from regmixup.networks.rbf_head import RBFHead
 
@@ -78,13 +78,14 @@ HEADS = {
 
 _LAZY = {
     "Classifier": "contract", "Constraint": "contract", "Head": "contract", "LinearHead": "contract",
-    "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints", "StableRank": "constraints",
+    "OpenOODNet": "contract", "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints",
+    "StableRank": "constraints",
 }  # fmt: skip
 
 __all__ = [
-    "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "RBFHead",
-    "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of", "import_components",
-    "library_names", "library_state_dict", "name_object", "name_of", "register",
+    "CONSTRAINTS", "HEADS", "NETWORKS", "Classifier", "Constraint", "GPHead", "Head", "LinearHead", "OpenOODNet",
+    "RBFHead", "SpectralNorm", "StableRank", "bake", "build", "check_network", "constraint_of", "head_of",
+    "import_components", "library_names", "library_state_dict", "name_object", "name_of", "register",
 ]  # fmt: skip
 
 

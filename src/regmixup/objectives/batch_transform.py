@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
@@ -24,7 +26,8 @@ class BatchTransform:
     targets scaled by the weights of their terms, the mean of `F.cross_entropy` (or timm's `SoftTargetCrossEntropy`)
     over its rows is exactly the loss of the objective, for any eta, scale, number of samples and lambda. For RegMixup
     with m samples and scale="mean", the targets of clean images sum to (1 + m) / (1 + eta) and those of mixed ones to
-    eta (1 + m) / (m (1 + eta)). Do not smooth them again in the loss: smoothing takes rows that sum to 1.
+    eta (1 + m) / (m (1 + eta)). Do not smooth them again in the loss: smoothing takes rows that sum to 1. `check` tells
+    whether a framework's loss will do.
 
     Class weights and smoothing of a loss `CrossEntropy(weight, smoothing)` become part of the targets. AugMix, DUQ and
     other losses are no cross-entropy of soft targets and are rejected, and so are separate passes, which batch norm
@@ -77,6 +80,67 @@ class BatchTransform:
             shares = torch.autograd.grad(total, losses)
         images, share = torch.cat(inputs), torch.cat(shares)
         return images, len(images) * share[:, None] * torch.cat(targets)
+
+    def check(self, criterion: Callable[[Tensor, Tensor], Any]) -> None:
+        """Raise unless a criterion (logits, targets) -> () is linear in the target and a mean over rows, on a trial.
+
+        Then its value on the transformed batch is the objective's loss, with the criterion's loss of a row for
+        cross-entropy. Losses of class indices, binary cross-entropy, label smoothing in the criterion, and sums over
+        rows are not of this kind. The trial uses no global random numbers.
+
+        >>> from regmixup.objectives.regmixup import RegMixup
+        >>> transform = BatchTransform(RegMixup(20), num_classes=10)
+        >>> transform.check(nn.CrossEntropyLoss())
+        >>> transform.check(nn.CrossEntropyLoss(label_smoothing=0.1))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: criterion must be linear in the target, ...
+        """
+        generator, shape = torch.Generator().manual_seed(0), (3, _ROWS, self.num_classes)
+        logits, one, other = torch.rand(shape, generator=generator).to(_device_of(criterion))
+        values = [_value(criterion, logits, targets) for targets in (one, other, 2 * one + 0.5 * other)]
+        expected = 2 * values[0] + 0.5 * values[1]
+        if not _close(values[2], expected):
+            raise ValueError(
+                "criterion must be linear in the target, because the rows of the targets are scaled and do not sum to "
+                f"1: for targets t, u and 2 t + u / 2 it must give v, w and 2 v + w / 2 = {expected:.4f}, got "
+                f"{values[2]:.4f} from {criterion!r}. Binary cross-entropy and label smoothing are not linear; take "
+                "F.cross_entropy, and smooth with the objective's loss=rm.losses.CrossEntropy(smoothing=...)"
+            )
+        alone = [_value(criterion, logits[row : row + 1], one[row : row + 1]) for row in range(_ROWS)]
+        if not _close(values[0], sum(alone) / _ROWS):
+            raise ValueError(
+                f"criterion must be the mean over rows, {sum(alone) / _ROWS:.4f} for {_ROWS} rows with a sum of "
+                f"{sum(alone):.4f}, got {values[0]:.4f} from {criterion!r}; reduction='mean' is what frameworks call it"
+            )
+
+
+_ROWS = 4
+
+
+def _value(criterion: Callable[[Tensor, Tensor], Any], logits: Tensor, targets: Tensor) -> float:
+    try:
+        value = criterion(logits, targets)
+    except Exception as error:  # whatever the code of others raises
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"criterion must take logits (N, K) and soft targets (N, K) in floating point, but {criterion!r} fails on "
+            f"them ({type(error).__name__}: {reason}). A loss of class indices will not do; F.cross_entropy and timm's "
+            "SoftTargetCrossEntropy will"
+        ) from error
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"criterion must return one number, the mean over rows, got {got} from {criterion!r}")
+    return float(value.detach())
+
+
+def _close(value: float, expected: float) -> bool:
+    return abs(value - expected) <= 1e-4 * max(abs(value), abs(expected))  # float32, the type of most class weights
+
+
+def _device_of(criterion: object) -> torch.device | str:
+    """Return the device of a criterion's class weights, if it has any."""
+    tensors = chain(criterion.buffers(), criterion.parameters()) if isinstance(criterion, nn.Module) else iter(())
+    return next((tensor.device for tensor in tensors), "cpu")
 
 
 def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossLike | None]) -> Objective:

@@ -1,0 +1,58 @@
+"""RegMixup in Hugging Face's Trainer: the right `compute_loss`, also with gradient accumulation and soft labels."""
+
+import torch
+from torch.nn import functional as F
+from transformers import Trainer, TrainingArguments, ViTConfig, ViTForImageClassification
+
+import regmixup as rm
+
+
+class ObjectiveTrainer(Trainer):
+    """A Trainer of image classifiers for any objective. generator: of the mixing; None is torch's global one."""
+
+    # The loss is a mean over the batch: the Trainer must divide it by the number of accumulated batches.
+    loss_is_scaled_for_ga = False
+
+    def __init__(self, *args, objective, generator=None, **options):
+        super().__init__(*args, **options)
+        self.objective, self.generator = objective, generator
+        self.model_accepts_loss_kwargs = False  # says the same to transformers before 5.20
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        x, y = inputs["pixel_values"], inputs["labels"]
+        if model.training:
+            return self.objective(lambda x: model(pixel_values=x).logits, x, y, generator=self.generator).loss
+        outputs = model(pixel_values=x)  # without labels: float ones would give binary cross-entropy
+        loss = F.cross_entropy(outputs.logits, y)
+        return (loss, outputs) if return_outputs else loss
+
+
+def rows(data):
+    return [{"pixel_values": x / 255, "labels": y} for x, y in zip(data.images, data.labels, strict=True)]
+
+
+def accuracy(predicted):
+    return {"accuracy": float((predicted.predictions.argmax(axis=1) == predicted.label_ids).mean())}
+
+
+def main():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    model = ViTForImageClassification(ViTConfig(image_size=8, patch_size=2, num_channels=1, num_labels=10, **sizes))
+    steps = {"num_train_epochs": 5, "per_device_train_batch_size": 16, "gradient_accumulation_steps": 4}
+    quiet = {"report_to": "none", "save_strategy": "no", "disable_tqdm": True, "logging_strategy": "no"}
+    quiet |= {"remove_unused_columns": False, "dataloader_pin_memory": torch.cuda.is_available()}
+    trainer = ObjectiveTrainer(
+        model,
+        TrainingArguments("output", learning_rate=3e-3, **steps, **quiet),
+        train_dataset=rows(rm.data.load("digits/train")),
+        eval_dataset=rows(rm.data.load("digits/test")),
+        compute_metrics=accuracy,
+        objective=rm.RegMixup(alpha=20),
+    )
+    trainer.train()
+    print(trainer.evaluate())
+
+
+if __name__ == "__main__":
+    main()
