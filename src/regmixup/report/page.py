@@ -12,10 +12,10 @@ from string import Template
 from typing import Any
 
 from regmixup.report.aggregation import Cell, paper_score
-from regmixup.report.layout import letter
 from regmixup.report.page_data import LEAST_P, page_data
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import SELECTION_CAPTION, SelectionTable, Table
+from regmixup.report.writers import letter
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer")
 """In the order of their dependencies."""

@@ -17,8 +17,8 @@ from regmixup.report.aggregation import (
     is_ensemble,
     known_method,
 )  # fmt: skip
-from regmixup.report.layout import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.report.significance import LEVEL, Design
+from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.types import MEAN, Row
 
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
