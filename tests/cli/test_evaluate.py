@@ -104,7 +104,7 @@ def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
 def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
     monkeypatch.setattr(Console, "is_terminal", True)
-    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0") == 0
+    assert run("evaluate", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0", "--rows") == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
@@ -112,7 +112,7 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     )
     assert "…" not in text
     monkeypatch.setattr("regmixup.cli.evaluate._MOST_ROWS", 3)  # a table too long for rich to draw in time
-    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    assert run("evaluate", "--rows", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     assert sum(LONG in line for line in capsys.readouterr().out.splitlines()) == len(CLASSIFICATION) + 3 * len(SCORES)
 
 

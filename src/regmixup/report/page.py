@@ -285,9 +285,10 @@ def sortable(caption: str, heads: Iterable[str], lines: Iterable[str], *, method
 
     methods: its lines are the methods that figures show.
     """
+    mark = " data-methods" * methods
     buttons = "".join(f'<th scope="col"><button type="button" class="sort">{escape(h)}</button></th>' for h in heads)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"{" data-methods" * methods}><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"{mark}><table>'
         f'<caption class="legend-text">{escape(caption)}</caption>'
         f"<thead><tr>{buttons}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )

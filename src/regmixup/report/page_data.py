@@ -51,12 +51,16 @@ marks (1 best single model, 2 best of all, 3 both) and, if there is one, the pap
 
 def page_data(results: Results) -> dict[str, Any]:
     """Return everything, setting by setting."""
+    return {**script_constants(), "settings": [setting_data(setting) for setting in results.settings]}
+
+
+def script_constants() -> dict[str, Any]:
+    """Return what the script knows whatever the results: where curves are sampled, and which p it spells out."""
     return {
         "fpr": [round(value, 5) for value in FPR],
         "coverage": list(COVERAGE),
         "quantiles": list(QUANTILES),
         "leastP": LEAST_P,
-        "settings": [setting_data(setting) for setting in results.settings],
     }
 
 

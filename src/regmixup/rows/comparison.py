@@ -23,6 +23,8 @@ from regmixup.types import Predictions, Row
 
 Given = Predictions | str | Path
 """Predictions in memory, or the file that holds them."""
+PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
+"""Metrics that are not fractions, and so not shown in percent."""
 HIGHER_IS_BETTER = {
     **dict.fromkeys(("accuracy", "auroc", "aupr", "aupr_id", "failure_auroc"), True),
     **dict.fromkeys(("temperature", "prior_variance", "fisher_criterion")),
@@ -49,10 +51,10 @@ class ModelPredictions:
 
     def loaded(self) -> LoadedModel:
         """Read the files."""
-        named = self.name or (Path(self.test).stem if not isinstance(self.test, Predictions) else "")
+        file = Path(self.test) if not isinstance(self.test, Predictions) else None
         return LoadedModel(
-            name=named,
-            folder=Path(self.test).absolute().parent.name if not isinstance(self.test, Predictions) else "",
+            name=self.name or (file.stem if file is not None else ""),
+            file=file,
             test=_read(self.test),
             validation=_read(self.validation) if self.validation is not None else None,
             train=_read(self.train) if self.train is not None else None,
@@ -65,10 +67,10 @@ class ModelPredictions:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """The same, in memory. folder: the one its test file is in."""
+    """The same, in memory. file: of the test predictions, where they come from one."""
 
     name: str
-    folder: str = ""
+    file: Path | None = None
     test: Predictions
     validation: Predictions | None = None
     train: Predictions | None = None
@@ -187,13 +189,25 @@ def _evaluate(
     )
 
 
+def names_of(first: Path, second: Path) -> tuple[str, str]:
+    """Return names by which two files can be told apart: the innermost parts of their paths that differ.
+
+    >>> names_of(Path("mine.npz"), Path("theirs.npz")), names_of(Path("runs/a/test.npz"), Path("runs/b/test.npz"))
+    (('mine', 'theirs'), ('a', 'b'))
+    """
+    pairs = zip(reversed(first.absolute().parts), reversed(second.absolute().parts), strict=False)
+    one, two = next(((own, other) for own, other in pairs if own != other), (first.name, second.name))
+    return (first.stem, second.stem) if (one, two) == (first.name, second.name) else (one, two)
+
+
 def _named_apart(first: LoadedModel, second: LoadedModel) -> tuple[LoadedModel, LoadedModel]:
-    """Give models of one name, or of none, names by which they can be told apart: their folders', or A and B."""
-    if first.name and second.name and first.name != second.name:
-        return first, second
-    if first.folder and second.folder and first.folder != second.folder:
-        return replace(first, name=first.folder), replace(second, name=second.folder)
-    return replace(first, name=f"{first.name} A".strip()), replace(second, name=f"{second.name} B".strip())
+    """Give models of one name, or of none, names by which they can be told apart."""
+    names = first.name, second.name
+    if names[0] == names[1] and first.file is not None and second.file is not None:
+        names = names_of(first.file, second.file)
+    if names[0] == names[1] or not all(names):
+        names = f"{names[0]} A".strip(), f"{names[1]} B".strip()
+    return replace(first, name=names[0]), replace(second, name=names[1])
 
 
 def _matched(first: LoadedModel, second: LoadedModel) -> LoadedModel:
