@@ -64,6 +64,8 @@ class EvaluateVerb:
     """The second model's validation predictions."""
     against_train: Path | None = None
     """The second model's train predictions."""
+    names: tuple[str, str] | None = None
+    """What to call the two models; by default as their files, or folders."""
     method: str | None = None
     """Apply this method's posthoc step to the predictions before scoring them, see `regmixup list methods`."""
     recipe: str = "digits"
@@ -93,7 +95,7 @@ def main(args: Sequence[str]) -> None:
             check_writable(path)
     if verb.against is None and (verb.against_ood or verb.against_shift or verb.against_val or verb.against_train):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
-    names = names_of(verb.predictions, verb.against or verb.predictions)
+    names = verb.names or names_of(verb.predictions, verb.against or verb.predictions)
     model = _model(verb, names[0], verb.predictions, verb.val, verb.train, verb.shift, verb.ood)
     other = None
     if verb.against is not None:

@@ -291,8 +291,9 @@ def _sections(measured: Measured, lines: Sequence[SummaryLine], setting: Mapping
         risk = score[sure]["risk"]
         at = COVERAGE.index(_SURE)
         named = model_names(measured)[0]
-        text = f"Of the {_SURE:.0%} of answers of which {named} is surest, {risk[at] / 10:.2f}{PERCENT} are wrong"
-        said.append(("selective", f"{text}; of all, {risk[-1] / 10:.2f}{PERCENT}."))
+        wrong, whole = f"{risk[at] / 10:.2f}{PERCENT}", f"{risk[-1] / 10:.2f}{PERCENT}"
+        text = f"Of the {100 * _SURE:.0f}{PERCENT} of answers of which {named} is surest, {wrong} are wrong"
+        said.append(("selective", f"{text}; of all, {whole}."))
     there = {"results", *(one.name for one in drawn)}
     order = ["results", *DRAWN]
     said.sort(key=lambda one: order.index(one[0]))
@@ -324,7 +325,7 @@ def _value_cell(row: Row | None) -> str:
 
 def _heads(measured: Measured) -> list[str]:
     names = model_names(measured)
-    return [*names, *([f"{names[0]} − {names[1]}"] if len(names) > 1 else [])]
+    return [*names, *(["difference"] if len(names) > 1 else [])]
 
 
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
@@ -335,7 +336,8 @@ def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
         body.append(f"<tr>{row_head(line.title)}{''.join(cells)}</tr>")
     score = next((row.score for line in lines for row in line.rows if row is not None and row.score), "")
     by = f"; AUROC and AURC by {SPELT.get(score, score.replace('_', ' '))}" if score else ""
-    caption = f"In percent but for T and NLL{by}"
+    minus = f"; difference: {' − '.join(model_names(measured))}" if len(measured.models) > 1 else ""
+    caption = f"In percent but for T and NLL{by}{minus}"
     remark = f'<p class="legend-text">{escape(BINNED_INTERVALS)}</p>' if measured.bootstrap is not None else ""
     return sortable(caption, ["quantity", *_heads(measured)], body) + remark
 
@@ -361,12 +363,15 @@ def _sources(measured: Measured) -> str:
     facts = []
     for name, model, rows in zip(model_names(measured), measured.models, measured.rows, strict=True):
         sets = {"test": [model.test], "validation": [model.validation], "train": [model.train],
-                "shifted": model.shift[:20], "OOD": model.ood[:20]}  # fmt: skip
-        told = [
-            f"{kind}: " + ", ".join(f"{one.dataset or 'unnamed'} ({len(one):,})" for one in own if one is not None)
-            for kind, own in sets.items()
-            if any(one is not None for one in own)
-        ]
+                "shifted": model.shift, "OOD": model.ood}  # fmt: skip
+        told = [f"{kind}: {text}" for kind, own in sets.items() if (text := _listed_sets(own))]
         told += [f"T {row.value:.3f}, fitted on validation data by ECE" for row in rows if row.metric == "temperature"]
         facts.append((name, "; ".join(told)))
     return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(printable(v))}</dd>' for k, v in facts)}</dl>"
+
+
+def _listed_sets(sets: Sequence[Predictions | None]) -> str:
+    """Return the sets with the numbers of their images; of many, the number of sets and the first of them."""
+    there = [one for one in sets if one is not None]
+    listed = ", ".join(f"{one.dataset or 'unnamed'} ({len(one):,})" for one in there[:4])
+    return listed if len(there) <= 4 else f"{len(there)} sets: {listed}, …"

@@ -6,6 +6,7 @@ interval is narrower than two separate ones suggest, and two intervals that over
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -192,12 +193,17 @@ def _evaluate(
 def names_of(first: Path, second: Path) -> tuple[str, str]:
     """Return names by which two files can be told apart: the innermost parts of their paths that differ.
 
+    Folders of runs go without their fingerprint where that is enough.
+
     >>> names_of(Path("mine.npz"), Path("theirs.npz")), names_of(Path("runs/a/test.npz"), Path("runs/b/test.npz"))
     (('mine', 'theirs'), ('a', 'b'))
     """
     pairs = zip(reversed(first.absolute().parts), reversed(second.absolute().parts), strict=False)
     one, two = next(((own, other) for own, other in pairs if own != other), (first.name, second.name))
-    return (first.stem, second.stem) if (one, two) == (first.name, second.name) else (one, two)
+    if (one, two) == (first.name, second.name):
+        return first.stem, second.stem
+    plain = re.sub(r"-[0-9a-f]{12}$", "", one), re.sub(r"-[0-9a-f]{12}$", "", two)
+    return plain if plain[0] != plain[1] else (one, two)
 
 
 def _named_apart(first: LoadedModel, second: LoadedModel) -> tuple[LoadedModel, LoadedModel]:

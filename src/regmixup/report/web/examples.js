@@ -5,8 +5,7 @@ function exhibitOf(index, { kind, set }) {
   const found = setting().examples[index]?.sets.find((one) => one.kind === kind && one.set === set);
   const name = setting().methods[index];
   if (!found) return [];
-  const few = kind === "errors" ? "errors" : kind;
-  const count = `${found.count.toLocaleString("en")} of ${found.total.toLocaleString("en")} ${few}`;
+  const count = `${found.count.toLocaleString("en")} ${kind} of ${found.total.toLocaleString("en")}`;
   const images = found.images.map(({ image, said, truth, sure }) => {
     const words = `${said}, ${(100 * sure).toFixed(sure > 0.9995 ? 0 : 1)} %`;
     const text = `${words}${truth ? `; true class ${truth}` : ""}`;
