@@ -124,14 +124,15 @@ def measure_models(
     """
     first = model.loaded()
     if against is None:
-        return Measured([first], [_evaluate(first, bootstrap, fit_on, {}, "")], bootstrap)
+        return Measured([first], [_evaluate(first, bootstrap, fit_on, None, "")], bootstrap)
     first, second = _named_apart(first, against.loaded())
     second = _matched(first, second)
-    tables: tuple[dict[Place, Tensor], dict[Place, Tensor]] = ({}, {})
-    rows = [
-        _evaluate(one, bootstrap, fit_on, table, one.name) for one, table in zip((first, second), tables, strict=True)
-    ]
-    return Measured([first, second], rows, bootstrap, _differences(*rows, *tables, bootstrap))
+    own_values: dict[Place, Tensor] = {}
+    other_values: dict[Place, Tensor] = {}
+    own = _evaluate(first, bootstrap, fit_on, own_values, first.name)
+    other = _evaluate(second, bootstrap, fit_on, other_values, second.name)
+    found = _differences(own, other, own_values, other_values, bootstrap)
+    return Measured([first, second], [own, other], bootstrap, found)
 
 
 def check_same_images(first: Predictions, second: Predictions) -> None:
@@ -173,7 +174,7 @@ def _read(given: Given) -> Predictions:
 
 
 def _evaluate(
-    model: LoadedModel, bootstrap: Bootstrap | None, fit_on: FitOn, resampled: dict[Place, Tensor], method: str
+    model: LoadedModel, bootstrap: Bootstrap | None, fit_on: FitOn, resampled: dict[Place, Tensor] | None, method: str
 ) -> list[Row]:
     return evaluate(
         model.test,

@@ -202,24 +202,21 @@ def examples(
     wrong, rejected = (top.indices != test.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
     found: dict[str, Any] = {"score": name, "sets": []}
     if test.dataset in looks:
-        own = {"set": test.dataset, "total": len(test), "classes": classes, "look": looks[test.dataset]}
         found["sets"] += [
-            _exhibit("errors", test, wrong, top.values.neg(), **own),
-            _exhibit("rejected", test, rejected, score.neg(), **own),
+            _exhibit("errors", test, wrong, top.values.neg(), looks[test.dataset], classes),
+            _exhibit("rejected", test, rejected, score.neg(), looks[test.dataset], classes),
         ]
     for other in ood:
         if other.dataset in looks:
             values = score_all(other, names=[name])[name]
             passed = (values <= threshold).nonzero()[:, 0]
-            own = {"set": other.dataset, "total": len(other), "classes": classes, "look": looks[other.dataset]}
-            found["sets"].append(_exhibit("accepted", other, passed, values, **own))
+            found["sets"].append(_exhibit("accepted", other, passed, values, looks[other.dataset], classes))
     return found
 
 
 def _exhibit(
-    kind: str, given: Predictions, chosen: Tensor, order: Tensor, *, set: str, total: int, classes: Sequence[str],
-    look: Look,
-) -> dict[str, Any]:  # fmt: skip
+    kind: str, given: Predictions, chosen: Tensor, order: Tensor, look: Look, classes: Sequence[str]
+) -> dict[str, Any]:
     """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
     first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
     top = probabilities(given)[first].max(dim=1) if len(first) else None
@@ -231,7 +228,7 @@ def _exhibit(
             named = [str(classes[one]) if one < len(classes) else str(one) for one in (said[place], labels[place])]
             truth = named[1] if kind != "accepted" and labels[place] >= 0 else ""
             shown.append({"image": thumbnail(image), "said": named[0], "truth": truth, "sure": round(sure[place], 4)})
-    return {"kind": kind, "set": set, "count": len(chosen), "total": total, "images": shown}
+    return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
 
 
 def thumbnail(image: Any, side: int = SIDE) -> str:
