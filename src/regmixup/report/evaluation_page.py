@@ -362,8 +362,13 @@ def _all_rows(measured: Measured) -> str:
 def _sources(measured: Measured) -> str:
     facts = []
     for name, model, rows in zip(model_names(measured), measured.models, measured.rows, strict=True):
-        sets: dict[str, Sequence[Predictions | None]] = {"test": [model.test], "validation": [model.validation], "train": [model.train],
-                "shifted": model.shift, "OOD": model.ood}  # fmt: skip
+        sets: dict[str, Sequence[Predictions | None]] = {
+            "test": [model.test],
+            "validation": [model.validation],
+            "train": [model.train],
+            "shifted": model.shift,
+            "OOD": model.ood,
+        }
         told = [f"{kind}: {text}" for kind, own in sets.items() if (text := _listed_sets(own))]
         told += [f"T {row.value:.3f}, fitted on validation data by ECE" for row in rows if row.metric == "temperature"]
         facts.append((name, "; ".join(told)))
