@@ -35,7 +35,8 @@ class EvaluateVerb:
     Files: .safetensors, .npz, .pt (keys logits or probs, labels), .npy (logits), .csv and .tsv (names of columns, one
     of them label; then numbers). OOD files need no labels. Prints how a file was read where that was ambiguous.
 
-    A terminal shows a summary; --rows, --out and a pipe have every row.
+    A terminal shows a summary; --rows, --out and a pipe have every row. `--predictions mine.npz` says the same as
+    `mine.npz`.
 
     Example: regmixup evaluate mine.npz --ood svhn.npz --val val.npz
 
@@ -45,7 +46,7 @@ class EvaluateVerb:
     """
 
     predictions: Positional[Path]
-    """In-distribution test predictions with labels; --predictions FILE says the same."""
+    """In-distribution test predictions with labels."""
     labels: Literal["first", "last"] | Path | None = None
     """Where labels are if no column or key says so: first or last (column of a table), or a file, for the test set."""
     ood: tuple[Path, ...] = ()
