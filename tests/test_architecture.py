@@ -54,7 +54,7 @@ ALLOWED = {
         "config", "data", "methods", "metrics", "names", "posthoc", "precision", "predict", "predictions", "progress",
         "recipes", "rows", "run_folder", "storage", "training", "types",
     },
-    "report": {"methods", "metrics", "names", "recipes", "rows", "run_folder", "storage", "types"},
+    "report": {"methods", "metrics", "names", "posthoc", "recipes", "rows", "run_folder", "storage", "types"},
 }  # fmt: skip
 
 # Methods that call functions of a higher part, which they import when called.

@@ -6,6 +6,7 @@ Each reader returns arrays by name, and describes in words what it decided where
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 import tokenize
 import warnings
@@ -13,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,7 +36,8 @@ UNREADABLE = (
 )  # fmt: skip
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
-_LEFT_OUT = ("index", "idx", "id", "unnamed: 0", "filename", "path", "pred", "prediction", "predicted")
+_IDS = ("id", "ids", "filename", "path")
+_LEFT_OUT = ("index", "idx", "unnamed: 0", "pred", "prediction", "predicted", *_IDS)
 _KIND = re.compile(r"(logit|prob)(?:s|ability|abilities)?(?:(?:[_.:\- ]+|(?=\d))(.+))?", re.IGNORECASE)
 
 
@@ -173,6 +176,10 @@ def _from_table(path: Path, labels: LabelColumn | None) -> Found:
     skipped: dict[int | str, Callable[[str], float]] = {
         i: lambda _: 0.0 for i, held in enumerate(table.columns) if not held
     }
+    names = table.cells(first.rstrip("\r\n")) if table.named else []
+    ids = {i: hashlib.sha256() for i, name in enumerate(names) if i in skipped and name.lower() in _IDS}
+    for i, digest in ids.items():
+        skipped[i] = partial(_note, digest)
     if column is not None and table.classes is not None:
         cells = table.cells(second)
         if len(cells) > column and not _is_number(cells[column]):
@@ -205,7 +212,22 @@ def _from_table(path: Path, labels: LabelColumn | None) -> Found:
         found["labels"] = numbers[:, column]
         if column not in skipped:
             found["classes"] = table.classes
-    return Found(found, understood=understood)
+    info = {"ids": " ".join(f"{names[i].lower()}:{digest.hexdigest()}" for i, digest in ids.items())} if ids else {}
+    return Found(found, info, understood)
+
+
+def digest_of_ids(ids: Any) -> str:
+    """Return what `info["ids"]` keeps of an array of identifiers: enough to tell whether two files are in one order."""
+    digest = hashlib.sha256()
+    for one in np.asarray(ids).ravel():
+        _note(digest, one.decode() if isinstance(one, bytes) else str(one))
+    return f"ids:{digest.hexdigest()}"
+
+
+def _note(digest: Any, cell: str) -> float:
+    """Add a cell to a digest; what it stands for in a table of numbers is left out later."""
+    digest.update(cell.strip().encode() + b"\n")
+    return 0.0
 
 
 def _layout(first: str, labels: LabelColumn | None) -> tuple[_Table, list[str]]:

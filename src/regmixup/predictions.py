@@ -21,7 +21,7 @@ from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import unknown
 from regmixup.precision import Precision, autocast, check_precision, products
-from regmixup.prediction_files import UNREADABLE, Found, LabelColumn, numbered, read, read_labels
+from regmixup.prediction_files import UNREADABLE, Found, LabelColumn, digest_of_ids, numbered, read, read_labels
 from regmixup.storage import save_tensors
 from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, is_whole, look_like_probabilities, not_finite
 from regmixup.types import PREDICTION_TENSORS as TENSORS
@@ -235,8 +235,9 @@ def read_header(path: str | Path) -> Header:
 def load(path: str | Path, *, labels: LabelColumn | Path | None = None) -> Predictions:
     """Read predictions of any model from .safetensors, .npz, .npy (logits alone), .pt (tensors alone), .csv or .tsv.
 
-    Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names. Without
-    logits, `probs` will do: see `from_probs`. A single column is the logit, or the probability, of class 1 of two.
+    Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names, and "ids",
+    which name the images: by them two files are known to be of the same ones in the same order. Without logits,
+    `probs` will do: see `from_probs`. A single column is the logit, or the probability, of class 1 of two.
     Tables have a line of names, then a line per sample: the label, under the name "label", and the logits, under the
     classes' names, or `probs_<class>`. docs/evaluation.md lists what else is read; `info["read_as"]` then says how.
     labels: the "first" or "last" column of a table that names none, "none", or a file of them. Only with this may a
@@ -286,9 +287,11 @@ def from_probs(
 
 def _assemble(path: Path, found: Found) -> Predictions:
     classes = found.arrays.pop("classes", None)
+    if (ids := found.arrays.pop("ids", None)) is not None:
+        found.info["ids"] = digest_of_ids(ids)
     for name in found.arrays:
         if name not in TENSORS:
-            raise unknown(f"key in {path}", name, (*TENSORS, "classes"))
+            raise unknown(f"key in {path}", name, (*TENSORS, "classes", "ids"))
     if not {"logits", "probs"} & set(found.arrays):
         raise ValueError(f"{path} must hold logits or probs, found {', '.join(found.arrays) or 'nothing'}")
     try:

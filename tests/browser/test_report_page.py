@@ -11,8 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regmixup import data
+from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.report.evaluation_page import write_page
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
+from regmixup.rows.comparison import ModelPredictions
 from tests.browser.chromium import Chromium, find_browser
 
 BROWSER = find_browser()
@@ -223,15 +227,13 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(opened, tmp_path, dark):
     assert opened.run("document.documentElement.scrollWidth") <= PHONE["width"]
     boxes = "[...document.querySelectorAll('.scroll')].filter(one => one.offsetWidth)"
     assert opened.run(f"{boxes}.every(one => one.getBoundingClientRect().right <= innerWidth)")
-    # A table scrolls inside its box, and its first column stays.
+    # No table scrolls sideways: one that is too wide is a card per method, whose cells carry their headings.
+    assert opened.run(f"{boxes}.every(one => one.scrollWidth <= one.clientWidth)")
     box = "document.querySelector('#results .scroll')"
-    opened.run(f"{box}.scrollLeft = 200")
-    moved = [
-        f"{box}.querySelectorAll('tbody tr:first-child > *')[{place}].getBoundingClientRect().left" for place in (0, 1)
-    ]
-    first, second = map(opened.run, moved)
-    assert 0 <= first < 30
-    assert second < first
+    assert opened.run(f"{box}.classList.contains('cards')")
+    head = f"getComputedStyle({box}.querySelector('tbody td'), '::before').content"
+    assert opened.run(head) == '"accuracy ↑"'
+    assert opened.run(f"{box}.querySelector('tbody td').getAttribute('role')") == "cell"
     widths = "[...document.querySelectorAll('.panel > svg')].map(one => one.getBoundingClientRect().width)"
     assert min(opened.run(widths)) * 11 / 340 >= 10  # pixels, of the text on axes
     opened.screenshot(tmp_path / "phone.png")
@@ -239,6 +241,111 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(opened, tmp_path, dark):
     assert image.shape == (2 * 844, 2 * 390)
     assert (image.mean() < 80) == dark
     assert image.std() > 5
+
+
+@pytest.mark.parametrize("shape", [{"width": 1280, "height": 900}, PHONE], ids=["desk", "phone"])
+def test_no_table_scrolls_sideways_whatever_is_chosen(opened, shape):
+    opened.look(**shape)
+    opened.run("for (const one of document.querySelectorAll('details')) one.open = true; 1")
+    opened.until("document.querySelector('[data-figure=training] details td') !== null")
+    wide = (
+        "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)"
+        ".map(one => one.getAttribute('aria-label') ?? one.closest('figure')?.dataset.figure)"
+    )
+    opened.until(f"{wide}.length === 0")
+    assert opened.run("document.documentElement.scrollWidth") <= shape["width"]
+
+
+def test_a_method_has_one_colour_in_every_figure_and_table(opened):
+    """The colour class of a method's name in the first table is that of all it draws; sets and scaling have dashes."""
+    found = opened.run(
+        """(() => {
+        const own = Object.fromEntries([...document.querySelectorAll('#results > .scroll tbody th')].map(
+          (one) => [one.dataset.value, one.querySelector('i').className]));
+        const bad = [], drawn = ['reliability', 'histograms', 'profiles'];
+        for (const panel of drawn.flatMap((name) => [...document.querySelectorAll(`[data-figure=${name}] .panel`)])) {
+          const name = panel.querySelector('.title').textContent;
+          for (const mark of panel.querySelectorAll('[class*="s0"], [class*="s1"], [class*="s2"]')) {
+            const classes = mark.getAttribute('class').split(' ');
+            if (!classes.includes(own[name])) bad.push([name, classes]);
+          }
+        }
+        for (const key of document.querySelectorAll('button.key')) {
+          const classes = key.querySelector('svg').getAttribute('class').split(' ');
+          if (!classes.includes(own[key.textContent])) bad.push([key.textContent, classes]);
+        }
+        return [own, bad];
+        })()"""
+    )
+    assert found == [{"dnn": "s0", "regmixup": "s1"}, []]
+
+
+def test_reliability_shows_how_many_images_a_bin_holds(opened, results):
+    bars = opened.run("document.querySelectorAll('[data-figure=reliability] .panel:first-child .count').length")
+    runs = [run.figures["reliability"]["none"]["count"] for run in results.runs if run.label == "dnn"]
+    total = np.sum(runs, axis=0)
+    assert bars == np.count_nonzero(total)
+    opened.run("document.querySelector('[data-figure=reliability] summary').click()")
+    opened.until("document.querySelector('[data-figure=reliability] details td') !== null")
+    text = opened.run("document.querySelector('[data-figure=reliability] details table').innerText")
+    assert f"n {total.max():,}" in text
+
+
+def test_examples_can_be_chosen_and_are_described(opened, results):
+    images = "document.querySelectorAll('#examples-list img')"
+    counts = [run.figures["examples"]["sets"][0] for run in results.runs if run.seed == 0]
+    assert opened.run(f"{images}.length") == sum(len(one["images"]) for one in counts)
+    assert opened.run(f"[...{images}].every(one => one.alt.startsWith('The model says ') && one.naturalWidth === 8)")
+    opened.run("document.getElementById('exhibit').focus()")
+    for _ in range(2):
+        opened.press("ArrowDown")
+    accepted = [run.figures["examples"]["sets"][2] for run in results.runs if run.seed == 0]
+    assert {one["kind"] for one in accepted} == {"accepted"}
+    assert opened.run(f"{images}.length") == sum(len(one["images"]) for one in accepted)
+    words = opened.run("document.querySelector('#examples-list h3').textContent")
+    assert f"{accepted[0]['count']:,} accepted of {accepted[0]['total']:,}" in words
+
+
+@pytest.fixture(scope="module")
+def evaluation(results, tmp_path_factory):
+    """The page of two runs' stored predictions."""
+    folders = {run.label: run.folder / "predictions" for run in results.runs if run.seed == 0}
+    models = [
+        ModelPredictions(
+            name=name,
+            test=folder / "digits__test.safetensors",
+            validation=folder / "digits__val.safetensors",
+            shift=[folder / f"digits-c__contrast__{severity}.safetensors" for severity in (1, 5)],
+            ood=[folder / "photographs__test.safetensors"],
+        )
+        for name, folder in folders.items()
+    ]
+    path = tmp_path_factory.mktemp("evaluation") / "page.html"
+    images = {"digits/test": data.load("digits/test").images}
+    write_page(path, models[1], against=models[0], images=images, bootstrap=Bootstrap(resamples=20))
+    return path
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_page_of_an_evaluation_draws_and_fits_too(browser, evaluation, dark):
+    browser.events.clear()
+    for shape in ({}, PHONE):
+        browser.look(**shape, dark=dark)
+        browser.open(evaluation.as_uri())
+        drawn = browser.run(
+            "Object.fromEntries([...document.querySelectorAll('[data-figure]')].map("
+            "one => [one.dataset.figure, one.querySelectorAll('.panel > svg').length]))"
+        )
+        expected = {"shift": 1, "histograms": 2, "roc": 1, "tradeoff": 2, "reliability": 2, "risk": 1, "fisher": 1}
+        assert drawn == expected
+        assert "NaN" not in browser.run("document.querySelector('main').innerHTML")
+        boxes = "[...document.querySelectorAll('.scroll')]"
+        browser.run("document.querySelector('#rows details').open = true")
+        browser.until(f"{boxes}.every(one => one.scrollWidth <= one.clientWidth)")
+        ratio, where = browser.run(CONTRAST.read_text())
+        assert ratio >= 4.5, where
+    assert browser.complaints() == []
+    assert [url for url in browser.requests() if not url.startswith("data:")] == [evaluation.as_uri()] * 2
 
 
 def test_two_settings_can_be_switched(browser, results, tmp_path):

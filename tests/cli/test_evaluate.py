@@ -104,7 +104,7 @@ def test_evaluate_writes_whole_names_into_a_pipe(capsys, tmp_path):
 def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
     monkeypatch.setattr(Console, "is_terminal", True)
-    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0") == 0
+    assert run("evaluate", logits_file(tmp_path / f"{LONG}.npz"), "--resamples", "0", "--rows") == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "".join(line.split()[0] for line in text.rpartition("─")[2].splitlines() if line.strip()) == LONG * (
@@ -112,7 +112,7 @@ def test_evaluate_folds_long_names_in_a_terminal(capsys, tmp_path, monkeypatch):
     )
     assert "…" not in text
     monkeypatch.setattr("regmixup.cli.evaluate._MOST_ROWS", 3)  # a table too long for rich to draw in time
-    assert run("evaluate", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
+    assert run("evaluate", "--rows", "--predictions", logits_file(tmp_path / f"{LONG}.npz")) == 0
     assert sum(LONG in line for line in capsys.readouterr().out.splitlines()) == len(CLASSIFICATION) + 3 * len(SCORES)
 
 
@@ -134,3 +134,66 @@ def test_evaluate_refuses_bad_predictions_and_names_the_file(change, message, ca
     assert message in error
     assert "bad.npz" in error
     assert not (tmp_path / "rows.csv").exists()
+
+
+def test_a_terminal_shows_a_summary_and_says_where_the_rows_are(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(Console, "is_terminal", True)
+    np.save(tmp_path / "far.npy", np.zeros((30, 4)))
+    words = (logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "far.npy", "--resamples", 50)
+    assert run("evaluate", *words) == 0
+    text = capsys.readouterr().out
+    titles = [line.strip().split("  ")[0] for line in text.splitlines()]
+    for title in ("accuracy", "ECE", "NLL", "AUROC, far"):
+        assert title in titles
+    assert "adaptive_ece" not in text
+    assert "rows: --rows, or --out rows.csv" in text
+    accuracy = next(line for line in text.splitlines() if line.strip().startswith("accuracy"))
+    assert accuracy.split()[1:] == ["90.00", *accuracy.split()[2:3], "to", accuracy.split()[4]]
+    assert run("evaluate", *words, "--rows") == 0
+    whole = capsys.readouterr().out
+    assert "adaptive_ece" in whole
+    assert "AUROC, far" in whole
+
+
+def test_a_pipe_gets_the_rows_that_it_got_before(capsys, tmp_path):
+    mine = logits_file(tmp_path / "mine.npz")
+    assert run("evaluate", mine, "--resamples", 20) == 0
+    given = capsys.readouterr().out
+    assert given.splitlines()[0].split()[:6] == ["dataset", "shift", "posthoc", "or", "score", "metric"]
+    for spelt in (("--predictions", mine, "--resamples", 20), ("--resamples", 20, f"--predictions={mine}")):
+        assert run("evaluate", *spelt) == 0
+        assert capsys.readouterr().out == given
+
+
+def test_two_models_are_compared_in_a_summary_a_page_and_rows(capsys, tmp_path):
+    mine, theirs = logits_file(tmp_path / "mine.npz"), tmp_path / "theirs.npz"
+    stored = np.load(mine)
+    np.savez(theirs, logits=stored["logits"] * [1, 1, 1, 0.1], labels=stored["labels"])
+    words = ("--against", theirs, "--resamples", 50, "--html", tmp_path / "page.html", "--out", tmp_path / "rows.csv")
+    assert run("evaluate", mine, *words) == 0
+    text = capsys.readouterr().out
+    head = next(line.split() for line in text.splitlines() if "difference" in line)
+    assert head == ["mine", "theirs", "difference", "95", "%", "interval"]
+    assert {row.method for row in read_rows(tmp_path / "rows.csv")} == {"mine", "theirs"}
+    assert "<h1>mine against theirs</h1>" in (tmp_path / "page.html").read_text()
+    assert run("evaluate", mine, *words, "--names", "new", "old") == 0
+    assert "<h1>new against old</h1>" in (tmp_path / "page.html").read_text()
+
+
+def test_other_images_and_flags_without_a_second_model_are_refused(capsys, tmp_path):
+    mine, theirs = logits_file(tmp_path / "mine.npz"), logits_file(tmp_path / "theirs.npz", seed=1)
+    assert run("evaluate", mine, "--against", theirs, "--html", tmp_path / "page.html") == 2
+    assert "mine must be the same images in the same order for both models" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+    assert run("evaluate", mine, "--against-ood", theirs) == 2
+    assert "--against-ood, --against-shift, --against-val and --against-train need --against" in capsys.readouterr().err
+
+
+def test_the_page_of_our_own_predictions_shows_their_images(tmp_path, finished_run):
+    finished_run.store(["digits/test", "photographs/test"], device="cpu")
+    folder = finished_run.folder / "predictions"
+    words = (folder / "digits__test.safetensors", "--ood", folder / "photographs__test.safetensors")
+    assert run("evaluate", *words, "--resamples", 0, "--html", tmp_path / "page.html") == 0
+    text = (tmp_path / "page.html").read_text()
+    assert text.count("data:image/png;base64,") + text.count("data:image/jpeg;base64,") >= 16

@@ -71,10 +71,47 @@ def test_every_section_is_in_the_contents_and_every_link_leads_somewhere(results
     assert len(set(identifiers)) == len(identifiers)
     assert {link.removeprefix("#") for link in tags.attributes("href") if link.startswith("#")} <= set(identifiers)
     listed = [link for link in tags.attributes("href") if link.startswith("#") and not link.startswith("#main")]
-    assert listed == [
-        "#results", "#selected", "#explorer", "#profiles", "#mixing", "#shift", "#detection", "#calibration",
-        "#selective", "#fisher", "#training", "#sources",
+    contents = [
+        "#short", "#results", "#selected", "#explorer", "#profiles", "#mixing", "#shift", "#detection", "#calibration",
+        "#selective", "#examples", "#fisher", "#training", "#sources",
     ]  # fmt: skip
+    assert listed[: len(contents)] == contents
+    # Each section that measures something has its conclusion at the top, in the order of the page.
+    illustrations = ("#short", "#selected", "#explorer", "#examples", "#sources")
+    assert listed[len(contents) :] == [name for name in contents if name not in illustrations]
+
+
+def test_conclusions_say_what_the_tests_of_the_tables_say(results):
+    """A cell's verdict and its method's place in the sentence are the same thing."""
+    text = page(results)
+    short = re.sub(r"<[^>]+>", " ", text[text.index('<ul class="short">') : text.index("</ul>")])
+    (table,) = main_tables(results)
+    titles = [column.title for column in table.columns]
+    for title, begins in (("accuracy", "Accuracy on the test set is highest"), ("ECE", "ECE as trained is lowest")):
+        cells = {name: line[titles.index(title)] for name, line in table.lines.items()}
+        pick = max if title == "accuracy" else min
+        best = pick(cells, key=lambda name: cells[name].mean)
+        assert f"{begins} for {best}, {cells[best].shown}" in short
+        own = cells["regmixup"]
+        word = "not shown to differ from"
+        if own.differs:
+            word = "higher than" if own.mean > cells["dnn"].mean else "lower than"
+        sentence = short[short.index(begins) :].partition(".  ")[0]
+        assert f"{word} dnn: regmixup" in sentence
+
+
+def test_without_a_second_seed_nothing_is_concluded_from_chance(results):
+    one = replace(results, runs=[r for r in results.runs if r.seed == 0], rows=[r for r in results.rows if r.seed == 0])
+    text = page(one)
+    assert "whether that is chance cannot be tested" in text
+    assert "higher than dnn" not in text[text.index('<ul class="short">') : text.index("</ul>")]
+
+
+def test_colours_are_for_methods_alone(results):
+    """Sets and scaling take dashes; a colour is chosen by the method's look in one place."""
+    script = page(results).rpartition("<script>")[2]
+    assert "style(position)" not in script
+    assert re.findall(r"style\(\d\)", script) == []
 
 
 def test_every_figure_has_a_place_and_a_caption(results):

@@ -56,7 +56,7 @@ def test_pooled_reliability_is_that_of_all_samples_together():
         {"count": [3, 0], "confidence": [0.4, None], "accuracy": [1 / 3, None]},
         {"count": [1, 4], "confidence": [0.2, 0.9], "accuracy": [0.0, 0.75]},
     ]
-    assert pooled_reliability(bins) == [[35.0, 25.0, 50.0], [90.0, 75.0, 50.0]]
+    assert pooled_reliability(bins) == [[35.0, 25.0, 50.0, 4], [90.0, 75.0, 50.0, 4]]
 
 
 def test_profiles_add_counts_and_average_means():

@@ -2,8 +2,7 @@
 
 import pytest
 
-from regmixup.report.paper import SLIPS, TABLES
-from regmixup.report.paper.values import _method
+from regmixup.report.paper import SLIPS, TABLES, _method
 
 ENSEMBLE = "deep-ensemble"
 

@@ -7,11 +7,11 @@ import pytest
 from rich.console import Console
 
 from regmixup.report.aggregation import Cell, Quantity
-from regmixup.report.layout import Block, Heading, LayoutCell, Line, TableLayout
+from regmixup.report.output import TerminalTable
 from regmixup.report.paper import SLIPS, TABLES
 from regmixup.report.significance import find_best
 from regmixup.report.tables import Column, Table
-from regmixup.report.writers import TerminalTable, to_latex, to_markdown
+from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout, to_latex, to_markdown
 
 from .reading import Read, check_latex, read_latex, read_markdown
 

@@ -12,9 +12,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from tyro.conf import Positional
 
 from regmixup import methods, posthoc, predictions, recipes
-from regmixup.cli.parsing import parse
+from regmixup.cli.parsing import Switch, parse
 from regmixup.config import check_count
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
@@ -22,33 +23,50 @@ from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.base import FitOn
 from regmixup.prediction_files import LabelColumn
-from regmixup.rows import evaluate
+from regmixup.rows.comparison import PLAIN, Measured, ModelPredictions, measure_models, names_of
 from regmixup.storage import check_writable, write_rows
 from regmixup.types import Predictions, Row
 
 
 @dataclass(frozen=True)
 class EvaluateVerb:
-    """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection.
+    """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection; or compare two models.
 
     Files: .safetensors, .npz, .pt (keys logits or probs, labels), .npy (logits), .csv and .tsv (names of columns, one
     of them label; then numbers). OOD files need no labels. Prints how a file was read where that was ambiguous.
 
-    Example: regmixup evaluate --predictions mine.npz --ood svhn.npz --val val.npz
+    A terminal shows a summary; --rows, --out and a pipe have every row. `--predictions mine.npz` says the same as
+    `mine.npz`.
 
-    Example: regmixup evaluate --predictions test.npz --method kfac-llla --train train.npz --val val.npz
+    Example: regmixup evaluate mine.npz --ood svhn.npz --val val.npz
+
+    Example: regmixup evaluate mine.npz --against theirs.npz --html page.html
+
+    Example: regmixup evaluate test.npz --method kfac-llla --train train.npz --val val.npz
     """
 
-    predictions: Path
+    predictions: Positional[Path]
     """In-distribution test predictions with labels."""
     labels: Literal["first", "last"] | Path | None = None
-    """Where labels are if no column or key says so: first or last (column of a table), or a file, for --predictions."""
+    """Where labels are if no column or key says so: first or last (column of a table), or a file, for the test set."""
     ood: tuple[Path, ...] = ()
     """Predictions for out-of-distribution sets; labels are not needed."""
     shift: tuple[Path, ...] = ()
     """Predictions for shifted versions of the test set, with labels; family__corruption__severity.npz are averaged."""
     val: Path | None = None
     """Validation predictions; the temperature is fitted on these, by ECE."""
+    against: Path | None = None
+    """Test predictions of a second model for the same images: every difference gets a paired interval."""
+    against_ood: tuple[Path, ...] = ()
+    """The second model's predictions for the sets of --ood."""
+    against_shift: tuple[Path, ...] = ()
+    """The second model's predictions for the sets of --shift."""
+    against_val: Path | None = None
+    """The second model's validation predictions."""
+    against_train: Path | None = None
+    """The second model's train predictions."""
+    names: tuple[str, str] | None = None
+    """What to call the two models; by default as their files, or folders."""
     method: str | None = None
     """Apply this method's posthoc step to the predictions before scoring them, see `regmixup list methods`."""
     recipe: str = "digits"
@@ -59,33 +77,129 @@ class EvaluateVerb:
     """Bootstrap resamples behind the 95 % intervals; 0 for none."""
     fit_on: FitOn = "validation"
     """Files that look like a test, shifted or OOD set are rejected as --val unless this says so in words."""
+    html: Path | None = None
+    """Also write a page with tables, figures and, of datasets by their names, examples of errors."""
+    root: Path | None = None
+    """Folder with the datasets' official files, for the examples in the page."""
+    rows: Switch = False
+    """Print every row, also in a terminal."""
     out: Path | None = None
     """Also write all rows to this CSV file."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Evaluate, print every row, and write them to --out."""
-    verb = parse(EvaluateVerb, "evaluate", args)
+    """Evaluate, print a summary or every row, and write them to --html and --out."""
+    verb = parse(EvaluateVerb, "evaluate", _predictions_first(args))
     check_count("resamples", verb.resamples, least=0)
+    for path in (verb.out, verb.html):
+        if path is not None:
+            check_writable(path)
+    if verb.against is None and (verb.against_ood or verb.against_shift or verb.against_val or verb.against_train):
+        raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
+    names = verb.names or names_of(verb.predictions, verb.against or verb.predictions)
+    model = _model(verb, names[0], verb.predictions, verb.val, verb.train, verb.shift, verb.ood)
+    other = None
+    if verb.against is not None:
+        sets = verb.against_val, verb.against_train, verb.against_shift, verb.against_ood
+        other = _model(verb, names[1], verb.against, *sets)
+    bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
+    measured = measure_models(model, other, bootstrap=bootstrap, fit_on=verb.fit_on)
+    score = methods.get(verb.method).score if verb.method is not None else None
+    whole = verb.rows or (other is None and not Console().is_terminal)
+    if other is not None or Console().is_terminal:
+        _show_summary(measured, score, whole=whole)
+    if whole:
+        for number, rows in enumerate(measured.rows):
+            if other is not None:
+                print(f"\n{printable(measured.models[number].name)}")
+            _show(list(rows), score)
     if verb.out is not None:
-        check_writable(verb.out)
-    column = verb.labels if not isinstance(verb.labels, Path) else None
-    validation = _labelled(verb.val, column) if verb.val is not None else None
-    train = _labelled(verb.train, column) if verb.train is not None else None
-    rows = evaluate(
-        _labelled(verb.predictions, verb.labels),
-        validation=validation,
-        train=train,
-        posthoc=_posthoc(verb, train, validation),
-        shift=[_labelled(path, column) for path in verb.shift],
-        ood=[_load(path, column or "none") for path in verb.ood],
-        bootstrap=Bootstrap(resamples=verb.resamples) if verb.resamples else None,
-        fit_on=verb.fit_on,
-    )
-    _show(rows, methods.get(verb.method).score if verb.method is not None else None)
-    if verb.out is not None:
-        write_rows(verb.out, rows)
+        write_rows(verb.out, measured.all_rows())
         print(f"rows  {verb.out}")
+    if verb.html is not None:
+        _write_page(verb, measured, score)
+
+
+def _predictions_first(args: Sequence[str]) -> list[str]:
+    """Move the file of --predictions to the front, where it is given without a flag."""
+    words = list(args)
+    for place, word in enumerate(words):
+        if word.startswith("--predictions="):
+            return [word.partition("=")[2], *words[:place], *words[place + 1 :]]
+        if word == "--predictions" and place + 1 < len(words):
+            return [words[place + 1], *words[:place], *words[place + 2 :]]
+    return words
+
+
+def _model(
+    verb: EvaluateVerb,
+    name: str,
+    test: Path,
+    val: Path | None,
+    train: Path | None,
+    shift: Sequence[Path],
+    ood: Sequence[Path],
+) -> ModelPredictions:
+    column = verb.labels if not isinstance(verb.labels, Path) else None
+    validation = _labelled(val, column) if val is not None else None
+    fitted_on = _labelled(train, column) if train is not None else None
+    return ModelPredictions(
+        name=name,
+        test=_labelled(test, verb.labels),
+        validation=validation,
+        train=fitted_on,
+        posthoc=_posthoc(verb, fitted_on, validation),
+        shift=[_labelled(path, column) for path in shift],
+        ood=[_load(path, column or "none") for path in ood],
+    )
+
+
+def _show_summary(measured: Measured, score: str | None, *, whole: bool) -> None:
+    """Print what to read first: a line per quantity, and how to get at all rows."""
+    from regmixup.report.evaluation_page import interval, model_names, shown, summarize
+
+    lines, names = summarize(measured, score), model_names(measured)
+    two, test = len(names) > 1, measured.models[0].test
+    used = next((row.score for line in lines for row in line.rows if row is not None and row.score), "")
+    by = f"; AUROC and AURC by {used.replace('_', ' ')}" if used else ""
+    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; in percent but for T and NLL{by}"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", overflow="fold")
+    for name in (*names, "difference") if two else ("value",):
+        table.add_column(Text(name), justify="right", overflow="fold")
+    if measured.bootstrap is not None:
+        table.add_column("95 % interval", justify="right", no_wrap=True)
+    for line in lines:
+        cells, bounds = line.values(), line.intervals()[0]
+        if two:
+            cells, bounds = [*cells, "–"], ""
+        if (found := line.difference) is not None:
+            mark = {True: " ▲", False: " ▼", None: ""}[found.better]
+            cells[-1] = shown(line.metric, found.value, signed=True) + mark
+            bounds = interval(line.metric, found.low, found.high, signed=True)
+        cells += [bounds] * (measured.bootstrap is not None)
+        table.add_row(Text(printable(line.title)), *map(Text, cells))
+    console = Console()
+    console.print(Text(about if two else f"{names[0]}: {about}", overflow="fold"))
+    console.print(table)
+    if two:
+        console.print("▲ ▼: better or worse, where the paired interval of the difference does not hold 0")
+    if not whole:
+        console.print(f"all {len(measured.rows[0]):,} rows: --rows, or --out rows.csv", highlight=False)
+
+
+def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> None:
+    from regmixup.report.evaluation_page import write_page
+    from regmixup.study.measure import find_images
+
+    assert verb.html is not None
+    model = measured.models[0]
+    # A file of ours names the data that it is of; what merely has the name of a dataset is not taken for it.
+    known = [one for one in (model.test, *model.ood) if "data" in one.info]
+    looks, classes = find_images([one.dataset for one in known], verb.root) if known else ({}, ())
+    own_classes = classes if known and known[0] is model.test else ()
+    write_page(verb.html, measured, images=looks, classes=own_classes, score=score)
+    print(f"page  {verb.html}")
 
 
 def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predictions | None) -> FittedPosthoc | None:
@@ -155,15 +269,11 @@ def _cells(row: Row, chosen_score: str | None) -> list[str]:
     score = f"{row.score} *" if row.score == chosen_score else row.score
     severity = "" if row.severity is None else f" {row.severity}"
     interval = "" if row.low is None or row.high is None else f"{_number(row, row.low)} – {_number(row, row.high)}"
-    unit = "" if row.metric in _PLAIN else " %"
+    unit = "" if row.metric in PLAIN else " %"
     value = _number(row, row.value) + unit
     places = printable(row.dataset), printable(row.corruption + severity)
     return [*places, score or row.posthoc, row.metric, value, interval]
 
 
-# Metrics that are not fractions, and so not shown in percent.
-_PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
-
-
 def _number(row: Row, value: float) -> str:
-    return f"{value:.4f}" if row.metric in _PLAIN else f"{100 * value:.2f}"
+    return f"{value:.4f}" if row.metric in PLAIN else f"{100 * value:.2f}"

@@ -40,8 +40,9 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):
         # tyro keeps the last of a repeated flag, which would silently drop the files listed first.
-        if isinstance(getattr(parsed, f.name), tuple) and flags.count(f"--{f.name}") > 1:
-            raise ValueError(f"--{f.name} must be given once, with all its values after it, got it more than once")
+        flag = f"--{f.name.replace('_', '-')}"
+        if isinstance(getattr(parsed, f.name), tuple) and flags.count(flag) > 1:
+            raise ValueError(f"{flag} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
 
 

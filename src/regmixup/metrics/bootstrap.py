@@ -97,8 +97,17 @@ class Bootstrap:
         low = int((1 - self.level) / 2 * last + 1e-9)
         return Interval(float(ordered[low]), float(ordered[last - low]))
 
-    def difference(self, first: Tensor, second: Tensor) -> Interval:
-        """Return the interval of first - second, (R,) each, resampled with the same counts: what both share cancels."""
+    def difference(self, first: Tensor, second: Tensor, *, about: float | None = None) -> Interval:
+        """Return the interval of first - second, (R,) each, resampled with the same counts: what both share cancels.
+
+        Resamples on which either is not a number are left out. about: the measured difference, for values that
+        resampling makes larger, as in `interval`; the resampled differences are moved until that is their mean.
+
+        >>> Bootstrap(level=0.5).difference(torch.arange(101.0), torch.zeros(101), about=20)
+        Interval(low=-5.0, high=45.0)
+        """
         if first.shape != second.shape:
             raise ValueError(f"both must have the same resamples, got {tuple(first.shape)} and {tuple(second.shape)}")
-        return self.interval(first - second)
+        values = first - second
+        values = values[~values.isnan()]
+        return self.interval(values if about is None else values + (about - values.mean()))

@@ -2,18 +2,34 @@
 
 results = rm.report.load("runs/study-digits")     # or rm.report.collect(run_folders, out)
 rm.report.build(results)                          # report.html, report.md, report.tex, report.csv
+rm.report.write_page("page.html", predictions)    # of any model's predictions, or of two side by side
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from regmixup.report.evaluation_page import write_page
     from regmixup.report.results import Results
+    from regmixup.rows.comparison import ModelPredictions
 
-__all__ = ["build", "collect", "load"]
+__all__ = ["ModelPredictions", "build", "collect", "load", "write_page"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch when it is asked for."""
+    if name == "write_page":
+        from regmixup.report import evaluation_page
+
+        return evaluation_page.write_page
+    if name == "ModelPredictions":
+        from regmixup.rows import comparison
+
+        return comparison.ModelPredictions
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load(folder: str | Path, out: str | Path | None = None) -> Results:

@@ -17,6 +17,8 @@ SCALED = "temperature"
 """The posthoc of values that depend on T."""
 DETECTION = {"auroc": ("AUROC", True), "aupr": ("AUPR", True), "fpr_at_tpr": ("FPR at 95 % TPR", False)}
 """Metrics of OOD detection: title, and whether larger is better."""
+SCORED = (*DETECTION, "aurc", "augrc", "failure_auroc")
+"""Metrics of a score."""
 CALIBRATION = {
     "ECE": ("ece", "none"),
     "ECE + T": ("ece", SCALED),
@@ -29,7 +31,7 @@ CALIBRATION = {
 class Quantity(NamedTuple):
     """The quantity that a row measures, whichever run it was measured on.
 
-    score: of a detection metric; "" stands for each method's own score, the paper's.
+    score: of a metric in SCORED; "" stands for each method's own score, the paper's.
     """
 
     dataset: str
@@ -109,7 +111,7 @@ class Aggregation:
 
     def rows(self, quantity: Quantity, label: str) -> list[Row]:
         """Return a method's rows of a quantity, one per seed."""
-        if quantity.metric in DETECTION and not quantity.score:
+        if quantity.metric in SCORED and not quantity.score:
             quantity = quantity._replace(score=paper_score(label))
         return self._rows.get(quantity, {}).get(label, [])
 

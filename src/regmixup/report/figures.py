@@ -51,11 +51,11 @@ def mean_curve(curves: Sequence[Sequence[float]], scale: float = 1.0, decimals: 
 
 
 def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) -> list[list[float]]:
-    """Return (confidence, accuracy, share of samples) of every bin that is not empty, in percent.
+    """Return (confidence, accuracy, share of samples) of every bin that is not empty, in percent, and the samples.
 
     >>> bins = {"count": [0, 4], "confidence": [None, 0.8], "accuracy": [None, 0.5]}
     >>> pooled_reliability([bins, {**bins, "count": [0, 12], "confidence": [None, 0.9]}])
-    [[87.5, 50.0, 100.0]]
+    [[87.5, 50.0, 100.0, 16]]
     """
     count = np.array([seed["count"] for seed in seeds], dtype=float)
     total = count.sum()
@@ -67,7 +67,8 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
                 float(sum(n * (seed[name][index] or 0.0) for n, seed in zip(own, seeds, strict=True)) / own.sum())
                 for name in ("confidence", "accuracy")
             ]
-            found.append([round(100 * value, 2) for value in (*means, float(own.sum() / total))])
+            shares = [round(100 * value, 2) for value in (*means, float(own.sum() / total))]
+            found.append([*shares, int(own.sum())])
     return found
 
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from regmixup.report.layout import Drawable
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from regmixup.names import printable
+from regmixup.report.aggregation import Cell
 from regmixup.report.page import render
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import Column, SelectionTable, Table, main_columns, shift_columns, tabulate
-from regmixup.report.writers import TerminalTable, escape_markdown, to_csv, to_latex, to_markdown
-from regmixup.storage import write_text
+from regmixup.report.writers import Drawable, escape_markdown, to_latex, to_markdown
+from regmixup.storage import csv_text, write_text
 
 
 def main_tables(results: Results) -> list[Table]:
@@ -60,3 +68,77 @@ def write_report(results: Results) -> list[Path]:
     for name, text in texts.items():
         write_text(results.folder / name, text)
     return [results.folder / name for name in texts]
+
+
+def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
+    """Write a line per cell, as fractions: what the tables print, and what they only mark.
+
+    settings: their names. tables: lists of one table per setting.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = ("setting", "method", "quantity", "mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
+    writer.writerow(names)
+    for setting, table in [place for part in tables for place in zip(settings, part, strict=True)]:
+        for method, cells in table.lines.items():
+            for column, cell in zip(table.columns, cells, strict=True):
+                if cell is None:
+                    continue
+                best = " ".join(name for name, own in (("single", cell.best), ("overall", cell.best_overall)) if own)
+                paper = (cell.paper.value, cell.paper.table) if cell.paper is not None else ("", "")
+                against = (cell.against.p, cell.against.test) if cell.against is not None else ("", "")
+                std = cell.std if cell.n > 1 else ""
+                line = (setting, method, column.title, cell.mean, std, cell.n, *paper, *against, best)
+                words = [*line, " ".join(cell.notes)]
+                writer.writerow([csv_text(printable(w)) if isinstance(w, str) else w for w in words])
+    return text.getvalue()
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """A table for rich to print: one line per quantity, one column per method; best in bold.
+
+    Methods that do not fit the terminal follow in further blocks, so that no number is cut.
+    """
+
+    table: Table
+    title: str
+    caption: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        blocks, rest = [], list(self.table.lines)
+        while rest:
+            count = self._fitting(rest, console, options)
+            blocks.append(self._block(rest[:count]))
+            rest = rest[count:]
+        if blocks:
+            blocks[0].title = Text(printable(self.title), "bold")  # Text, not str: square brackets are not markup
+            blocks[-1].caption = Text(printable(self.caption)) if self.caption else None
+        yield from blocks
+
+    def _fitting(self, methods: list[str], console: Console, options: ConsoleOptions) -> int:
+        """Return how many of the methods fit side by side; at least one, with the names of quantities folded."""
+        unbounded = options.update(width=10_000)
+        fits = (
+            count
+            for count in range(len(methods), 1, -1)
+            if console.measure(self._block(methods[:count]), options=unbounded).maximum <= options.max_width
+        )
+        return next(fits, 1)
+
+    def _block(self, methods: list[str]) -> RichTable:
+        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        drawn.add_column("", overflow="fold")
+        for method in methods:
+            drawn.add_column(Text(printable(method)), justify="right", no_wrap=True)
+        for index, column in enumerate(self.table.columns):
+            cells = (self.table.lines[method][index] for method in methods)
+            drawn.add_row(Text(printable(column.heading)), *map(_terminal_cell, cells))
+        return drawn
+
+
+def _terminal_cell(cell: Cell | None) -> Text:
+    if cell is None:
+        return Text("-")
+    text = Text(cell.shown, style="bold" if cell.best else "")
+    return text.append(f" {cell.spread}", style="dim not bold")

@@ -11,23 +11,30 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from regmixup.report.aggregation import Cell, paper_score
-from regmixup.report.layout import letter
+from regmixup.report.aggregation import SCALED, Aggregation, Cell, Quantity, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
 from regmixup.report.results import Results, Setting
-from regmixup.report.tables import SELECTION_CAPTION, SelectionTable, Table
+from regmixup.report.tables import PERCENT, SELECTION_CAPTION, SelectionTable, Table, conclude, shifted_sets
+from regmixup.report.writers import letter
+from regmixup.types import MEAN, Row
 
-SCRIPTS = ("state", "panel", "figures", "tables", "explorer")
+SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""
 
 
 def render(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
     """Render the page. tables: the main table of every setting. shifted: its table of calibration under shift."""
     data = page_data(results)
-    found = list(sections(results, tables, shifted, data))
+    return assemble("regmixup report", results.title, _lead(results), sections(results, tables, shifted, data), data)
+
+
+def assemble(kicker: str, title: str, lead: str, found: Iterable[PageSection], data: Mapping[str, Any]) -> str:
+    """Put a page together from its sections and the data of its script."""
+    found = list(found)
     return Template(web_file("page.html")).substitute(
-        title=escape(results.title),
-        lead=escape(_lead(results)),
+        kicker=escape(kicker),
+        title=escape(title),
+        lead=escape(lead),
         css=web_file("page.css"),
         contents="\n".join(f'<li><a href="#{one.name}">{one.title}</a></li>' for one in found),
         sections="\n".join(one.html() for one in found),
@@ -73,7 +80,7 @@ def web_file(name: str) -> str:
 
 
 # The title of each, and the part of a setting's data that it needs.
-_DRAWN = {
+DRAWN = {
     "explorer": ("Between two images", "images"),
     "profiles": ("Entropy between classes", "path"),
     "mixing": ("How strongly images are mixed", "mixing"),
@@ -81,6 +88,7 @@ _DRAWN = {
     "detection": ("Out-of-distribution detection", "detected"),
     "calibration": ("Calibration", "reliability"),
     "selective": ("Answering only when sure", "scores"),
+    "examples": ("Images to look at", "examples"),
     "fisher": ("How far classes lie apart", "fisher"),
     "training": ("Training", "curves"),
 }
@@ -90,21 +98,107 @@ def sections(
     results: Results, tables: Sequence[Table], shifted: Sequence[Table], data: Mapping[str, Any]
 ) -> Iterator[PageSection]:
     """Yield every section that the results have data for, in the page's order."""
+    later = list(_drawn_sections(data))
+    said = conclusions(results, data)
+    names = {"results", *(one.name for one in later)}
+    yield PageSection("short", "In short", concluding([(name, text) for name, text in said if name in names]))
     yield PageSection("results", "Results", _results(results, tables, shifted))
     if results.selected:
         yield PageSection("selected", "What was selected, and on what", _selected(SelectionTable(results.selected)))
     if results.about.strip():
         parts = "".join(f"<p>{escape(part)}</p>" for part in results.about.strip().split("\n\n"))
         yield PageSection("about", "What this can and cannot show", f'<div class="note">{parts}</div>')
+    yield from later
+    yield PageSection("sources", "Where the numbers came from", _sources(results))
+
+
+def _drawn_sections(data: Mapping[str, Any]) -> Iterator[PageSection]:
     settings = [
         {**one, "detected": one["detection"]["sets"], "curves": one["training"]["curves"]} for one in data["settings"]
     ]
     texts = section_texts()
-    for name, (title, needed) in _DRAWN.items():
+    for name, (title, needed) in DRAWN.items():
         if any(any(setting[needed]) for setting in settings):
             more = _cost(settings) if name == "training" else ""
             yield PageSection(name, title, texts[name] + more)
-    yield PageSection("sources", "Where the numbers came from", _sources(results))
+
+
+def concluding(said: Iterable[tuple[str, str]]) -> str:
+    """Return sentences as a list with an entry per section, which begins with a link to it."""
+    by_section: dict[str, list[str]] = {}
+    for name, text in said:
+        by_section.setdefault(name, []).append(text)
+    titles = {"results": "Results", **{name: title for name, (title, _) in DRAWN.items()}}
+    items = (
+        f'<li><a href="#{name}">{titles[name]}</a><br>{escape(" ".join(texts))}</li>'
+        for name, texts in by_section.items()
+    )
+    return f'<ul class="short">{"".join(items)}</ul>'
+
+
+def conclusions(results: Results, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a section's name and one sentence of what its numbers show; the tests are those of the tables."""
+    several = len(results.settings) > 1
+    for setting, own in zip(results.settings, data["settings"], strict=True):
+        for name, text in _setting_conclusions(setting, own):
+            if text:
+                yield name, f"{setting.title}: {text}" if several else text
+
+
+def _setting_conclusions(setting: Setting, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    found = setting.aggregation
+    test = next((q.dataset for q in found.quantities if q.metric == "accuracy" and not q.corruption), "")
+
+    def said(title: str, quantity: Quantity, *, higher: bool, percent: bool = True) -> str:
+        cells = found.column([quantity], higher_is_better=higher, labels=setting.labels, percent=percent)
+        return conclude(title, cells, higher_is_better=higher, unit=PERCENT if percent else "")
+
+    yield "results", said("Accuracy on the test set", Quantity(test, "accuracy"), higher=True)
+    ends = {label: [seed[len(seed) // 2] for seed in curves] for label, curves in _path_means(setting).items()}
+    rows = [
+        Row(method=label, seed=run.seed, metric="entropy", value=value)
+        for label, values in ends.items()
+        for run, value in zip(setting.of(label), values, strict=True)
+    ]
+    cells = Aggregation(rows, setting.design).column([Quantity("", "entropy")], higher_is_better=True, percent=False)
+    yield "profiles", conclude("Entropy half-way between two images", cells, higher_is_better=True, unit=" nats")
+    yield (
+        "mixing",
+        "; ".join(f"{one['method']} draws 80 % of its λ {_ranges(one['densest'])}" for one in own["mixing"])
+        + "." * bool(own["mixing"]),
+    )
+    for name in shifted_sets(found):
+        yield "shift", said(f"Accuracy on {name}", Quantity(name, "accuracy", corruption=MEAN), higher=True)
+    for name in own["detection"]["sets"]:
+        title = f"AUROC of {name.removesuffix('/test')} by each method's own score"
+        yield "detection", said(title, Quantity(name, "auroc"), higher=True)
+    yield "calibration", said("ECE as trained", Quantity(test, "ece"), higher=False)
+    yield "calibration", said("ECE with T", Quantity(test, "ece", SCALED), higher=False)
+    yield "selective", said("The area under risk against coverage", Quantity(test, "aurc"), higher=False)
+    fisher = Quantity(test, "fisher_criterion")
+    yield "fisher", said("The Fisher criterion on the test set", fisher, higher=True, percent=False)
+    methods, seconds = own["methods"], own["training"]["seconds"]
+    if len(methods) > 1 and seconds[0]:
+        slowest = max(range(len(methods)), key=seconds.__getitem__)
+        yield (
+            "training",
+            (
+                f"{methods[slowest]} takes longest to train, {seconds[slowest] / seconds[0]:.2f} times as long as "
+                f"{methods[0]}."
+            ),
+        )
+
+
+def _path_means(setting: Setting) -> dict[str, list[list[float]]]:
+    """Return the mean entropy along paths between images, of every run, for the methods whose runs all have it."""
+    found = {label: [run.figures.get("path", {}).get("mean") for run in setting.of(label)] for label in setting.labels}
+    return {label: curves for label, curves in found.items() if all(curves)}
+
+
+def _ranges(intervals: Sequence[Sequence[float]]) -> str:
+    if len(intervals) == 1:
+        return "from {:.2f} to {:.2f}".format(*intervals[0])
+    return f"below {intervals[0][1]:.2f} or above {intervals[1][0]:.2f}"
 
 
 def _results(results: Results, tables: Sequence[Table], shifted: Sequence[Table]) -> str:
@@ -157,9 +251,13 @@ def _cost(settings: Sequence[Mapping[str, Any]]) -> str:
     return "".join(parts)
 
 
-def section_texts() -> dict[str, str]:
-    """Return the parts of sections.html that do not depend on the results, by section."""
-    parts = re.split(r"<!-- (\w+) -->\n", web_file("sections.html"))
+def section_texts(*, study: bool = True) -> dict[str, str]:
+    """Return the parts of sections.html that do not depend on the results, by section.
+
+    study: keep what speaks of seeds and of the paper; it stands between {{ and }}.
+    """
+    text = re.sub(r"\{\{(.*?)\}\}", r"\1" if study else "", web_file("sections.html"), flags=re.DOTALL)
+    parts = re.split(r"<!-- (\w+) -->\n", text)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -182,11 +280,15 @@ def row_head(name: str) -> str:
     return f'<th scope="row" data-value="{escape(name)}">{breakable}</th>'
 
 
-def sortable(caption: str, heads: Iterable[str], lines: Iterable[str]) -> str:
-    """Return a table in a box that scrolls on narrow screens; every heading is a button that sorts."""
+def sortable(caption: str, heads: Iterable[str], lines: Iterable[str], *, methods: bool = False) -> str:
+    """Return a table whose headings are buttons that sort; the script makes cards of one that is too wide.
+
+    methods: its lines are the methods that figures show.
+    """
+    mark = " data-methods" * methods
     buttons = "".join(f'<th scope="col"><button type="button" class="sort">{escape(h)}</button></th>' for h in heads)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"{mark}><table>'
         f'<caption class="legend-text">{escape(caption)}</caption>'
         f"<thead><tr>{buttons}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
@@ -203,7 +305,7 @@ def to_html(table: Table, name: str) -> str:
         for method, cells in table.lines.items()
     ]
     listed = "".join(f'<li id="{name}-{mark}">{escape(note)}</li>' for note, mark in notes.items())
-    drawn = sortable(table.caption, ["method", *(column.heading for column in table.columns)], lines)
+    drawn = sortable(table.caption, ["method", *(column.heading for column in table.columns)], lines, methods=True)
     return drawn + (f'<ol class="notes" type="a">{listed}</ol>' if listed else "")
 
 
@@ -224,7 +326,7 @@ def _cell(cell: Cell | None, notes: Mapping[str, str], name: str) -> str:
 
 
 def _seeds(cell: Cell) -> str:
-    return '<span class="single">n 1</span>' if cell.n == 1 else f"n {cell.n}"
+    return '<span class="single">n 1</span>' if cell.n == 1 else f"<span>n {cell.n}</span>"
 
 
 def _against(cell: Cell) -> str:
@@ -233,9 +335,9 @@ def _against(cell: Cell) -> str:
         return ""
     chance = f"p &lt; {LEAST_P}" if cell.against.p < LEAST_P else f"p {cell.against.p:.2g}"
     if cell.better is None:
-        return f" · {chance}"
-    verdict = ("good", "▲ better") if cell.better else ("bad", "▼ worse")
-    return f' · <span class="{verdict[0]}">{verdict[1]}, {chance}</span>'
+        return f" <span>{chance}</span>"
+    kind, sign, word = ("good", "▲", "better") if cell.better else ("bad", "▼", "worse")
+    return f' <span class="{kind}">{sign} <span class="hidden">{word}</span> {chance}</span>'
 
 
 def sources(setting: Setting) -> dict[str, str]:

@@ -51,33 +51,29 @@ marks (1 best single model, 2 best of all, 3 both) and, if there is one, the pap
 
 def page_data(results: Results) -> dict[str, Any]:
     """Return everything, setting by setting."""
+    return {**script_constants(), "settings": [setting_data(setting) for setting in results.settings]}
+
+
+def script_constants() -> dict[str, Any]:
+    """Return what the script knows whatever the results: where curves are sampled, and which p it spells out."""
     return {
         "fpr": [round(value, 5) for value in FPR],
         "coverage": list(COVERAGE),
         "quantiles": list(QUANTILES),
         "leastP": LEAST_P,
-        "settings": [setting_data(setting) for setting in results.settings],
     }
 
 
 def setting_data(setting: Setting) -> dict[str, Any]:
     """Return the data of a setting's figures and of the tables that the reader can switch."""
-    cells = _Cells(setting, setting.aggregation)
-    shown = shown_first(setting.labels)
     return {
         "name": setting.name,
         "title": setting.title,
-        "methods": setting.labels,
-        "shown": shown,
-        "looks": [[*shown, *(name for name in setting.labels if name not in shown)].index(n) for n in setting.labels],
         "seeds": setting.seeds,
-        "shift": cells.shift(),
-        "fisher": cells.fisher(),
-        "detection": cells.detection(),
-        "calibration": cells.calibration(),
+        **Cells(setting.labels, setting.aggregation).data(),
         "training": _training(setting),
         "mixing": _mixing(setting),
-        **_figures(setting),
+        **pooled_figures([[run.figures for run in setting.of(label) if run.figures] for label in setting.labels]),
     }
 
 
@@ -115,15 +111,29 @@ def compact(cell: Cell | None) -> Compact | None:
 
 
 @dataclass(frozen=True)
-class _Cells:
-    """The cells of the tables and curves that come from rows."""
+class Cells:
+    """The cells of the tables and curves that come from rows. labels: the methods, or models, that are compared."""
 
-    setting: Setting
+    labels: Sequence[str]
     found: Aggregation
+
+    def data(self) -> dict[str, Any]:
+        """Return the names of the methods, and what is drawn of their rows."""
+        shown = shown_first(self.labels)
+        order = [*shown, *(name for name in self.labels if name not in shown)]
+        return {
+            "methods": list(self.labels),
+            "shown": shown,
+            "looks": [order.index(name) for name in self.labels],
+            "shift": self.shift(),
+            "fisher": self.fisher(),
+            "detection": self.detection(),
+            "calibration": self.calibration(),
+        }
 
     def column(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Compact | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
-        cells = self.found.column(quantities, higher_is_better=higher, labels=self.setting.labels)
+        cells = self.found.column(quantities, higher_is_better=higher, labels=self.labels)
         return [compact(cell) for cell in cells.values()]
 
     def corruptions(self) -> dict[str, dict[str, list[int]]]:
@@ -142,7 +152,7 @@ class _Cells:
         Severity 0 is the mean over severities, the last corruption the mean over corruptions; the mean of all has a row
         of its own, as in the paper.
         """
-        found, labels = [], self.setting.labels
+        found, labels = [], self.labels
         for family, corruptions in self.corruptions().items():
             severities = sorted({severity for own in corruptions.values() for severity in own})
             metrics = []
@@ -161,7 +171,7 @@ class _Cells:
                 columns[-1][0] = [whole]
                 by_column = [[self.column(at, higher=higher) for at in column] for column in columns]
                 cells = [[[at[index] for at in column] for column in by_column] for index in range(len(labels))]
-                note = ONE_TEMPERATURE if posthoc == SCALED and self.setting.design.one_temperature else ""
+                note = ONE_TEMPERATURE if posthoc == SCALED and self.found.design.one_temperature else ""
                 metrics.append({"title": title, "note": note, "cells": cells})
             if metrics:
                 names = list(corruptions)
@@ -180,7 +190,7 @@ class _Cells:
                     ]
                     for name, severities in corruptions.items()
                 ]
-                for label in self.setting.labels
+                for label in self.labels
             ]
             if any(cell for own in values for line in own for cell in line):
                 severities = max(corruptions.values(), key=len)
@@ -208,7 +218,7 @@ class _Cells:
             "sets": sets,
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, (title, _) in DETECTION.items()],
-            "paper": [paper_score(label) for label in self.setting.labels],
+            "paper": [paper_score(label) for label in self.labels],
             "cells": {m: {s: [column(name, m, s) for name in sets] for s in ("", *scores)} for m in DETECTION},
         }
 
@@ -243,9 +253,11 @@ def _mixing(setting: Setting) -> list[dict[str, Any]]:
     return found
 
 
-def _figures(setting: Setting) -> dict[str, Any]:
-    """Return what comes from predictions, by the position of the method; None for a method without figure data."""
-    seeds = [[run.figures for run in setting.of(label) if run.figures] for label in setting.labels]
+def pooled_figures(seeds: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+    """Return what comes from predictions, by the position of the method; None for a method without figure data.
+
+    seeds: for every method the stored data of its runs. Examples are those of the first run.
+    """
     images: list[Any] = next((own["images"] for runs in seeds for own in runs if "images" in own), [])
     return {
         "reliability": [_reliability(runs) if runs else None for runs in seeds],
@@ -255,6 +267,7 @@ def _figures(setting: Setting) -> dict[str, Any]:
             for runs in seeds
         ],
         "images": images,
+        "examples": [runs[0].get("examples") if runs else None for runs in seeds],
     }
 
 

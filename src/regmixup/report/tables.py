@@ -17,8 +17,8 @@ from regmixup.report.aggregation import (
     is_ensemble,
     known_method,
 )  # fmt: skip
-from regmixup.report.layout import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.report.significance import LEVEL, Design
+from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.types import MEAN, Row
 
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
@@ -132,6 +132,52 @@ def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Desi
         yield f"Changed recipe: {'; '.join(changed)}."
     if cell.paper is not None and cell.paper.slip is not None:
         yield f"The paper's number is in doubt. {cell.paper.slip}"
+
+
+_MOST_NAMED = 4
+PERCENT = "\N{NO-BREAK SPACE}%"
+
+
+def conclude(title: str, cells: Mapping[str, Cell | None], *, higher_is_better: bool, unit: str = PERCENT) -> str:
+    r"""Say in one sentence what the tests of a column show: the best value, and who differs from the reference method.
+
+    title: of what the column measures, as the beginning of a sentence. "" where there is nothing to compare.
+
+    >>> from regmixup.report.significance import Comparison
+    >>> ours = Cell(0.95, 0.01, 5, True, against=Comparison(0.01, "paired"), better=True)
+    >>> conclude("Accuracy", {"dnn": Cell(0.93, 0.01, 5, True), "ours": ours}, higher_is_better=True)
+    'Accuracy is highest for ours, 95.00\xa0%; higher than dnn: ours.'
+    """
+    known = {label: cell for label, cell in cells.items() if cell is not None}
+    if len(known) < 2:
+        return ""
+    top = (max if higher_is_better else min)(known, key=lambda label: known[label].mean)
+    start = f"{title} is {'highest' if higher_is_better else 'lowest'} for {top}, {known[top].shown}{unit}"
+    tested = {label: cell for label, cell in known.items() if cell.against is not None}
+    if not tested:
+        return f"{start}; whether that is chance cannot be tested (it needs two seeds of each, and {REFERENCE})."
+    groups: dict[str, list[str]] = {}
+    for label, cell in tested.items():
+        word = "not shown to differ from"
+        if cell.better is not None:
+            word = "higher than" if cell.better == higher_is_better else "lower than"
+        groups.setdefault(word, []).append(label)
+    parts = [
+        f"{word} {REFERENCE}: {_named(groups[word])}"
+        for word in ("higher than", "lower than", "not shown to differ from")
+        if word in groups
+    ]
+    return f"{start}; {'; '.join(parts)}."
+
+
+def _named(labels: Sequence[str]) -> str:
+    """
+    >>> _named(["a", "b"]), _named([*"abcdef"])
+    ('a and b', 'a, b, c, d and 2 others')
+    """
+    if len(labels) > _MOST_NAMED + 1:
+        labels = [*labels[:_MOST_NAMED], f"{len(labels) - _MOST_NAMED} others"]
+    return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
 
 
 def main_columns(found: Aggregation) -> list[Column]:

@@ -1,23 +1,12 @@
-"""Writers of tables: Markdown, LaTeX (booktabs), CSV and the terminal."""
+"""Tables as text: their layout, which knows no file format, and the writers of Markdown and LaTeX (booktabs)."""
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table as RichTable
-from rich.text import Text
+from typing import Protocol
 
 from regmixup.names import printable
-from regmixup.report.aggregation import Cell
-from regmixup.report.layout import Block, Drawable, Heading, LayoutCell, TableLayout, letter
-from regmixup.report.tables import Table
-from regmixup.storage import csv_text
 
 WIDE = 6
 """Columns that fit on a page as they are."""
@@ -28,6 +17,89 @@ _LATEX = {
     "↑": r"$\uparrow$", "↓": r"$\downarrow$", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "–": "--",
     "α": r"$\alpha$", "η": r"$\eta$", "λ": r"$\lambda$", "σ": r"$\sigma$", "₀": "$_0$",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading over `width` columns."""
+
+    text: str
+    width: int = 1
+
+
+@dataclass(frozen=True)
+class LayoutCell:
+    """beside: follows the text, never bold. below: a second, smaller line. notes: sentences about the cell."""
+
+    text: str
+    bold: bool = False
+    underline: bool = False
+    beside: str = ""
+    below: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """labels: the texts left of the cells."""
+
+    labels: tuple[str, ...]
+    cells: tuple[LayoutCell, ...]
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines between two rules, under a title where they have one."""
+
+    lines: tuple[Line, ...]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """head: lines of headings, each over all columns, the labels' included. remarks: apply to all cells."""
+
+    head: tuple[tuple[Heading, ...], ...]
+    blocks: tuple[Block, ...]
+    caption: str = ""
+    label: str = ""
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        widths = {sum(heading.width for heading in line) for line in self.head}
+        widths |= {len(line.labels) + len(line.cells) for block in self.blocks for line in block.lines}
+        if len(widths) != 1:
+            raise ValueError(f"every line of a table must have as many columns, got {sorted(widths)}: {self.caption}")
+
+    @property
+    def num_labels(self) -> int:
+        """Return how many columns hold labels."""
+        return len(self.blocks[0].lines[0].labels)
+
+    @property
+    def width(self) -> int:
+        """Return the number of columns, those of the labels included."""
+        return sum(heading.width for heading in self.head[0])
+
+    def notes(self) -> list[str]:
+        """Return every note once, in order of appearance."""
+        cells = (cell for block in self.blocks for line in block.lines for cell in line.cells)
+        return list(dict.fromkeys(note for cell in cells for note in cell.notes))
+
+
+class Drawable(Protocol):
+    """A table that the writers can write: one of the paper's or our own."""
+
+    def layout(self) -> TableLayout: ...
+
+
+def letter(index: int) -> str:
+    """Return the mark of a note: a, b, ..., z, aa, ab, ...
+
+    >>> letter(0), letter(25), letter(26)
+    ('a', 'z', 'aa')
+    """
+    return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
 def to_markdown(table: Drawable) -> str:
@@ -170,77 +242,3 @@ def escape_latex(text: str) -> str:
     AUROC ($\uparrow$) in \%
     """
     return "".join(_LATEX.get(character, character) for character in printable(text))
-
-
-def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
-    """Write a line per cell, as fractions: what the tables print, and what they only mark.
-
-    settings: their names. tables: lists of one table per setting.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = ("setting", "method", "quantity", "mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
-    writer.writerow(names)
-    for setting, table in [place for part in tables for place in zip(settings, part, strict=True)]:
-        for method, cells in table.lines.items():
-            for column, cell in zip(table.columns, cells, strict=True):
-                if cell is None:
-                    continue
-                best = " ".join(name for name, own in (("single", cell.best), ("overall", cell.best_overall)) if own)
-                paper = (cell.paper.value, cell.paper.table) if cell.paper is not None else ("", "")
-                against = (cell.against.p, cell.against.test) if cell.against is not None else ("", "")
-                std = cell.std if cell.n > 1 else ""
-                line = (setting, method, column.title, cell.mean, std, cell.n, *paper, *against, best)
-                words = [*line, " ".join(cell.notes)]
-                writer.writerow([csv_text(printable(w)) if isinstance(w, str) else w for w in words])
-    return text.getvalue()
-
-
-@dataclass(frozen=True)
-class TerminalTable:
-    """A table for rich to print: one line per quantity, one column per method; best in bold.
-
-    Methods that do not fit the terminal follow in further blocks, so that no number is cut.
-    """
-
-    table: Table
-    title: str
-    caption: str = ""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        blocks, rest = [], list(self.table.lines)
-        while rest:
-            count = self._fitting(rest, console, options)
-            blocks.append(self._block(rest[:count]))
-            rest = rest[count:]
-        if blocks:
-            blocks[0].title = Text(printable(self.title), "bold")  # Text, not str: square brackets are not markup
-            blocks[-1].caption = Text(printable(self.caption)) if self.caption else None
-        yield from blocks
-
-    def _fitting(self, methods: list[str], console: Console, options: ConsoleOptions) -> int:
-        """Return how many of the methods fit side by side; at least one, with the names of quantities folded."""
-        unbounded = options.update(width=10_000)
-        fits = (
-            count
-            for count in range(len(methods), 1, -1)
-            if console.measure(self._block(methods[:count]), options=unbounded).maximum <= options.max_width
-        )
-        return next(fits, 1)
-
-    def _block(self, methods: list[str]) -> RichTable:
-        drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-        drawn.add_column("", overflow="fold")
-        for method in methods:
-            drawn.add_column(Text(printable(method)), justify="right", no_wrap=True)
-        for index, column in enumerate(self.table.columns):
-            cells = (self.table.lines[method][index] for method in methods)
-            drawn.add_row(Text(printable(column.heading)), *map(_terminal_cell, cells))
-        return drawn
-
-
-def _terminal_cell(cell: Cell | None) -> Text:
-    if cell is None:
-        return Text("-")
-    text = Text(cell.shown, style="bold" if cell.best else "")
-    return text.append(f" {cell.spread}", style="dim not bold")

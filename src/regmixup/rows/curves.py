@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -171,3 +174,83 @@ def path_curves(predictions: Predictions, *, pairs: int) -> dict[str, Any]:
         "mean": _rounded(profile.mean),
         "pairs": [_rounded(entropies) for entropies in path_entropy(predictions)[:pairs]],
     }
+
+
+ACCEPTED = 0.95
+"""Share of the test images that a threshold accepts, where examples are chosen: the convention of FPR at 95 % TPR."""
+EXAMPLES = 8
+"""Examples of each kind."""
+SIDE = 64
+"""The longest side of a thumbnail, in pixels."""
+
+Look = Callable[[Sequence[int]], Sequence[Any]]
+"""Images by their places in a set: tensors (C, H, W), uint8 or in [0, 1], arrays (H, W, C), PIL images, or files."""
+
+
+def examples(
+    test: Predictions, ood: Sequence[Predictions], looks: Mapping[str, Look], *, classes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what to look at: the surest errors, the most firmly rejected test images, the best accepted OOD images.
+
+    An image is rejected where its score lies above that of 95 % of the test images: Dempster-Shafer, or entropy where
+    there are no logits. looks: how to get at the images of each set; a set that is not in it has no examples.
+    """
+    name = "dempster_shafer" if "dempster_shafer" in (known := score_all(test)) else "entropy"
+    score = known[name]
+    threshold = float(score.sort().values[min(len(score) - 1, math.ceil(ACCEPTED * len(score)) - 1)])
+    top = probabilities(test).max(dim=1)
+    wrong, rejected = (top.indices != test.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
+    found: dict[str, Any] = {"score": name, "sets": []}
+    if test.dataset in looks:
+        found["sets"] += [
+            _exhibit("errors", test, wrong, top.values.neg(), looks[test.dataset], classes),
+            _exhibit("rejected", test, rejected, score.neg(), looks[test.dataset], classes),
+        ]
+    for other in ood:
+        if other.dataset in looks:
+            values = score_all(other, names=[name])[name]
+            passed = (values <= threshold).nonzero()[:, 0]
+            found["sets"].append(_exhibit("accepted", other, passed, values, looks[other.dataset], classes))
+    return found
+
+
+def _exhibit(
+    kind: str, given: Predictions, chosen: Tensor, order: Tensor, look: Look, classes: Sequence[str]
+) -> dict[str, Any]:
+    """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
+    first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
+    top = probabilities(given)[first].max(dim=1) if len(first) else None
+    shown = []
+    if top is not None:
+        said, sure = top.indices.tolist(), top.values.tolist()
+        labels = given.labels[first].tolist()
+        for place, image in enumerate(look(first.tolist())):
+            named = [str(classes[one]) if one < len(classes) else str(one) for one in (said[place], labels[place])]
+            truth = named[1] if kind != "accepted" and labels[place] >= 0 else ""
+            shown.append({"image": thumbnail(image), "said": named[0], "truth": truth, "sure": round(sure[place], 4)})
+    return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
+
+
+def thumbnail(image: Any, side: int = SIDE) -> str:
+    """Return an image as a data URI: PNG as it is where it is small, else JPEG with its longest side at `side` pixels.
+
+    image: a tensor (C, H, W) of uint8 or in [0, 1], an array (H, W, C) or (H, W), a PIL image, or a file.
+    """
+    from PIL import Image
+
+    if isinstance(image, Tensor):
+        levels = image if image.dtype == torch.uint8 else (image * 255).round().clamp(0, 255).to(torch.uint8)
+        image = levels.cpu().permute(1, 2, 0).squeeze(-1).numpy()
+    if isinstance(image, (str, Path)):
+        with Image.open(image) as opened:
+            opened.draft("RGB", (side, side))
+            image = opened.convert("RGB")
+    picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
+    file, small = io.BytesIO(), max(picture.size) <= side
+    if small:
+        picture.save(file, "PNG", optimize=True)
+    else:
+        scale = side / max(picture.size)
+        size = [max(1, round(scale * length)) for length in picture.size]
+        picture.convert("RGB").resize((size[0], size[1])).save(file, "JPEG", quality=80)
+    return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(file.getvalue()).decode()}"

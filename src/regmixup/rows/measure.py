@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -91,6 +92,22 @@ def per_image(version: Version, *, classwise: bool = False, scores: Sequence[str
 Resampled = dict[tuple[str, str], Tensor]
 
 
+class Place(NamedTuple):
+    """Which quantity a row measures, whichever model it was measured on."""
+
+    dataset: str
+    corruption: str
+    severity: int | None
+    posthoc: str
+    score: str
+    metric: str
+
+    @classmethod
+    def of(cls, row: Row) -> Place:
+        """Return the place of a row."""
+        return cls(row.dataset, row.corruption, row.severity, row.posthoc, row.score, row.metric)
+
+
 @lru_cache(maxsize=4)
 def _counts(bootstrap: Bootstrap, total: int, stream: str) -> Counts:
     return bootstrap.counts(total, stream=stream)
@@ -98,11 +115,15 @@ def _counts(bootstrap: Bootstrap, total: int, stream: str) -> Counts:
 
 @dataclass(frozen=True)
 class Measure:
-    """Values with their intervals. row: the template of every row; fitted: scores of features, by name."""
+    """Values with their intervals. row: the template of every row; fitted: scores of features, by name.
+
+    resampled: filled with the values of every row on the resamples, for whoever compares two models.
+    """
 
     bootstrap: Bootstrap | None
     row: Row
     fitted: Mapping[str, FittedScore]
+    resampled: dict[Place, Tensor] | None = None
 
     def counts(self, total: int, stream: str = "") -> Counts | None:
         """Return resamples of a set's images; sets of one size share them, as do shifted versions of test images."""
@@ -111,6 +132,8 @@ class Measure:
     def interval(self, row: Row, values: Tensor | None) -> Row:
         if self.bootstrap is None or values is None:
             return row
+        if self.resampled is not None:
+            self.resampled[Place.of(row)] = values.cpu()
         values = values[~values.isnan()]  # a failure AUROC of a resample without errors
         if len(values) == 0:
             return row

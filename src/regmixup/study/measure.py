@@ -12,7 +12,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -20,12 +20,14 @@ import torch
 from torch import Tensor
 
 from regmixup import data, metrics, posthoc, rows, run_folder
+from regmixup.data.decode import EvalTransform, open_rgb
+from regmixup.data.images import LabelledImages
 from regmixup.data.interpolation import pair_ends
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import fit_scores
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given
 from regmixup.rows import evaluate, fit_temperature
-from regmixup.rows.curves import path_curves, reliability_bins, score_curves
+from regmixup.rows.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves
 from regmixup.storage import digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study.archive import outcomes_path, write_outcomes
 from regmixup.study.plan import Evaluation, PlannedRun, Study
@@ -37,7 +39,7 @@ from regmixup.types import Predictions, Row
 
 PAIRS = 8
 """Paths between two images that a reader can explore: the first of those behind the profile."""
-_VERSION = 1
+_VERSION = 2
 
 
 def complete_run(
@@ -170,8 +172,9 @@ def figure_data(
 
     stem: the stem of its files in the run folder. rows: the rows of the evaluation, for the temperature.
     posthoc: the method's posthoc map. A run that is evaluated on no test set has no figures.
-    The result has "test", the test set's name; "reliability" and "scores", as `regmixup.rows.curves` makes them;
-    and where the study has a profile, "path" likewise and "images", the two ends of its first paths with their classes.
+    The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
+    `regmixup.rows.curves` makes them; and where the study has a profile, "path" likewise and "images", the two
+    ends of its first paths with their classes.
     """
     if not evaluation.test:
         return {}
@@ -189,7 +192,7 @@ def figure_data(
                 return stored
         except ValueError as error:
             warnings.warn(f"{error}; made again", stacklevel=2)
-    measured = _measured(run, evaluation, posthoc, temperature, needs_train, outcomes)
+    measured = _measured(run, evaluation, posthoc, temperature, needs_train, outcomes, root)
     found = {"key": cache_key(files, settings), **measured}
     if evaluation.profile:
         found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
@@ -204,6 +207,7 @@ def _measured(
     temperature: float | None,
     needs_train: bool,
     outcomes: Path,
+    root: str | Path | None,
 ) -> dict[str, Any]:
     """Measure what the figures show, and write the outcome of every image to the file `outcomes`."""
     train = run.predict(run.config.train_set) if needs_train else None
@@ -221,9 +225,36 @@ def _measured(
         "reliability": reliability_bins(versions),
         "scores": score_curves(versions["none"], others, fitted),
     }
+    looks, classes = find_images([evaluation.test, *evaluation.ood], root)
+    if looks:
+        found["examples"] = examples(versions["none"], others, looks, classes=classes)
     if evaluation.profile:
         found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)
     return found
+
+
+def find_images(names: Sequence[str], root: str | Path | None) -> tuple[dict[str, Look], tuple[str, ...]]:
+    """Return how to get at the images of some sets, and the classes of the first; without sets that are not here.
+
+    Predictions may have come from another machine than the data.
+    """
+    looks: dict[str, Look] = {}
+    classes: tuple[str, ...] = ()
+    for name in names:
+        try:
+            source = data.load(name, root=root)
+        except (OSError, ValueError):
+            continue
+        looks[name] = partial(_pick, source)
+        classes = source.classes if name == names[0] else classes
+    return looks, classes
+
+
+def _pick(source: LabelledImages, places: Sequence[int]) -> list[Tensor]:
+    """Return some images of a set, files at the size of a thumbnail."""
+    read = EvalTransform(size=SIDE, resize=SIDE).build()
+    chosen = source.select(torch.tensor(places, dtype=torch.int64))
+    return [image for part in chosen.parts(lambda file: read(open_rgb(file))) for image in part.images]
 
 
 def _images(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:

@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from regmixup.report.layout import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.report.paper.slips import At, slips_by_cell
 from regmixup.report.significance import Marks, find_best
+from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
 
 _NETWORKS = {"WRN28-10": "wrn28-10", "WRN": "wrn28-10", "R50": "resnet50"}
 _HIGHER_IS_BETTER = {"accuracy": True, "auroc": True, "ece": False, "adaptive_ece": False}

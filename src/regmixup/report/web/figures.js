@@ -1,5 +1,5 @@
 // A figure is panels with one legend. Legends of methods are switches, and all figures share them.
-const swatch = (look) => `<svg viewBox="0 0 24 10" aria-hidden="true" class="${look}"><path class="curve ${look}" d="M1 5H23"/></svg>`;
+const swatch = (look, filled) => `<svg viewBox="0 0 24 10" aria-hidden="true" class="${look}">${filled ? '<path class="area" d="M1 1H23V9H1Z"/>' : `<path class="curve ${look}" d="M1 5H23"/>`}</svg>`;
 
 /** name: the value of data-figure. specs: called for the panels.
  * legend: where every method has a panel of its own, what the colours in it mean: entries (name, style). */
@@ -16,17 +16,18 @@ function figure(name, depends, specs, { legend } = {}) {
   values.addEventListener("toggle", fill);
   whenever(["methods", ...depends], () => {
     drawn = specs();
+    place.classList.toggle("wide", drawn.some((one) => one.wide));
     place.replaceChildren(...(drawn.length ? drawn.map(panel) : [element("<p>Nothing to show for this choice.</p>")]));
     const focused = keys.contains(document.activeElement) ? [...keys.children].indexOf(document.activeElement) : -1;
-    keys.replaceChildren(...methodKeys(!legend), ...(legend ? legend() : []).map((one) => element(`<span class="key">${swatch(one.style)}${safe(one.name)}</span>`)));
+    keys.replaceChildren(...methodKeys(), ...(legend ? legend() : []).map((one) => element(`<span class="key">${swatch(one.style, one.filled)}${safe(one.name)}</span>`)));
     if (focused >= 0) keys.children[focused].focus();
     fill();
   });
 }
 
-function methodKeys(coloured) {
+function methodKeys() {
   return setting().methods.map((name, index) => {
-    const key = element(`<button type="button" class="key" aria-pressed="${!hidden[state.setting].has(name)}">${coloured ? swatch(lookOf(index)) : ""}${safe(name)}</button>`);
+    const key = element(`<button type="button" class="key" aria-pressed="${!hidden[state.setting].has(name)}">${swatch(lookOf(index))}${safe(name)}</button>`);
     key.addEventListener("click", () => toggleMethod(name));
     return key;
   });
@@ -72,23 +73,28 @@ figure("fisher", ["family"], () => {
   return family ? overSeverities(family, (method, corruption, place) => family.values[method][corruption][place], { label: "Fisher criterion", format: short }) : [];
 });
 
-const VERSIONS = { none: { name: "as trained", style: style(0) }, temperature: { name: "with T", style: style(1) } };
+const VERSIONS = { none: { name: "as trained", dash: dashes(0) }, temperature: { name: "with T", dash: dashes(1) } };
+const NEUTRAL = "neutral";
 
 figure("reliability", [], () => shownMethods().flatMap((index) => {
   const versions = setting().reliability[index];
   if (!versions) return [];
+  const first = Object.values(versions)[0], width = 100 / 15;
   return [{
-    title: setting().methods[index],
-    x: { label: "confidence (%)", min: 0, max: 102, format: short },
+    title: setting().methods[index], height: 330, wide: true,
+    x: { label: "confidence (%), and images per bin", min: 0, max: 102, format: short },
     y: { label: "accuracy (%)", min: 0, max: 102, format: short },
     guide: [[0, 0], [100, 100]],
+    counts: { style: colourOf(index), bars: first.map(([confidence, , , count]) => {
+      const bin = Math.min(14, Math.max(0, Math.ceil(confidence / width - 1e-6) - 1));
+      return [bin * width, (bin + 1) * width, count];
+    }) },
     series: Object.entries(versions).map(([version, bins]) => ({
-      ...VERSIONS[version],
-      points: bins.map(([confidence, accuracy]) => [confidence, accuracy]),
-      dots: bins.map(([, , part]) => (2 + 5 * Math.sqrt(part / 100)).toFixed(1)),
+      name: VERSIONS[version].name, style: `${colourOf(index)} ${VERSIONS[version].dash}`, hollow: version !== "none",
+      points: bins.map(([confidence, accuracy, , count]) => [confidence, accuracy, `n ${count.toLocaleString("en")}`]), dots: 3,
     })),
   }];
-}), { legend: () => Object.keys(setting().reliability.find(Boolean) ?? {}).map((version) => VERSIONS[version]) });
+}), { legend: () => Object.keys(setting().reliability.find(Boolean) ?? {}).map((version) => ({ name: VERSIONS[version].name, style: `${NEUTRAL} ${VERSIONS[version].dash}` })) });
 
 const detectionSets = () => Object.keys(setting().scores.find(Boolean)?.[scoreOf(0)]?.histogram.counts ?? {});
 
@@ -102,11 +108,11 @@ figure("histograms", ["score"], () => shownMethods().flatMap((index) => {
     x: { label: worded(scoreOf(index)), min: low, max: high, format: short },
     y: { label: "share of samples", min: 1e-4, max: 1, log: true, format: (value) => `${Number((100 * value).toPrecision(2))} %` },
     series: sets.map(([name, counts], position) => ({
-      name: worded(name), style: style(position), step: true, area: position === 0,
+      name: worded(name), style: `${colourOf(index)} ${position ? dashes(position - 1) : ""}`, step: true, area: position === 0, loose: position === 0,
       points: counts.map((count, bin) => [low + (bin + 0.5) * width, count / 1e4]),
     })),
   }];
-}), { legend: () => detectionSets().map((name, position) => ({ name: worded(name), style: style(position) })) });
+}), { legend: () => detectionSets().map((name, position) => ({ name: worded(name), style: `${NEUTRAL} ${position ? dashes(position - 1) : ""}`, filled: position === 0 })) });
 
 figure("roc", ["score"], () => detectionSets().slice(1).flatMap((name) => {
   const series = byMethod((index) => setting().scores[index]?.[scoreOf(index)]?.roc[name]?.map((tpr, place) => [data.fpr[place], tpr / 1000]));
@@ -138,7 +144,7 @@ figure("profiles", [], () => {
   return shown.map((index) => {
     const { counts, mean, top } = setting().path[index];
     return {
-      title: setting().methods[index], heat: { counts, most },
+      title: setting().methods[index], heat: { counts, most, style: colourOf(index) },
       x: { label: "λ", ...share }, y: { label: "entropy (nats)", min: 0, max: top, format: short },
       series: [{ name: "mean", style: "", points: mean.map((value, place) => [place / (mean.length - 1), value]) }],
     };

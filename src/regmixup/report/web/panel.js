@@ -1,5 +1,6 @@
 // A panel is one small chart: axes, lines with bands, dots, or a map of counts; and the values under the pointer.
 const FRAME = { width: 340, height: 232, left: 56, right: 12, top: 26, bottom: 42 };
+const STRIP = 46; // the height of a strip of counts below a chart
 const tip = document.getElementById("tip");
 let panels = 0;
 
@@ -50,7 +51,7 @@ function drawSeries(one, x, y, floor) {
     parts.push(`<path class="area" d="${line}L${x(last).toFixed(1)} ${floor}L${x(first).toFixed(1)} ${floor}Z"/>`);
   }
   if (!one.loose) parts.push(`<path class="curve ${one.style}" d="${line}"/>`);
-  if (one.dots) one.points.forEach(([at, value], i) => { if (value !== null) parts.push(`<circle class="dot" cx="${x(at).toFixed(1)}" cy="${y(value).toFixed(1)}" r="${one.dots[i] ?? one.dots}"/>`); });
+  if (one.dots) one.points.forEach(([at, value], i) => { if (value !== null) parts.push(`<circle class="dot${one.hollow ? " hollow" : ""}" cx="${x(at).toFixed(1)}" cy="${y(value).toFixed(1)}" r="${one.dots[i] ?? one.dots}"/>`); });
   if (one.bars) one.points.forEach(([at, value]) => {
     const [dx, dy] = one.bars;
     if (dx) parts.push(`<path class="bar" d="M${x(at - dx)} ${y(value)}H${x(at + dx)}"/>`);
@@ -65,7 +66,18 @@ function drawHeat(heat, x, y, spec) {
   const cells = heat.counts.flatMap((column, i) => column.flatMap((count, j) => (count === 0 ? [] : [
     `<rect class="cell" x="${(FRAME.left + i * width).toFixed(1)}" y="${(FRAME.height - FRAME.bottom - (j + 1) * height).toFixed(1)}" ` +
     `width="${width.toFixed(2)}" height="${height.toFixed(2)}" fill-opacity="${Math.sqrt(count / heat.most).toFixed(2)}"/>`])));
-  return cells.join("") + `<path class="mean-line" d="${pathOf(spec.series[0].points, x, y)}"/>`;
+  return `<g class="${heat.style}">${cells.join("")}</g><path class="mean-line" d="${pathOf(spec.series[0].points, x, y)}"/>`;
+}
+
+/** Bars of counts at places between 0 and 1 of the axis, on a square-root scale, between two heights. */
+function drawCounts(counts, x, top, bottom) {
+  const most = Math.max(1, ...counts.bars.map(([, , count]) => count));
+  const bars = counts.bars.map(([from, to, count]) => {
+    const high = (bottom - top) * Math.sqrt(count / most);
+    return `<rect class="count" x="${(x(from) + 0.75).toFixed(1)}" y="${(bottom - high).toFixed(1)}" width="${Math.max(0.5, x(to) - x(from) - 1.5).toFixed(1)}" height="${high.toFixed(1)}"/>`;
+  });
+  return `<g class="${counts.style}">${bars.join("")}</g><path class="axis" d="M${FRAME.left} ${bottom}H${FRAME.width - FRAME.right}"/>` +
+    `<text x="${FRAME.left - 6}" y="${top + 8}" text-anchor="end">${most.toLocaleString("en")}</text><text x="${FRAME.left - 6}" y="${bottom}" text-anchor="end">0</text>`;
 }
 
 function spoken(spec) {
@@ -82,13 +94,15 @@ function spoken(spec) {
 
 /** spec: title, x and y (label, min, max, format, ticks, log), series (name, style, points, ...), guide, heat, here. */
 function panel(spec) {
-  const { width, height, left, right, top, bottom } = FRAME;
+  const { width, left, right, top } = FRAME;
+  const height = spec.height ?? FRAME.height, bottom = FRAME.bottom + (spec.counts ? STRIP + 8 : 0);
   const x = scale(spec.x, left, width - right), y = scale(spec.y, height - bottom, top);
   const id = `panel-${(panels += 1)}`;
   const grid = axisTicks(spec.y).map((value) => `<path class="grid" d="M${left} ${y(value).toFixed(1)}H${width - right}"/><text x="${left - 6}" y="${(y(value) + 3.5).toFixed(1)}" text-anchor="end">${safe(spec.y.format(value))}</text>`);
-  const along = axisTicks(spec.x).map((value) => `<text x="${x(value).toFixed(1)}" y="${height - bottom + 15}" text-anchor="middle">${safe(spec.x.format(value))}</text>`);
+  const along = axisTicks(spec.x).map((value) => `<text x="${x(value).toFixed(1)}" y="${height - FRAME.bottom + 15}" text-anchor="middle">${safe(spec.x.format(value))}</text>`);
   const body = spec.heat ? drawHeat(spec.heat, x, y, spec) : spec.series.map((one) => drawSeries(one, x, y, height - bottom)).join("");
   const guide = spec.guide ? `<path class="guide" d="${pathOf(spec.guide, x, y)}"/>` : "";
+  const strip = spec.counts ? drawCounts(spec.counts, x, height - FRAME.bottom - STRIP, height - FRAME.bottom) : "";
   const here = spec.here === undefined ? "" : `<path class="here" d="M${x(spec.here).toFixed(1)} ${top}V${height - bottom}"/>`;
   const made = element(`<div class="panel"><svg viewBox="0 0 ${width} ${height}" role="img" aria-label="${safe(spec.title)}" aria-describedby="${id}">
 <desc id="${id}">${safe(spoken(spec))}</desc>
@@ -96,7 +110,7 @@ function panel(spec) {
 <g aria-hidden="true">${grid.join("")}${along.join("")}<path class="axis" d="M${left} ${height - bottom}H${width - right}"/>
 <text x="${(left + width - right) / 2}" y="${height - 8}" text-anchor="middle">${safe(spec.x.label)}</text>
 <text transform="translate(9 ${(top + height - bottom) / 2}) rotate(-90)" text-anchor="middle">${safe(spec.y.label)}</text>
-${guide}<svg x="${left - 6}" y="${top - 6}" width="${width - left - right + 12}" height="${height - top - bottom + 12}" viewBox="${left - 6} ${top - 6} ${width - left - right + 12} ${height - top - bottom + 12}">${body}</svg>${here}<path class="cross" d="M0 ${top}V${height - bottom}"/></g></svg></div>`);
+${guide}<svg x="${left - 6}" y="${top - 6}" width="${width - left - right + 12}" height="${height - top - bottom + 12}" viewBox="${left - 6} ${top - 6} ${width - left - right + 12} ${height - top - bottom + 12}">${body}</svg>${strip}${here}<path class="cross" d="M0 ${top}V${height - bottom}"/></g></svg></div>`);
   follow(made.querySelector("svg"), spec, x);
   return made;
 }
@@ -112,7 +126,7 @@ function follow(svg, spec, x) {
     const at = places.reduce((best, place) => (Math.abs(x(place) - pointer) < Math.abs(x(best) - pointer) ? place : best), places[0]);
     if (at === undefined) return;
     const lines = spec.series.flatMap((one) => one.points.filter(([place, value]) => place === at && value !== null && value !== undefined)
-      .map(([, value]) => `<div class="${one.style}"><i></i>${safe(one.name)}<span>${safe(spec.y.format(value))}</span></div>`));
+      .map(([, value, note]) => `<div class="${one.style}"><i></i>${safe(one.name)}<span>${safe(spec.y.format(value))}${note ? ` · ${safe(note)}` : ""}</span></div>`));
     tip.innerHTML = `<b>${safe(spec.x.label)} ${safe(spec.x.format(at))}</b>${lines.join("")}`;
     tip.hidden = false;
     const beside = event.pageX + 14 + tip.offsetWidth > document.documentElement.clientWidth;
@@ -131,7 +145,7 @@ function tableOf(spec) {
   const places = [...new Set(spec.series.flatMap((one) => one.points.map(([at]) => at)))].sort((a, b) => a - b);
   const lines = places.map((at) => `<tr><th scope="row">${safe(spec.x.format(at))}</th>${spec.series.map((one) => {
     const found = one.points.find(([place]) => place === at);
-    return `<td>${safe(found ? spec.y.format(found[1]) : "–")}</td>`;
+    return `<td>${safe(found ? spec.y.format(found[1]) : "–")}${found?.[2] ? ` <span class="std">${safe(found[2])}</span>` : ""}</td>`;
   }).join("")}</tr>`);
   return `<table><caption>${safe(spec.title)}: ${safe(spec.y.label)}</caption><thead><tr><th scope="col">${safe(spec.x.label)}</th>` +
     `${spec.series.map((one) => `<th scope="col">${safe(one.name)}</th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody></table>`;

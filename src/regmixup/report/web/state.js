@@ -1,6 +1,6 @@
 // What the reader has chosen, and which figures have to be drawn again when a choice changes.
 const data = JSON.parse(document.getElementById("data").textContent);
-const state = { setting: 0, score: "", metric: 0, family: 0, quantity: 0, severity: 0, curve: "loss", pair: 0, lam: 0.5 };
+const state = { setting: 0, score: "", metric: 0, family: 0, quantity: 0, severity: 0, curve: "loss", pair: 0, lam: 0.5, exhibit: 0 };
 const drawings = [];
 
 const setting = () => data.settings[state.setting];
@@ -13,7 +13,7 @@ const shownMethods = () => setting().methods.flatMap((name, index) => (hidden[st
 const lookOf = (method) => style(setting().looks[method]);
 
 /** The score of a method: the one chosen, or the paper's own choice for the method. */
-const scoreOf = (method) => state.score || setting().detection.paper[method];
+const scoreOf = (method) => state.score || setting().detection.paper?.[method];
 
 function choose(changes) {
   Object.assign(state, changes);
@@ -39,6 +39,9 @@ const fixed = (digits) => (value) => (value === null || value === undefined ? "�
 const short = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(3))).replace("-", "−"));
 const breakable = (name) => safe(name).replaceAll("+", "+<wbr>").replaceAll("(", "<wbr>(");
 const style = (index) => `s${index % 8} d${Math.floor(index / 8) % 4}`;
+/** Colours are for methods. Sets and versions of one method differ in dashes; a legend shows these without a colour. */
+const colourOf = (method) => `s${setting().looks[method] % 8}`;
+const dashes = (index) => `d${index % 4}`;
 
 /** An element from markup. */
 function element(markup) {
@@ -56,6 +59,14 @@ function ticks(low, high, count = 5) {
   for (let value = Math.ceil(low / step - 1e-9) * step; value <= high + step * 1e-9; value += step) found.push(Number(value.toPrecision(12)));
   return found;
 }
+
+const EXHIBITS = { errors: "the surest errors", rejected: "rejected test images", accepted: "accepted images of" };
+/** The kinds of examples that some method has. */
+const exhibits = () => {
+  const found = new Map();
+  for (const one of setting().examples) for (const { kind, set } of one?.sets ?? []) found.set(`${kind} ${set}`, { kind, set, title: EXHIBITS[kind] + (kind === "accepted" ? ` ${worded(set)}` : "") });
+  return [...found.values()];
+};
 
 // The page's controls. They come before the figures, so that a choice is a possible one whenever a figure is drawn.
 for (const control of document.querySelectorAll("[data-choose]")) {
@@ -83,13 +94,14 @@ function offer(name, depends, entries) {
 }
 
 offer("pair", [], () => setting().images.map((pair, index) => [index, `${index + 1}: ${pair.classes[1]} → ${pair.classes[0]}`]));
-offer("score", [], () => [["", "the paper's, for each method"], ...setting().detection.scores.map((name) => [name, worded(name)])]);
+offer("score", [], () => [...(setting().detection.paper ? [["", "the paper's, for each method"]] : []), ...setting().detection.scores.map((name) => [name, worded(name)])]);
 offer("metric", [], () => setting().detection.metrics.map((one, index) => [index, one.title]));
+offer("exhibit", [], () => exhibits().map((one, index) => [index, one.title]));
 offer("family", [], () => setting().shift.map((one, index) => [index, one.family]));
 offer("quantity", ["family"], () => (setting().shift[state.family]?.metrics ?? []).map((one, index) => [index, one.title]));
 offer("severity", ["family"], () => [0, ...(setting().shift[state.family]?.severities ?? [])].map((severity) => [severity, severity || "mean"]));
 offer("curve", [], () => [...new Set(setting().training.curves.flatMap(Object.keys))].map((name) => [name, worded(name)]));
 
 const facts = document.getElementById("facts");
-facts.addEventListener("change", () => document.body.classList.toggle("compact", !facts.checked));
+facts?.addEventListener("change", () => document.body.classList.toggle("compact", !facts.checked));
 if (window.matchMedia("(max-width: 68rem)").matches) document.querySelector(".contents").open = false;

@@ -1,0 +1,382 @@
+"""The page of any model's predictions: one model, or two side by side with paired intervals.
+
+It has the parts of a study's report: conclusions first, then tables and figures; and every row, on request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.metrics.registry import BINNED_INTERVALS
+from regmixup.metrics.scores import fit_scores
+from regmixup.names import printable
+from regmixup.posthoc import as_given
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Quantity
+from regmixup.report.page import DRAWN, PageSection, assemble, concluding, row_head, section_texts, sortable
+from regmixup.report.page_data import Cells, pooled_figures, script_constants
+from regmixup.report.tables import PERCENT
+from regmixup.rows.comparison import PLAIN, Difference, Given, LoadedModel, Measured, ModelPredictions, measure_models
+from regmixup.rows.curves import COVERAGE, Look, examples, reliability_bins, score_curves
+from regmixup.rows.measure import Place
+from regmixup.storage import write_text
+from regmixup.types import MEAN, Predictions, Row
+
+Images = Mapping[str, Look | Sequence[Any]]
+"""The images of sets by name: a sequence of them, or a function from places to images, as `rows.curves.Look` says."""
+_MOST_ROWS = 3000
+_SURE = 0.8
+SPELT = {"dempster_shafer": "Dempster-Shafer"}
+
+
+def write_page(
+    path: str | Path,
+    predictions: Measured | ModelPredictions | Given,
+    *,
+    against: ModelPredictions | Given | None = None,
+    images: Images | None = None,
+    classes: Sequence[str] = (),
+    title: str = "",
+    score: str | None = None,
+    bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
+) -> Measured:
+    """Write one self-contained HTML page, and return what was measured for it.
+
+    predictions: of the test set, in memory or a file; `ModelPredictions` with validation, shifted and OOD sets, too;
+    or what `measure_models` returned, which is then not measured again. against: likewise, of a second model, which
+    must have predicted the same images. images: of any of the sets, by its name, for examples of errors, rejected and
+    wrongly accepted images. classes: their names. score: the OOD score of the summary, by default Dempster-Shafer.
+    bootstrap: behind the intervals; None leaves them out.
+    """
+    if isinstance(predictions, Measured):
+        if against is not None:
+            raise ValueError("against must be left out where models are measured already: pass it to measure_models")
+        measured = predictions
+    else:
+        other = _model(against) if against is not None else None
+        measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
+    write_text(Path(path), _render(measured, images or {}, classes, title, score))
+    return measured
+
+
+def _model(given: ModelPredictions | Given) -> ModelPredictions:
+    return given if isinstance(given, ModelPredictions) else ModelPredictions(test=given)
+
+
+@dataclass(frozen=True)
+class SummaryLine:
+    """One quantity: title, the section it belongs to, the row of every model, and the difference of two."""
+
+    title: str
+    section: str
+    rows: Sequence[Row | None]
+    difference: Difference | None = None
+
+    def values(self) -> list[str]:
+        """Return the value of every model as it is shown."""
+        return [shown(row.metric, row.value) if row is not None else "–" for row in self.rows]
+
+    def intervals(self) -> list[str]:
+        """Return the interval of every model's value; "" where there is none."""
+        return [interval(row.metric, row.low, row.high) if row is not None else "" for row in self.rows]
+
+    @property
+    def metric(self) -> str:
+        """Return what is measured."""
+        return next(row.metric for row in self.rows if row is not None)
+
+
+def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]:
+    """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and an AUROC for each OOD set."""
+    own = {Place.of(row): row for row in measured.rows[0]}
+    test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
+    chosen = _score(measured, score)
+    wanted = [
+        ("accuracy", "results", Place(test, "", None, "none", "", "accuracy")),
+        ("ECE", "calibration", Place(test, "", None, "none", "", "ece")),
+        ("ECE with T", "calibration", Place(test, "", None, SCALED, "", "ece")),
+        ("T", "calibration", Place(test, "", None, SCALED, "", "temperature")),
+        ("NLL", "calibration", Place(test, "", None, "none", "", "nll")),
+        ("AURC", "selective", Place(test, "", None, "none", chosen, "aurc")),
+    ]
+    wanted += [
+        (f"{title}, {_short(place.dataset)}", "shift", place)
+        for place in own
+        for metric, title in (("accuracy", "accuracy"), ("ece", "ECE"))
+        if (place.corruption, place.metric, place.posthoc) == (MEAN, metric, "none")
+    ]
+    wanted += [
+        (f"AUROC, {_short(place.dataset)}", "detection", place)
+        for place in own
+        if (place.metric, place.score) == ("auroc", chosen)
+    ]
+    tables = [{Place.of(row): row for row in rows} for rows in measured.rows]
+    return [
+        SummaryLine(title, section, [table.get(place) for table in tables], measured.differences.get(place))
+        for title, section, place in wanted
+        if place in own
+    ]
+
+
+def _short(dataset: str) -> str:
+    return dataset.removesuffix("/test")
+
+
+def _score(measured: Measured, score: str | None) -> str:
+    scores = list(dict.fromkeys(row.score for row in measured.rows[0] if row.score))
+    return next((name for name in (score, "dempster_shafer", "entropy", *scores) if name in scores), "")
+
+
+def shown(metric: str, value: float, *, signed: bool = False) -> str:
+    """Return a value in percent, or with four digits where it is no fraction.
+
+    >>> shown("accuracy", 0.9512), shown("nll", 0.25), shown("ece", -0.01, signed=True)
+    ('95.12', '0.2500', '−1.00')
+    """
+    sign = "+" if signed else ""
+    return (f"{value:{sign}.4f}" if metric in PLAIN else f"{100 * value:{sign}.2f}").replace("-", "−")
+
+
+def interval(metric: str, low: float | None, high: float | None, *, signed: bool = False) -> str:
+    """Return the bounds of an interval as they are shown; "" where there are none."""
+    if low is None or high is None:
+        return ""
+    return f"{shown(metric, low, signed=signed)} to {shown(metric, high, signed=signed)}"
+
+
+def model_names(measured: Measured) -> list[str]:
+    """Return what the models are called."""
+    return [printable(model.name) or "the model" for model in measured.models]
+
+
+def conclude_evaluation(measured: Measured, lines: Sequence[SummaryLine]) -> Iterator[tuple[str, str]]:
+    """Yield a section's name and one sentence for every line of the summary that is worth one."""
+    names = model_names(measured)
+    for line in lines:
+        if line.metric in ("temperature", "nll") or line.title.startswith("ECE, "):
+            continue
+        unit = "" if line.metric in PLAIN else PERCENT
+        title = line.title[0].upper() + line.title[1:]
+        values, bounds = line.values(), line.intervals()
+        if line.difference is None:
+            among = f"; 95 % interval {bounds[0]}" if bounds[0] else ""
+            yield line.section, f"{title}: {values[0]}{unit}{among}."
+            continue
+        found = line.difference
+        numbers = (
+            f"{values[0]} against {values[1]}{unit}, a difference of {shown(line.metric, found.value, signed=True)}"
+        )
+        if bounds_text := interval(line.metric, found.low, found.high, signed=True):
+            numbers += f" ({bounds_text})"
+        verdict = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[found.better]
+        yield line.section, f"{title}: {names[0]} {verdict} {names[1]}; {numbers}."
+
+
+@dataclass(frozen=True)
+class _IntervalCells(Cells):
+    """Cells with the interval of every value and, of the first model, the difference from the second."""
+
+    differences: Mapping[Place, Difference]
+    first_score: str
+
+    def column(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Any]:
+        return [self._cell(quantities, label, place) for place, label in enumerate(self.labels)]
+
+    def _cell(self, quantities: Sequence[Quantity], label: str, place: int) -> list[Any] | None:
+        rows = [row for quantity in quantities for row in self.found.rows(quantity, label)]
+        if not rows or len(rows) < len(quantities):
+            return None
+        if len(rows) > 1:
+            return [round(100 * math.fsum(row.value for row in rows) / len(rows), 2), None, 1, None, 0, 0, None, []]
+        row = rows[0]
+        facts = [interval(row.metric, row.low, row.high)]
+        found = self.differences.get(Place.of(row))
+        verdict = 0
+        if found is not None and found.better is not None:
+            verdict = 1 if found.better else -1
+        if found is not None and place == 0:
+            bounds = interval(row.metric, found.low, found.high, signed=True)
+            sign = {1: "▲ better: ", -1: "▼ worse: ", 0: ""}[verdict]
+            facts.append(f"{sign}{shown(row.metric, found.value, signed=True)} ({bounds})")
+        best = verdict == (1 if place == 0 else -1)
+        return [
+            round(100 * row.value, 2),
+            None,
+            row.n,
+            None,
+            verdict * (place == 0),
+            int(best),
+            None,
+            [*filter(None, facts)],
+        ]
+
+    def detection(self) -> dict[str, Any]:
+        """Return the same without a score of the paper's; the one of the summary comes first."""
+        found = super().detection()
+        order = sorted(found["scores"], key=lambda name: name != self.first_score)
+        cells = {metric: {name: found["cells"][metric][name] for name in order} for metric in DETECTION}
+        return {**found, "scores": order, "paper": None, "cells": cells}
+
+
+def _render(measured: Measured, images: Images, classes: Sequence[str], title: str, score: str | None) -> str:
+    names = model_names(measured)
+    lines = summarize(measured, score)
+    rows = [replace(row, method=name) for name, own in zip(names, measured.rows, strict=True) for row in own]
+    cells = _IntervalCells(names, Aggregation(rows), measured.differences, _score(measured, score))
+    looks = {name: _look(given) for name, given in images.items()}
+    figures = [_figures(model, own, looks, classes) for model, own in zip(measured.models, measured.rows, strict=True)]
+    setting = {
+        "name": "", "title": "", "seeds": 1, **cells.data(), "mixing": [],
+        "training": {"curves": [], "seconds": []}, **pooled_figures([[own] for own in figures]),
+    }  # fmt: skip
+    title = title or " against ".join(names)
+    return assemble(
+        "regmixup evaluation",
+        title,
+        _lead(measured),
+        _sections(measured, lines, setting),
+        {**script_constants(), "settings": [setting]},
+    )
+
+
+def _look(given: Look | Sequence[Any]) -> Look:
+    return given if callable(given) else lambda places: [given[place] for place in places]
+
+
+def _figures(
+    model: LoadedModel, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
+) -> dict[str, Any]:
+    """Return what the figures draw of one model, in the form that a study stores of a run."""
+    treat: Callable[..., Predictions] = model.posthoc if model.posthoc is not None else as_given
+    versions = {"none": treat(model.test)}
+    temperature = next((row.value for row in rows if row.metric == "temperature"), None)
+    if temperature is not None:
+        versions[SCALED] = treat(model.test, temperature)
+    others = [treat(other) for other in model.ood]
+    found = {
+        "reliability": reliability_bins(versions),
+        "scores": score_curves(versions["none"], others, fit_scores(model.train)),
+    }
+    if looks:
+        found["examples"] = examples(versions["none"], others, looks, classes=classes)
+    return found
+
+
+def _lead(measured: Measured) -> str:
+    test = measured.models[0].test
+    parts = [f"{len(test):,} test images of {test.logits.shape[1]} classes."]
+    if measured.bootstrap is not None:
+        level, count = f"{100 * measured.bootstrap.level:g} %", f"{measured.bootstrap.resamples:,}"
+        parts.append(f"Intervals are {level} bootstrap intervals over images, {count} resamples.")
+        if len(measured.models) > 1:
+            parts.append(
+                "Both models are measured on the same resamples, so the interval of a difference is paired; one that "
+                "does not hold 0 is marked ▲ or ▼. They say nothing about training again with another seed."
+            )
+    return " ".join(parts)
+
+
+def _sections(measured: Measured, lines: Sequence[SummaryLine], setting: Mapping[str, Any]) -> Iterator[PageSection]:
+    texts = section_texts(study=False)
+    given = {**setting, "detected": setting["detection"]["sets"], "curves": []}
+    drawn = [PageSection(name, title, texts[name]) for name, (title, part) in DRAWN.items() if any(given[part])]
+    said = list(conclude_evaluation(measured, lines))
+    if score := setting["scores"][0]:
+        sure = next(iter(setting["detection"]["scores"]), next(iter(score)))
+        risk = score[sure]["risk"]
+        at = COVERAGE.index(_SURE)
+        named = model_names(measured)[0]
+        wrong, whole = f"{risk[at] / 10:.2f}{PERCENT}", f"{risk[-1] / 10:.2f}{PERCENT}"
+        text = f"Of the {100 * _SURE:.0f}{PERCENT} of answers of which {named} is surest, {wrong} are wrong"
+        said.append(("selective", f"{text}; of all, {whole}."))
+    there = {"results", *(one.name for one in drawn)}
+    order = ["results", *DRAWN]
+    said.sort(key=lambda one: order.index(one[0]))
+    yield PageSection("short", "In short", concluding([one for one in said if one[0] in there]))
+    yield PageSection("results", "Results", _summary_table(measured, lines))
+    yield from drawn
+    yield PageSection("rows", "All rows", _all_rows(measured))
+    yield PageSection("sources", "Where the numbers came from", _sources(measured))
+
+
+def _difference_cell(metric: str, found: Difference | None) -> str:
+    if found is None:
+        return "<td>–</td>"
+    kind = {True: "good", False: "bad", None: ""}[found.better]
+    sign = {True: '▲ <span class="hidden">better</span> ', False: '▼ <span class="hidden">worse</span> ', None: ""}
+    bounds = interval(metric, found.low, found.high, signed=True)
+    fact = f'<span class="fact">{bounds}</span>' if bounds else ""
+    value = shown(metric, found.value, signed=True)
+    return f'<td data-value="{found.value:.6g}"><span class="mean {kind}">{sign[found.better]}{value}</span>{fact}</td>'
+
+
+def _value_cell(row: Row | None) -> str:
+    if row is None:
+        return "<td>–</td>"
+    bounds = interval(row.metric, row.low, row.high)
+    fact = f'<span class="fact">{bounds}</span>' if bounds else ""
+    return f'<td data-value="{row.value:.6g}"><span class="mean">{shown(row.metric, row.value)}</span>{fact}</td>'
+
+
+def _heads(measured: Measured) -> list[str]:
+    names = model_names(measured)
+    return [*names, *(["difference"] if len(names) > 1 else [])]
+
+
+def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
+    body = []
+    for line in lines:
+        cells = [_value_cell(row) for row in line.rows]
+        cells += [_difference_cell(line.metric, line.difference)] if len(measured.models) > 1 else []
+        body.append(f"<tr>{row_head(line.title)}{''.join(cells)}</tr>")
+    score = next((row.score for line in lines for row in line.rows if row is not None and row.score), "")
+    by = f"; AUROC and AURC by {SPELT.get(score, score.replace('_', ' '))}" if score else ""
+    minus = f"; difference: {' − '.join(model_names(measured))}" if len(measured.models) > 1 else ""
+    caption = f"In percent but for T and NLL{by}{minus}"
+    remark = f'<p class="legend-text">{escape(BINNED_INTERVALS)}</p>' if measured.bootstrap is not None else ""
+    return sortable(caption, ["quantity", *_heads(measured)], body) + remark
+
+
+def _all_rows(measured: Measured) -> str:
+    tables = [{Place.of(row): row for row in rows} for rows in measured.rows]
+    places = list(tables[0])
+    body = []
+    for place in places[:_MOST_ROWS]:
+        severity = "" if place.severity is None else f" {place.severity}"
+        words = (place.corruption + severity, place.score or place.posthoc, place.metric)
+        cells = "".join(f'<td data-value="{escape(printable(word))}">{escape(printable(word))}</td>' for word in words)
+        cells += "".join(_value_cell(table.get(place)) for table in tables)
+        if len(tables) > 1:
+            cells += _difference_cell(place.metric, measured.differences.get(place))
+        body.append(f"<tr>{row_head(printable(place.dataset) or 'test')}{cells}</tr>")
+    cut = "" if len(places) <= _MOST_ROWS else f", the first {_MOST_ROWS:,}; `--out rows.csv` writes all"
+    drawn = sortable("Every value", ["dataset", "shift", "posthoc or score", "metric", *_heads(measured)], body)
+    return f"<details><summary>All {len(places):,} rows{cut}</summary>{drawn}</details>"
+
+
+def _sources(measured: Measured) -> str:
+    facts = []
+    for name, model, rows in zip(model_names(measured), measured.models, measured.rows, strict=True):
+        sets: dict[str, Sequence[Predictions | None]] = {
+            "test": [model.test],
+            "validation": [model.validation],
+            "train": [model.train],
+            "shifted": model.shift,
+            "OOD": model.ood,
+        }
+        told = [f"{kind}: {text}" for kind, own in sets.items() if (text := _listed_sets(own))]
+        told += [f"T {row.value:.3f}, fitted on validation data by ECE" for row in rows if row.metric == "temperature"]
+        facts.append((name, "; ".join(told)))
+    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(printable(v))}</dd>' for k, v in facts)}</dl>"
+
+
+def _listed_sets(sets: Sequence[Predictions | None]) -> str:
+    """Return the sets with the numbers of their images; of many, the number of sets and the first of them."""
+    there = [one for one in sets if one is not None]
+    listed = ", ".join(f"{one.dataset or 'unnamed'} ({len(one):,})" for one in there[:4])
+    return listed if len(there) <= 4 else f"{len(there)} sets: {listed}, …"

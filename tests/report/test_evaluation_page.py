@@ -1,0 +1,156 @@
+"""The page of any predictions: the report's parts, made of what was measured, for one model or two."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.metrics.calibration import accuracy
+from regmixup.report.evaluation_page import summarize, write_page
+from regmixup.rows.comparison import ModelPredictions, measure_models
+from regmixup.rows.measure import Place
+from regmixup.types import Predictions
+from tests.report.test_page import Tags, data_of
+
+QUICK = Bootstrap(resamples=40)
+IMAGES = torch.arange(120, dtype=torch.uint8)[:, None, None, None].expand(120, 1, 4, 4)
+
+
+def predicted(name, strength, seed, *, count=120, labels=True):
+    truth = np.random.default_rng(0).integers(3, size=count)
+    logits = strength * np.eye(3)[truth] + np.random.default_rng(seed).normal(size=(count, 3))
+    return Predictions(logits, truth if labels else np.full(count, -1), dataset=name)
+
+
+def model(name, seed, strength=2.0):
+    return ModelPredictions(
+        name=name,
+        test=predicted("toy/test", strength, seed),
+        validation=predicted("toy/val", strength, seed + 10),
+        shift=[predicted(f"toy-c/fog/{level}", strength / level, seed + level) for level in (1, 2)],
+        ood=[predicted("far", 0.0, seed + 20, count=90, labels=False)],
+    )
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    images = {"toy/test": IMAGES, "far": lambda places: [np.full((4, 4, 3), place, np.uint8) for place in places]}
+    measured = write_page(
+        path, model("ours", 1, 5.0), against=model("theirs", 2), images=images, classes=("a", "b", "c"), bootstrap=QUICK
+    )
+    return measured, path.read_text()
+
+
+def test_the_page_is_well_formed_fetches_nothing_and_has_the_reports_parts(two):
+    _, text = two
+    tags = Tags(text)
+    assert tags.stack == []
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "{{" not in text
+    assert "seeds" not in text.partition("<script")[0]
+    links = [link for link in tags.attributes("href") if link.startswith("#")]
+    assert {link.removeprefix("#") for link in links} <= set(tags.attributes("id"))
+    for name in ("short", "results", "shift", "detection", "calibration", "selective", "examples", "rows", "sources"):
+        assert f"#{name}" in links
+
+
+def test_the_summary_comes_first_and_has_the_measured_numbers(two):
+    measured, text = two
+    assert text.index('id="short"') < text.index('id="results"') < text.index('id="rows"')
+    exact = [accuracy(one.test.logits.softmax(1), one.test.labels) for one in measured.models]
+    found = measured.differences[Place("toy/test", "", None, "none", "", "accuracy")]
+    words = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[found.better]
+    assert found.better is True
+    shown = f"ours {words} theirs; {100 * exact[0]:.2f} against {100 * exact[1]:.2f}"
+    assert shown in text[: text.index('id="results"')]
+    assert f"a difference of {100 * found.value:+.2f} ({100 * found.low:+.2f} to " in text
+
+
+def test_every_row_is_there_on_request(two):
+    measured, text = two
+    part = text[text.index('<section id="rows"') : text.index('<section id="sources"')]
+    assert "<details><summary>All" in part
+    assert " open" not in part.partition(">")[0]
+    assert part.count("<tr>") == len(measured.rows[0]) + 1
+
+
+def test_the_script_gets_intervals_differences_and_both_models(two):
+    measured, text = two
+    (setting,) = data_of(text)["settings"]
+    assert setting["methods"] == ["ours", "theirs"]
+    assert setting["detection"]["paper"] is None
+    assert setting["detection"]["scores"][0] == "dempster_shafer"
+    cell, other = setting["detection"]["cells"]["auroc"]["entropy"][0]
+    row = next(r for r in measured.rows[0] if (r.metric, r.score) == ("auroc", "entropy"))
+    assert cell[0] == round(100 * row.value, 2)
+    assert cell[7][0] == f"{100 * row.low:.2f} to {100 * row.high:.2f}"
+    assert len(cell[7]) == 2
+    assert len(other[7]) == 1
+    assert [len(bins["none"]) > 3 for bins in setting["reliability"]] == [True, True]
+    assert {"none", "temperature"} == set(setting["reliability"][0])
+
+
+def test_examples_are_the_surest_errors_and_what_the_threshold_lets_through(two):
+    measured, text = two
+    (setting,) = data_of(text)["settings"]
+    test = measured.models[1].test
+    top = test.logits.softmax(1).max(dim=1)
+    wrong = top.indices != test.labels
+    errors = setting["examples"][1]["sets"][0]
+    assert (errors["kind"], errors["count"], errors["total"]) == ("errors", int(wrong.sum()), 120)
+    sure = [one["sure"] for one in errors["images"]]
+    assert sure == sorted(sure, reverse=True)
+    assert sure[0] == pytest.approx(float(top.values[wrong].max()), abs=1e-4)
+    assert all(one["said"] != one["truth"] and one["said"] in "abc" for one in errors["images"])
+    rejected = setting["examples"][1]["sets"][1]
+    assert rejected["count"] == 6  # 5 % of 120
+    fpr = next(
+        r.value for r in measured.rows[1] if (r.metric, r.score) == ("fpr_at_tpr", "dempster_shafer")
+    )  # the share of OOD images accepted where 95 % of the test images are
+    assert setting["examples"][1]["sets"][2]["count"] == round(90 * fpr)
+
+
+def test_one_model_from_a_file_or_from_memory_gives_the_same_page(tmp_path):
+    given = predicted("mine", 2.0, 1)
+    np.savez(tmp_path / "mine.npz", logits=given.logits.numpy(), labels=given.labels.numpy())
+    write_page(tmp_path / "a.html", tmp_path / "mine.npz", bootstrap=QUICK)
+    write_page(tmp_path / "b.html", ModelPredictions(test=given, name="mine"), bootstrap=QUICK)
+    text = (tmp_path / "a.html").read_text()
+    assert text == (tmp_path / "b.html").read_text()
+    assert 'id="detection"' not in text
+    assert 'id="examples"' not in text
+    assert "difference" not in text.partition("<script")[0].partition('id="results"')[2]
+    write_page(tmp_path / "c.html", given, bootstrap=None)
+    assert "95 % interval" not in (tmp_path / "c.html").read_text()
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path, two):
+    measured, _ = two
+    assert write_page(tmp_path / "again.html", measured) is measured
+    with pytest.raises(ValueError, match="against must be left out where models are measured already"):
+        write_page(tmp_path / "again.html", measured, against=predicted("toy/test", 1.0, 0))
+
+
+def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
+    probs = torch.rand(50, 3, generator=torch.Generator().manual_seed(0)).softmax(1)
+    np.savez(tmp_path / "p.npz", probs=probs.numpy(), labels=np.arange(50) % 3)
+    np.savez(tmp_path / "far.npz", probs=probs.numpy()[:20, ::-1])
+    measured = measure_models(ModelPredictions(test=tmp_path / "p.npz", ood=[tmp_path / "far.npz"]), bootstrap=None)
+    line = next(one for one in summarize(measured) if one.title == "AUROC, far")
+    assert line.rows[0].score == "entropy"
+    write_page(tmp_path / "page.html", measured)
+
+
+def test_names_cannot_inject_markup(tmp_path):
+    hostile = "</script><script>alert(1)</script>\x1b[2J"
+    write_page(tmp_path / "page.html", ModelPredictions(test=predicted(hostile, 2.0, 1), name=hostile), bootstrap=QUICK)
+    text = (tmp_path / "page.html").read_text()
+    assert "<script>alert" not in text
+    assert "\x1b" not in text.partition('id="data"')[0]
+    assert Tags(text).stack == []
+    assert json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])
