@@ -19,6 +19,7 @@ from regmixup.metrics.calibration import (
 from regmixup.metrics.delong import AurocDifference, AurocEstimate, auroc_interval, compare_auroc
 from regmixup.metrics.detection import RocCurve, aupr, auroc, fpr_at_tpr, roc_curve
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
+from regmixup.metrics.outcomes import corruption_errors, mean_corruption_error
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION, resample_classification, resample_detection
 from regmixup.metrics.selective import (
     RiskCoverage,
@@ -31,7 +32,6 @@ from regmixup.metrics.selective import (
     scod_augrc,
     scod_aurc,
 )
-from regmixup.metrics.shift import corruption_errors, mean_corruption_error
 
 __all__ = [
     "CLASSIFICATION",

@@ -1,4 +1,4 @@
-"""Pixelation, JPEG, brightness, contrast and saturation. Images are uint8 (N, C, H, W); one channel is grey.
+"""Pixelation and JPEG. Images are uint8 (N, C, H, W).
 
 JPEG runs on the images' own device, without the entropy coding, which is lossless. torchvision's codec takes the images
 one by one on the CPU, and on a GPU needs nvJPEG, whose pixels differ from the CPU's. Everything that JPEG loses, it
@@ -18,8 +18,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.data.corruptions.linear import apply, box_matrix
-from regmixup.data.corruptions.pixels import SLACK, truncate
-from regmixup.mixing import to_float
 
 _LUMA = (
     *(16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55),
@@ -145,36 +143,3 @@ def pixelate(images: Tensor, share: float, *, generator: torch.Generator | None 
 def _there_and_back(side: int, share: float) -> np.ndarray:
     small = max(1, int(side * share))
     return (box_matrix(small, side) @ box_matrix(side, small)).astype(np.float32)
-
-
-def brightness(images: Tensor, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Raise the HSV value, the largest channel, by `shift` and scale the others with it; greys just shift."""
-    x = to_float(images)
-    value = x.amax(dim=1, keepdim=True)
-    raised = (value + shift).clamp(0, 1)
-    share = torch.where(value > 0, x / value.clamp_min(1e-12), torch.ones_like(x))
-    return truncate(raised * share, slack=SLACK)
-
-
-def contrast(images: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Shrink each channel towards its mean over the image."""
-    x = to_float(images)
-    mean = x.mean(dim=(2, 3), keepdim=True)
-    return truncate(mean + factor * (x - mean))
-
-
-def saturate(images: Tensor, scale: float, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
-    """Change the HSV saturation s = (max - min) / max to scale s + shift, cut to [0, 1]; hue and value stay.
-
-    A channel v is max (1 - s d) with d = (max - v) / (max - min), and d is a matter of hue alone. Grey pixels have the
-    hue of red, as is usual, so a shift reddens them. One-channel images have no colour and do not change.
-    """
-    if images.shape[1] == 1:
-        return images.clone()
-    x = to_float(images)
-    value = x.amax(dim=1, keepdim=True)
-    spread = value - x.amin(dim=1, keepdim=True)
-    red_hue = torch.tensor([0.0, 1.0, 1.0], device=x.device).view(1, 3, 1, 1)
-    hue = torch.where(spread > 0, (value - x) / spread.clamp_min(1e-12), red_hue)
-    saturation = (spread / value.clamp_min(1e-12) * scale + shift).clamp(0, 1)
-    return truncate(value * (1 - saturation * hue), slack=SLACK)
