@@ -55,6 +55,10 @@ ALLOWED = {
         "recipes", "rows", "run_folder", "storage", "training", "types",
     },
     "report": {"methods", "metrics", "names", "recipes", "rows", "run_folder", "storage", "types"},
+    "finetuning": {
+        "config", "data", "deployment", "losses", "metrics", "names", "networks", "posthoc", "precision", "predictions",
+        "recipes", "report", "rows", "run_folder", "storage", "training", "types",
+    },
 }  # fmt: skip
 
 # Methods that call functions of a higher part, which they import when called.

@@ -1,7 +1,7 @@
 """Datasets by name. Nothing is ever downloaded unasked. Importing this imports no torch.
 
-`catalogue` says what datasets there are, a reader (`cifar`, `svhn`, `tiny_imagenet`, `imagenet`, `folders`, `embedded`)
-reads one from its official files, and `load` below puts the two together.
+`catalogue` says what datasets there are, a reader (`cifar`, `mat5` for SVHN, `tiny_imagenet`, `imagenet`, `folders`,
+`embedded`) reads one from its official files, and `load` below puts the two together.
 """
 
 from __future__ import annotations

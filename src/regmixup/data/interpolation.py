@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from regmixup.data.images import ImageSet
-from regmixup.data.seeds import generator_for
+from regmixup.data.splits import generator_for
 from regmixup.mixing import to_float
 
 PAIRS, LAMBDAS = 1000, 20

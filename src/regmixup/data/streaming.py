@@ -16,7 +16,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from regmixup.config import check_count
 from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
 from regmixup.data.loader import epoch_batches
-from regmixup.data.seeds import generator_for, seed_for
+from regmixup.data.splits import generator_for, seed_for
 from regmixup.types import Batch
 
 

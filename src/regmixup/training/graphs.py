@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup.data.seeds import reseed
+from regmixup.data.splits import reseed
 from regmixup.mixing import Draw
 from regmixup.training.engine import cudnn
 from regmixup.training.loop import Shard, TrainingStep

@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.data.loader import Loader, epoch_batches
-from regmixup.data.seeds import generator_for, reseed, seed_for
+from regmixup.data.splits import generator_for, reseed, seed_for
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
