@@ -59,6 +59,10 @@ ALLOWED = {
         "config", "data", "deployment", "losses", "metrics", "names", "networks", "posthoc", "precision", "predictions",
         "recipes", "report", "rows", "run_folder", "storage", "training", "types",
     },
+    "advice": {
+        "config", "data", "finetuning", "metrics", "names", "networks", "objectives", "predictions", "progress",
+        "report", "storage", "training",
+    },
 }  # fmt: skip
 
 # Methods that call functions of a higher part, which they import when called.

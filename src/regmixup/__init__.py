@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         report,
         study,
     )
+    from regmixup.advice import advise
     from regmixup.deployment.predictor import Predictor
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
@@ -80,6 +81,7 @@ _HOMES = {
     "Run": "training.run",
     "TensorBoardLogger": "training.reporting",
     "TrainConfig": "training.config",
+    "advise": "advice",
     "configure": "training.config",
     "evaluate": "rows",
     "train": "training.train",
@@ -103,7 +105,7 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
-    "TrainConfig", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "objectives",
+    "TrainConfig", "advise", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "objectives",
     "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 

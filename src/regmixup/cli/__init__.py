@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 VERBS = {
     "study": "run a study: methods x seeds, trained, evaluated, reported",
     "train": "train one model",
+    "advise": "find out whether RegMixup is worth it on your own images",
     "predict": "store predictions for datasets, or classify image files",
     "evaluate": "score logits from any model",
     "report": "rewrite a study's report from stored results",

@@ -37,7 +37,7 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
 
     dataset, root = find(name), data_root(root)
     if dataset.is_interpolated:
-        from regmixup.data.interpolation import interpolate
+        from regmixup.data.images import interpolate
 
         if not dataset.in_memory:
             raise ValueError(f"{name}: interpolations need a dataset in memory, {dataset.whole} is one of files")

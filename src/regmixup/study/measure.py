@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from regmixup import data, metrics, posthoc, rows, run_folder
-from regmixup.data.interpolation import pair_ends
+from regmixup.data.images import pair_ends
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import fit_scores
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
@@ -52,6 +52,39 @@ METRICS = {
 
 
 @dataclass(frozen=True)
+class Candidate:
+    """A way to train. fields: of the objective. ema: decay of the running mean of the weights.
+
+    cost: images forward for each clean one. flags: what chooses it on the command line.
+    """
+
+    label: str
+    objective: str
+    fields: Mapping[str, float] = field(default_factory=dict)
+    ema: float = 0.0
+    cost: int = 1
+    flags: str = "--method dnn"
+
+
+def _regmixup(alpha: float, eta: float) -> Candidate:
+    label = f"RegMixup (alpha {alpha:g}, eta {eta:g})"
+    flags = f"--method regmixup --alpha {alpha:g} --eta {eta:g}"
+    return Candidate(label, "regmixup", {"alpha": alpha, "eta": eta}, cost=2, flags=flags)
+
+
+CANDIDATES = {
+    PLAIN: Candidate("plain training", "erm"),
+    "regmixup-10": _regmixup(10.0, 1.0),
+    "regmixup-10-half": _regmixup(10.0, 0.5),
+    "regmixup-1": _regmixup(1.0, 1.0),
+    "label-smoothing": Candidate(
+        "label smoothing 0.1", "label_smoothing", {"smoothing": 0.1}, flags="--method label-smoothing"
+    ),
+    "ema": Candidate("EMA of the weights (0.99)", "erm", ema=0.99, flags="--method dnn --ema 0.99"),
+}
+
+
+@dataclass(frozen=True)
 class Effect:
     """A candidate's mean and its difference from plain training in one metric: mean over folds, and the interval that
     holds for all candidates together."""
@@ -75,12 +108,16 @@ class Effect:
         """Return the less favourable end of the interval, larger for better."""
         return self.low if METRICS[self.metric].sign > 0 else -self.high
 
+    @property
+    def numbers(self) -> str:
+        """Return the difference with its interval, in percent points where the metric is a share."""
+        scale, digits = (100, 1) if METRICS[self.metric].percent else (1, 3)
+        mean, low, high = (f"{scale * value:+.{digits}f}" for value in (self.difference, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
+
     def __str__(self) -> str:
         """Return the difference in words, such as "accuracy +1.2 [+0.4, +2.0] points"."""
-        kind = METRICS[self.metric]
-        scale, digits, unit = (100, 1, " points") if kind.percent else (1, 3, "")
-        numbers = [f"{scale * value:+.{digits}f}" for value in (self.difference, self.low, self.high)]
-        return f"{kind.label} {numbers[0]} [{numbers[1]}, {numbers[2]}]{unit}"
+        return f"{METRICS[self.metric].label} {self.numbers}{' points' * METRICS[self.metric].percent}"
 
 
 @dataclass(frozen=True)
@@ -102,14 +139,15 @@ class Verdict:
     goal: Goal
 
 
-def judge(values: Values, *, goal: Goal, planned: int, images: int, labels: Mapping[str, str]) -> Verdict:
+def judge(values: Values, *, goal: Goal, planned: int, images: int) -> Verdict:
     """Return the verdict on the candidates, by the rule above.
 
     values: of "plain" and every candidate; only folds that all of them have count. planned: the number of folds.
-    images: test images in all folds together. labels: what the candidates are called; the names of those of RegMixup
-    begin with "regmixup".
+    images: test images in all folds together.
     """
     check_name("goal", goal, METRICS)
+    for name in values:
+        check_name("candidate", name, CANDIDATES)
     candidates = [name for name in values if name != PLAIN]
     if PLAIN not in values or not candidates:
         raise ValueError(f"values must hold {PLAIN!r} and at least one other candidate, got {', '.join(values)}")
@@ -131,7 +169,7 @@ def judge(values: Values, *, goal: Goal, planned: int, images: int, labels: Mapp
         winners = [e for e in effects if e.metric == goal and e.evidence == "better"]
         if winners:
             decision, choice = "use", max(winners, key=lambda effect: effect.bound).candidate
-        sentences = _words(effects, goal, choice, plain, labels)
+        sentences = _words(effects, goal, choice, plain)
     return Verdict(decision, choice, tuple(sentences), effects, plain, len(folds), planned, goal)
 
 
@@ -164,13 +202,12 @@ def _undecided(goal: str, metrics: Sequence[str], folds: int, planned: int) -> l
     return [f"undecided: {folds} of {planned} folds are done by every candidate; the same command goes on"]
 
 
-def _words(
-    effects: Sequence[Effect], goal: Goal, choice: str, plain: Mapping[str, float], labels: Mapping[str, str]
-) -> list[str]:
+def _words(effects: Sequence[Effect], goal: Goal, choice: str, plain: Mapping[str, float]) -> list[str]:
     """Return the verdict of a complete plan: what to use, what speaks for and against it, and about RegMixup."""
     label = METRICS[goal].label
+    labels = {effect.candidate: CANDIDATES[effect.candidate].label for effect in effects}
     of_goal = {effect.candidate: effect for effect in effects if effect.metric == goal}
-    mixed = {name: effect for name, effect in of_goal.items() if name.startswith("regmixup")}
+    mixed = {name: effect for name, effect in of_goal.items() if CANDIDATES[name].objective == "regmixup"}
     sentences = []
     if choice:
         others = [effect for effect in effects if effect.candidate == choice and effect.metric != goal]
@@ -198,3 +235,26 @@ def _words(
     if goal in ("accuracy", "shift", "ood") and plain[goal] > 0.99:
         sentences.append(f"plain training reaches {100 * plain[goal]:.1f} % {label}: there is next to nothing to gain")
     return sentences
+
+
+def to_markdown(verdict: Verdict, words: str, plan: str) -> str:
+    """Return the page: the verdict, a table of means and differences, and what was done. words, plan: lines of text."""
+    metrics = list(verdict.plain)
+    lines = ["# Advice", "", *(f"- {line}" for line in words.splitlines()), ""]
+    if metrics:
+        goal = METRICS[verdict.goal].label
+        heads = [METRICS[metric].label + " (the goal)" * (METRICS[metric].label == goal) for metric in metrics]
+        lines += [f"Means over {verdict.folds} of {verdict.planned} folds, and differences from plain training with "
+                  "intervals that hold for all candidates of a column together.", ""]  # fmt: skip
+        lines += [f"| candidate | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        lines.append(f"| {CANDIDATES[PLAIN].label} | {' | '.join(_number(m, verdict.plain[m]) for m in metrics)} |")
+        for name in dict.fromkeys(effect.candidate for effect in verdict.effects):
+            own = {effect.metric: effect for effect in verdict.effects if effect.candidate == name}
+            cells = [f"{_number(m, own[m].value)}, {own[m].numbers}" for m in metrics]
+            lines.append(f"| {CANDIDATES[name].label} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join([*lines, "```text", plan, "```", ""])
+
+
+def _number(metric: str, value: float) -> str:
+    return f"{100 * value:.1f}" if METRICS[metric].percent else f"{value:.3f}"
