@@ -135,8 +135,8 @@ class Plan:
         fitting = min(left, max(0, int(seconds / (MARGIN * each))))
         return (
             f"pace        about {each:.0f} s a training, as measured: {self.trainings} trainings ({len(CANDIDATES)} "
-            f"candidates x {self.folds} folds) take about {self.trainings * each / 60:.0f} min; {record.done} are done, "
-            f"{fitting} of the other {left} fit now"
+            f"candidates x {self.folds} folds) take about {self.trainings * each / 60:.0f} min; {record.done} are "
+            f"done, {fitting} of the other {left} fit now"
         )
 
 
@@ -313,7 +313,7 @@ class Record:
         write_table(folder / "values.json", asdict(self))
 
     def add(self, name: str, fold: int, found: Mapping[str, float], seconds: float) -> None:
-        """Add what a training gave, and its time; not that of one that an earlier call had trained already."""
+        """Add what a training gave, and its time."""
         self.values[name][fold] = found
         self.seconds.append(seconds)
 

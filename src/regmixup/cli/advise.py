@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from regmixup.advice import Advice, carry_out, make_plan
+from regmixup.advice import Advice, Record, carry_out, make_plan
 from regmixup.advice.trainings import Experiment
 from regmixup.advice.verdict import Goal
 from regmixup.cli.parsing import parse
@@ -67,7 +67,8 @@ def main(args: Sequence[str]) -> None:
         size=verb.size, folds=verb.folds, epochs=verb.epochs, seed=verb.seed, device=verb.device,
     )  # fmt: skip
     print(f"{plan.describe()}\n{plan.scope(verb.runs, end - time.monotonic())}")
-    with LiveProgress(Console(), total=plan.trainings) as progress:
+    left = plan.trainings - Record.read(verb.runs / plan.folder).done
+    with LiveProgress(Console(), total=left) as progress:
         measure = Experiment(plan, verb.runs, verb.device, verb.workers, progress)
         advice = carry_out(plan, measure, verb.runs, end=end, progress=progress)
     _show(advice)
