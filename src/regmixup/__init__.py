@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         study,
     )
     from regmixup.deployment.predictor import Predictor
+    from regmixup.finetuning import finetune
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
     from regmixup.objectives import Objective
@@ -82,6 +83,7 @@ _HOMES = {
     "TrainConfig": "training.config",
     "configure": "training.config",
     "evaluate": "rows",
+    "finetune": "finetuning",
     "train": "training.train",
 }
 _MODULES = {
@@ -103,8 +105,8 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
-    "TrainConfig", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "objectives",
-    "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
+    "TrainConfig", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
+    "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 
 
