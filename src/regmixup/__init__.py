@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from regmixup.advice import advise
     from regmixup.deployment.predictor import Predictor
+    from regmixup.finetuning import finetune
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
     from regmixup.objectives import Objective
@@ -84,6 +85,7 @@ _HOMES = {
     "advise": "advice",
     "configure": "training.config",
     "evaluate": "rows",
+    "finetune": "finetuning",
     "train": "training.train",
 }
 _MODULES = {
@@ -105,8 +107,8 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
-    "TrainConfig", "advise", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "objectives",
-    "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
+    "TrainConfig", "advise", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
+    "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 
 

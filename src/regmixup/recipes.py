@@ -36,7 +36,7 @@ class Recipe:
     """Weights to start from: timm for its own pretrained ones (downloaded, or from its cache), or the path of a
     .safetensors, .pth or .pt file with timm's, torchvision's or our names. Empty: random ones."""
     epochs: int
-    """Passes over the train set, without the cool-down. The last epoch is the model."""
+    """Passes over the train set, without the cool-down. The last epoch is the model; of 0, the initial weights are."""
     batch_size: int = 128
     """Clean images per step, over all processes; the last, partial batch is kept."""
     shards: int | None = None
@@ -107,8 +107,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("epochs", "batch_size", "image_size"):
+        for name in ("batch_size", "image_size"):
             check_count(name, getattr(self, name), most=_MOST)
+        check_count("epochs", self.epochs, least=0 if self.init else 1, most=_MOST)
         if self.shards is not None:
             check_count("shards", self.shards)
         for name in ("crop_padding", "cooldown_epochs"):

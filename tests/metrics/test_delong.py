@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.delong import auroc_interval, compare_auroc
-from regmixup.metrics.detection import auroc
+from regmixup.metrics.detection import auroc, auroc_interval, compare_auroc
 from regmixup.metrics.registry import resample_detection
 from tests.metrics.test_detection import random_scores, tensors
 from tests.references import metrics as reference

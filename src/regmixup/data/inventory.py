@@ -1,5 +1,4 @@
-"""The datasets under a root: which ones, how many images and bytes, whether their content is the official one; a page
-of images to look at.
+"""The datasets under a root: which ones, how many images and bytes, whether their content is the official one, a look.
 
 Fingerprints need every image to be read, so they are kept in `.regmixup-listing.json` under the root, and computed
 again only when a file's size or time of change differs; for a tree of images, the number of files in one of its folders
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 CACHE = ".regmixup-listing.json"
 CELL, CAPTION, GAP = 112, 14, 8
-"""Pixels: the side of an image, the height of its caption, and the space between images."""
+"""Pixels of a contact sheet: the side of an image, the height of its caption, and the space between images."""
 
 
 @dataclass(frozen=True)

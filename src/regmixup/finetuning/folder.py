@@ -26,6 +26,7 @@ from regmixup.config import check_number
 from regmixup.data import load
 from regmixup.data.decode import EXTENSIONS, open_rgb
 from regmixup.data.folders import SPLITS, FolderSet, class_folders, hash_files, image_files
+from regmixup.data.roles import VALIDATION
 from regmixup.names import printable
 
 BACKBONE = "timm/tf_efficientnet_lite0"
@@ -35,7 +36,6 @@ IMBALANCED = 3.0
 PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 _SHOWN = 10
-_VALIDATION = ("val", "valid", "validation", "dev")
 _TEST = ("test", "testing", "eval")
 
 
@@ -154,9 +154,10 @@ def inspect(path: str | Path) -> PhotoFolder:
     if unreadable:
         raise ValueError(_refusal(folder, unreadable))
     sides = [entry for entry in found if isinstance(entry, int)]
-    wholes = [load(name) for name in names.wholes]
+    wholes = [load_files(name) for name in names.wholes]
     _check_counts(folder, wholes, cut=names.cut)
-    sets = {role: load(name) for role, name in names.roles().items()}
+    sets = {role: load_files(name) for role, name in names.roles().items()}
+    copies = _copies(sets)
     classes = sets["train"].classes
     for role, part in sets.items():
         if strange := [c for c in part.classes if c not in classes]:
@@ -178,8 +179,17 @@ def inspect(path: str | Path) -> PhotoFolder:
         {names.roles()[role]: len(part) for role, part in sets.items()},
         side=round(median(sides)),
         fingerprint="-".join(part.fingerprint[:16] for part in sets.values()),
-        **_copies(sets),
+        copies=copies.crossing,
+        repeated=copies.repeated,
+        contradictions=copies.contradictions,
     )
+
+
+def load_files(name: str) -> FolderSet:
+    """Load a folder or a part of one."""
+    found = load(name)
+    assert isinstance(found, FolderSet)
+    return found
 
 
 def suggest(photos: PhotoFolder, minutes: float = 10.0, *, backbone: str = "") -> Settings:
@@ -244,7 +254,7 @@ def _name_parts(folder: Path) -> _Names:
         whole = f"folder:{folder}"
         names = f"{whole}/train-85/train-82", f"{whole}/train-85/val-18", f"{whole}/val-15"
         return _Names(*names, (whole,), 3, "cut by content, 70/15/15 of every class")
-    validation = next((own[name] for name in _VALIDATION if name in own), None)
+    validation = next((own[name] for name in VALIDATION if name in own), None)
     test = next((own[name] for name in _TEST if name in own), None)
     base = f"folder:{folder}"
     if validation and test:
@@ -327,7 +337,15 @@ def hide_unreadable(path: str | Path) -> list[str]:
     return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
 
 
-def _copies(sets: dict[str, FolderSet]) -> dict[str, object]:
+class _Equal(NamedTuple):
+    """What `PhotoFolder` says about copies."""
+
+    crossing: tuple[Copies, ...]
+    repeated: int
+    contradictions: int
+
+
+def _copies(sets: dict[str, FolderSet]) -> _Equal:
     """Return what is equal by content: between parts, within all of them, and in several classes."""
     first: dict[str, str] = {}
     classes: dict[str, set[str]] = {}
@@ -341,8 +359,7 @@ def _copies(sets: dict[str, FolderSet]) -> dict[str, object]:
                 repeated += 1
                 if role != "train" and first[digest]:
                     crossing.append(Copies(first[digest], path))
-    contradictions = sum(len(names) > 1 for names in classes.values())
-    return {"copies": tuple(crossing), "repeated": repeated, "contradictions": contradictions}
+    return _Equal(tuple(crossing), repeated, sum(len(names) > 1 for names in classes.values()))
 
 
 def _shortened(names: list[str], most: int = _SHOWN) -> str:

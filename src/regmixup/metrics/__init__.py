@@ -16,8 +16,17 @@ from regmixup.metrics.calibration import (
     nll,
     reliability,
 )
-from regmixup.metrics.delong import AurocDifference, AurocEstimate, auroc_interval, compare_auroc
-from regmixup.metrics.detection import RocCurve, aupr, auroc, fpr_at_tpr, roc_curve
+from regmixup.metrics.detection import (
+    AurocDifference,
+    AurocEstimate,
+    RocCurve,
+    aupr,
+    auroc,
+    auroc_interval,
+    compare_auroc,
+    fpr_at_tpr,
+    roc_curve,
+)
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
 from regmixup.metrics.outcomes import corruption_errors, mean_corruption_error
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION, resample_classification, resample_detection

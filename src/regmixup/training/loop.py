@@ -315,7 +315,7 @@ class Training:
         if finalized and self.average is not None:
             with self.average.in_place():
                 self.finalize()
-        if finalized:
+        if finalized or self.config.total_epochs == 0:
             self.save()
         if self.ranks.first:
             seconds = sum(record["seconds"] for record in self.history)
