@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -28,9 +29,7 @@ from regmixup.advice.trainings import (
     CORRUPTIONS,
     LEAST_CLASSES,
     MARGIN,
-    MEAN,
     SEVERITY,
-    STD,
     Experiment,
     choose_files,
     copy_images,
@@ -48,9 +47,11 @@ from regmixup.names import printable
 from regmixup.objectives import build
 from regmixup.progress import LiveProgress
 from regmixup.storage import is_stored, read_table, write_json, write_table, write_text
-from regmixup.training.config import TrainConfig
+from regmixup.training.config import TrainConfig, configure
 
 MOST_FOLDS = 10
+RECIPE = "imagenet-resnet50"
+"""The recipe for folders of `regmixup train`, which a plan changes; its network is replaced, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,16 +98,32 @@ class Plan:
         names = {"train": f"{known}/without-{fold}-of-{self.folds}", "test": f"{known}/fold-{fold}-of-{self.folds}"}
         return {**names, "novel": f"folder:{self.folder}/novel-{fold}"} if self.left_out else names
 
+    def changes(self, name: str, images: int) -> dict[str, Any]:
+        """Return what a candidate's training changes in the recipe for folders. images: in its train set."""
+        candidate = CANDIDATES[name]
+        given: dict[str, Any] = {"init": self.init} if self.init else {}
+        given |= {"ema": candidate.ema} if candidate.ema else {}
+        return {
+            "network": self.network, **given, "image_size": self.size, "color_jitter": 0.0,
+            "epochs": self.epochs // candidate.cost, "warmup_epochs": 1.0, "cooldown_epochs": 0,
+            "batch_size": suggest_batch(images), "optimizer": "adamw", "lr": self.lr, "weight_decay": 0.05,
+        }  # fmt: skip
+
     def config(self, name: str, fold: int, images: int) -> TrainConfig:
         """Return the training of a candidate for a fold. images: in its train set."""
-        candidate = CANDIDATES[name]
-        return TrainConfig(
-            train_set=self.sets(fold)["train"], network=self.network, init=self.init,
-            objective=build(candidate.objective, **candidate.fields),
-            epochs=self.epochs // candidate.cost, batch_size=suggest_batch(images), optimizer="adamw", lr=self.lr,
-            weight_decay=0.05, decay_on="weights", ema=candidate.ema, image_size=self.size, color_jitter=0.0,
-            mean=MEAN, std=STD, seed=self.seed + fold - 1,
+        objective = build(CANDIDATES[name].objective, **CANDIDATES[name].fields)
+        return configure(
+            RECIPE, "dnn", **self.changes(name, images), objective=objective, train_set=self.sets(fold)["train"],
+            seed=self.seed + fold - 1,
         )  # fmt: skip
+
+    def command(self, name: str) -> str:
+        """Return the command that trains a candidate in the same way on the images of all folds."""
+        candidate = CANDIDATES[name]
+        flags = {"recipe": RECIPE, "train_set": self.photos, "method": candidate.method, **candidate.fields}
+        flags |= self.changes(name, self.images)
+        words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", _plain(value))]
+        return shlex.join(["regmixup", "train", *words])
 
     def describe(self) -> str:
         """Return lines about what is compared, at which cost, and by which rule."""
@@ -140,6 +157,11 @@ class Plan:
         )
 
 
+def _plain(value: object) -> str:
+    """Return a value as a word of the command line."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 @dataclass(frozen=True)
 class Advice:
     """The verdict so far. done: trainings that are finished. seconds_left: expected for the others. page: Markdown."""
@@ -153,12 +175,8 @@ class Advice:
     @property
     def command(self) -> str:
         """Return the command that trains as recommended, plainly where nothing is; "" while it is undecided."""
-        if self.verdict.decision == "undecided":
-            return ""
-        flags = CANDIDATES[self.verdict.choice or PLAIN].flags
-        init = f" --init {shlex.quote(self.plan.init)}" if self.plan.init else ""
-        network = f" --backbone {self.plan.network}" if self.plan.init else ""
-        return f"regmixup finetune {shlex.quote(self.plan.path)}{network}{init} {flags}"
+        verdict = self.verdict
+        return "" if verdict.decision == "undecided" else self.plan.command(verdict.choice or PLAIN)
 
     def __str__(self) -> str:
         lines = list(self.verdict.sentences)

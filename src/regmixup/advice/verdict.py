@@ -53,34 +53,31 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to train. fields: of the objective. ema: decay of the running mean of the weights.
+    """A way to train. method: as in `regmixup list methods`. fields: of its objective. cost: images for each clean one.
 
-    cost: images forward for each clean one. flags: what chooses it on the command line.
+    ema: decay of the running mean of the weights.
     """
 
     label: str
+    method: str
     objective: str
     fields: Mapping[str, float] = field(default_factory=dict)
     ema: float = 0.0
     cost: int = 1
-    flags: str = "--method dnn"
 
 
 def _regmixup(alpha: float, eta: float) -> Candidate:
     label = f"RegMixup (alpha {alpha:g}, eta {eta:g})"
-    flags = f"--method regmixup --alpha {alpha:g} --eta {eta:g}"
-    return Candidate(label, "regmixup", {"alpha": alpha, "eta": eta}, cost=2, flags=flags)
+    return Candidate(label, "regmixup", "regmixup", {"alpha": alpha, "eta": eta}, cost=2)
 
 
 CANDIDATES = {
-    PLAIN: Candidate("plain training", "erm"),
+    PLAIN: Candidate("plain training", "dnn", "erm"),
     "regmixup-10": _regmixup(10.0, 1.0),
     "regmixup-10-half": _regmixup(10.0, 0.5),
     "regmixup-1": _regmixup(1.0, 1.0),
-    "label-smoothing": Candidate(
-        "label smoothing 0.1", "label_smoothing", {"smoothing": 0.1}, flags="--method label-smoothing"
-    ),
-    "ema": Candidate("EMA of the weights (0.99)", "erm", ema=0.99, flags="--method dnn --ema 0.99"),
+    "label-smoothing": Candidate("label smoothing 0.1", "label-smoothing", "label_smoothing", {"smoothing": 0.1}),
+    "ema": Candidate("EMA of the weights (0.99)", "dnn", "erm", ema=0.99),
 }
 
 
