@@ -103,6 +103,14 @@ def test_it_is_undecided_before_the_plan_is_done_and_with_fewer_than_five_folds(
     assert verdict.sentences[0].startswith("undecided")
 
 
+def test_it_is_undecided_where_nothing_was_learned():
+    table = correlated(np.random.default_rng(0), 5, effect=0.5)
+    assert judge(as_values(table), goal="accuracy", planned=5, images=400, chance=0.4).decision == "use"
+    verdict = judge(as_values(table), goal="accuracy", planned=5, images=400, chance=0.6)
+    assert verdict.decision == "undecided"
+    assert "naming the largest class on 60.0 %: such trainings are too short to compare" in verdict.sentences[0]
+
+
 def test_only_folds_of_all_candidates_count():
     values = as_values(correlated(np.random.default_rng(0), 5, effect=0.5))
     del values["ema"][3]

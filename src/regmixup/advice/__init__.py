@@ -59,8 +59,9 @@ class Plan:
     """What is trained, fixed before the first comparison and stored in plan.json.
 
     folder: where the copies of the images and the verdict lie, in `runs`. photos: the dataset that they are copies of.
-    images, classes: those used. notes: what was left out, in words. epochs: of plain training. left_out: classes that
-    are not trained on, for each fold. seconds: for one training and its evaluation, at the pace measured first.
+    images, classes: those used. chance: the share of the largest class among those trained on. notes: what was left
+    out, in words. epochs: of plain training. left_out: for each fold, the classes that are not trained on. seconds: for
+    one training and its evaluation, at the pace measured first.
     """
 
     folder: str
@@ -68,6 +69,7 @@ class Plan:
     photos: str
     fingerprint: str
     images: int
+    chance: float
     classes: tuple[str, ...]
     notes: tuple[str, ...]
     network: str
@@ -270,12 +272,14 @@ def make_plan(
     most = min(MOST_FOLDS, min(len(files) for files in chosen.values()))
     scope = fit(images, minutes, pace, most=most, folds=folds, epochs=epochs, pretrained=bool(init))
     left_out = leave_out(classes, scope.folds)
-    for fold, away in enumerate(left_out, 1):
-        for name_of, label in ((c, "novel" if c in away else "known") for c in classes):
-            link_images(folder / "images" / name_of, folder / f"{label}-{fold}" / name_of)
+    for fold, novel in enumerate(left_out, 1):
+        for c in classes:
+            link_images(folder / "images" / c, folder / f"{'novel' if c in novel else 'known'}-{fold}" / c)
+    away = len(left_out[0]) / len(classes) if left_out else 0.0
+    chance = max(len(files) for files in chosen.values()) / (images * (1 - away))
     plan = Plan(
-        folder=folder.name, path=str(found.path), photos=name, fingerprint=content, images=images, classes=classes,
-        notes=notes, network=network, init=init, size=size, folds=scope.folds, epochs=scope.epochs,
+        folder=folder.name, path=str(found.path), photos=name, fingerprint=content, images=images, chance=chance,
+        classes=classes, notes=notes, network=network, init=init, size=size, folds=scope.folds, epochs=scope.epochs,
         lr=5e-4 if init else 3e-3, goal=goal, seed=seed, left_out=left_out, seconds=scope.seconds,
     )  # fmt: skip
     write_table(folder / "plan.json", asdict(plan))
@@ -303,7 +307,7 @@ def carry_out(
         if progress is not None:
             shown = ", ".join(f"{METRICS[metric].label} {value:.3f}" for metric, value in found.items())
             progress.end(f"fold {fold}, {CANDIDATES[name].label}", shown)
-    verdict = judge(record.values, goal=plan.goal, planned=plan.folds, images=plan.tested)
+    verdict = judge(record.values, goal=plan.goal, planned=plan.folds, images=plan.tested, chance=plan.chance)
     left = plan.trainings - record.done
     advice = Advice(plan, verdict, record.done, left * record.expected(plan), folder / "advice.md")
     write_text(advice.page, to_markdown(verdict, str(advice), plan.describe()))

@@ -3,7 +3,8 @@
 The rule, fixed before anything is measured:
 
 1. The plan says how many folds there are. Until all candidates have been trained on all of them, or with fewer than 5,
-   the verdict is "undecided": looking again and again until something is significant finds something.
+   the verdict is "undecided": looking again and again until something is significant finds something. So it is where
+   plain training learned next to nothing.
 2. A candidate's difference from plain training is paired by fold. Folds share train images, so its interval is that of
    the corrected resampled t statistic (Nadeau and Bengio, 2003; Bouckaert and Frank, 2004 for folds).
 3. The best of several candidates is better than it should be by luck. In each metric the intervals hold for all C
@@ -28,6 +29,8 @@ from regmixup.report.significance import LEVEL, resampled_difference
 PLAIN = "plain"
 """The reference candidate: cross-entropy on clean images."""
 LEAST_FOLDS = 5
+ABOVE_CHANCE = 1.5
+"""Plain training must be right this many times as often as naming the largest class; else nothing was learned."""
 Goal = Literal["accuracy", "nll", "ece", "shift", "ood"]
 Values = Mapping[str, Mapping[int, Mapping[str, float]]]
 """Of each candidate, for each fold, the value of each metric."""
@@ -136,11 +139,11 @@ class Verdict:
     goal: Goal
 
 
-def judge(values: Values, *, goal: Goal, planned: int, images: int) -> Verdict:
+def judge(values: Values, *, goal: Goal, planned: int, images: int, chance: float = 0.0) -> Verdict:
     """Return the verdict on the candidates, by the rule above.
 
     values: of "plain" and every candidate; only folds that all of them have count. planned: the number of folds.
-    images: test images in all folds together.
+    images: test images in all folds together. chance: the accuracy of always naming the largest class.
     """
     check_name("goal", goal, METRICS)
     for name in values:
@@ -162,6 +165,8 @@ def judge(values: Values, *, goal: Goal, planned: int, images: int) -> Verdict:
     choice = ""
     if goal not in metrics or len(folds) < max(planned, LEAST_FOLDS):
         decision, sentences = "undecided", _undecided(goal, metrics, len(folds), planned)
+    elif plain.get("accuracy", 1.0) < ABOVE_CHANCE * chance:
+        decision, sentences = "undecided", [_too_short(plain["accuracy"], chance)]
     else:
         winners = [e for e in effects if e.metric == goal and e.evidence == "better"]
         if winners:
@@ -197,6 +202,13 @@ def _undecided(goal: str, metrics: Sequence[str], folds: int, planned: int) -> l
     if planned < LEAST_FOLDS:
         return [f"undecided: the plan has {planned} folds, and fewer than {LEAST_FOLDS} say too little about chance"]
     return [f"undecided: {folds} of {planned} folds are done by every candidate; the same command goes on"]
+
+
+def _too_short(accuracy: float, chance: float) -> str:
+    return (
+        f"undecided: plain training is right on {100 * accuracy:.1f} % of the images, and naming the largest class on "
+        f"{100 * chance:.1f} %: such trainings are too short to compare; give more --minutes and --epochs"
+    )
 
 
 def _words(effects: Sequence[Effect], goal: Goal, choice: str, plain: Mapping[str, float]) -> list[str]:
