@@ -30,7 +30,7 @@ def correlated(rng, folds, effect=0.0, noise=0.02):
 
 def test_the_interval_is_the_corrected_t_at_a_level_for_all_candidates():
     table = correlated(np.random.default_rng(0), 5)
-    found = judge(as_values(table, "shift"), goal="shift", planned=5, images=400).effects[0]
+    found = judge(as_values(table, "ood"), goal="ood", planned=5, images=400).effects[0]
     d = table[1] - table[0]
     scale = math.sqrt(d.var(ddof=1) * (1 / 5 + 1 / 4))
     low, high = stats.t.interval(1 - 0.05 / 5, 4, loc=d.mean(), scale=scale)
@@ -90,7 +90,9 @@ def test_the_same_small_difference_in_every_fold_is_no_proof():
     table = np.full((len(NAMES), 5), 6 / 12)
     table[1] += 1 / 12
     assert resampled_difference(table[1], table[0], test_share=1 / 4).squared_error < 1e-30
-    assert judge(as_values(table), goal="accuracy", planned=5, images=60).decision == "plain"
+    verdict = judge(as_values(table), goal="accuracy", planned=5, images=60)
+    assert verdict.decision == "plain"
+    assert verdict.effects[1].low < 0 == verdict.effects[1].difference < verdict.effects[1].high
     assert judge(as_values(table), goal="accuracy", planned=5, images=6000).decision == "use"
 
 

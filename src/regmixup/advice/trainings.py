@@ -8,10 +8,10 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from regmixup.progress import LiveProgress
 from regmixup.training.config import choose_device
 from regmixup.training.loading import reader
 from regmixup.training.run import Run
-from regmixup.training.train import train
+from regmixup.training.train import Hooks, train
 
 if TYPE_CHECKING:
     from regmixup.advice import Plan
@@ -60,12 +60,12 @@ class Experiment:
     def __call__(self, name: str, fold: int) -> dict[str, float]:
         sets, label = self.plan.sets(fold), f"fold {fold}, {CANDIDATES[name].label}"
         config = self.plan.config(name, fold, len(data.load(sets["train"], root=self.runs)))
-        hooks: Any = {}
+        hooks: Hooks = {}
         if self.progress is not None:
             self.progress.begin(label, config.total_epochs)
             hooks = {
-                "on_step": lambda record: self.progress and self.progress.step(label, record),
-                "on_epoch": lambda record: self.progress and self.progress.epoch(label, record),
+                "on_step": partial(self.progress.step, label),
+                "on_epoch": partial(self.progress.epoch, label),
             }
         run = train(config, self.runs, root=self.runs, device=self.device, workers=self.workers, **hooks)
         return self._measure(run, sets, fold)

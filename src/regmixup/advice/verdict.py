@@ -181,10 +181,11 @@ def _effect(
     own, reference = ([values[who][fold][metric] for fold in folds] for who in (name, PLAIN))
     found = resampled_difference(own, reference, test_share=1 / (max(planned, 2) - 1))
     low, high = found.interval(1 - LEVEL / candidates)
-    if metric == "accuracy":
+    if metric in ("accuracy", "shift"):
         # Counted in whole images, a difference may come out the same in every fold by chance, with no spread at all.
-        # It is net gain / images, of at least as many images that changed sides: McNemar's error is no smaller.
-        half = _normal(1 - LEVEL / candidates) * math.sqrt(abs(found.mean) * (1 - abs(found.mean)) / images)
+        # At least as many images changed sides as the net gain, and one might have: McNemar's error is no smaller.
+        changed = abs(found.mean) + 1 / images
+        half = _normal(1 - LEVEL / candidates) * math.sqrt(changed / images)
         low, high = min(low, found.mean - half), max(high, found.mean + half)
     return Effect(name, metric, fmean(own), found.mean, low, high)
 
