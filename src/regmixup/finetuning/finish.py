@@ -67,7 +67,10 @@ def finish(
     if len(right) > 1 and chosen != "fine-tuned":
         reason = "fine-tuning was worse than the linear probe on validation, so the probe is kept"
         say(f"kept         {reason}")
-    predictor, promised = _calibrate(run, photos, acceptance, risk, device, say)
+    calibrate = right[chosen] < len(validation)
+    if not calibrate:
+        say("temperature  1, not fitted: every validation image is right, which says nothing about how sure to be")
+    predictor, promised = _calibrate(run, photos, acceptance, risk, device, say, calibrate=calibrate)
     test = run.predict(photos.test, device=device)
     record = {
         **facts,
@@ -112,11 +115,24 @@ def _calibrate(
     risk: float | None,
     device: torch.device,
     say: Say,
+    *,
+    calibrate: bool,
 ) -> tuple[Predictor, str]:
-    """Fit temperature and threshold on validation images; return also what is promised about the accepted, in words."""
+    """Fit temperature and threshold on validation images; return also what is promised about the accepted, in words.
+
+    The temperature is that of the smallest NLL: the bins of an ECE hold too few images of a small set.
+    """
 
     def fit(risk: float | None) -> Predictor:
-        return Predictor.from_run(run, validation=photos.validation, acceptance=acceptance, risk=risk, device=device)
+        return Predictor.from_run(
+            run,
+            validation=photos.validation,
+            acceptance=acceptance,
+            risk=risk,
+            calibrate=calibrate,
+            criterion="nll",
+            device=device,
+        )
 
     try:
         predictor = fit(risk)
@@ -193,7 +209,7 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
     )
     say(
         f"calibration  error {100 * before['value']:.1f} % on test, {100 * after['value']:.1f} % with the temperature "
-        f"{record['temperature']:.2f}, fitted on validation"
+        f"{record['temperature']:.2f}, fitted on validation by NLL"
     )
     say(
         f"rejection    the threshold accepts {test['accepted']} of {test['images']} test images, "

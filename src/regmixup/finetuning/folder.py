@@ -147,7 +147,7 @@ def inspect(path: str | Path) -> PhotoFolder:
         raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
     names = _name_parts(folder)
     roots = sorted({name.removeprefix("folder:") for name in names.wholes})
-    files = [file for root in roots for file in image_files(Path(root))]
+    files = [file for root in roots for name in class_folders(Path(root)) for file in image_files(Path(root) / name)]
     _check_classes(folder, roots, files)
     found = _decode(files)
     unreadable = [entry for entry in found if isinstance(entry, Unreadable)]

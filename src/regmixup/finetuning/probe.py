@@ -32,8 +32,10 @@ from regmixup.training.loading import clean_parts, evaluation_transform, reader
 FEWEST_EPOCHS = 5
 """Epochs for which a smaller image size is accepted."""
 _SMALLEST, _STEP = 96, 32
-_SHARE_OF_PROBE, _MARGIN = 0.25, 0.85
+_SHARE_OF_PROBE, _MARGIN = 0.3, 0.85
 """Largest share of the time for the probe's features, and the share of the rest that is planned for."""
+_MEASURING = 0.1
+"""Share of the time after which no further size is measured."""
 _OVERHEAD = 15.0
 """Seconds for what is not measured: starting loaders, fitting the probe, the page."""
 DECAYS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -41,8 +43,8 @@ DECAYS = (1e-1, 1e-2, 1e-3, 1e-4)
 _BATCH = 64
 _TRIED = 8
 """Images of a measured step."""
-_SLOW = 4.0
-"""Seconds of a first step from which it is not repeated: what a start costs then matters little."""
+_REPEATS, _ENOUGH = 3, 8.0
+"""Most times that a step is measured, and seconds after which it is measured no more."""
 _DOUBLE = 2**24
 """Most numbers that are fitted in float64."""
 
@@ -169,18 +171,17 @@ def measure_pace(model: Classifier, images: FolderSet, config: TrainConfig) -> P
 
 
 def _seconds(function: Callable[[], None], device: torch.device) -> float:
-    """Return how long a call takes: the second one, unless the first was slow."""
-    for _ in range(2):
+    """Return how long a call takes: the shortest of a few, as the first one and what else runs here only add to it."""
+    times: list[float] = []
+    while len(times) < _REPEATS and sum(times) < _ENOUGH:
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
         begun = time.perf_counter()
         function()
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
-        seconds = time.perf_counter() - begun
-        if seconds > _SLOW:
-            break
-    return seconds
+        times.append(time.perf_counter() - begun)
+    return min(times)
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,8 @@ def make_plan(
         assumed = {size: _assumed(paces, size) for size in sizes}
         plan = _fit(assumed, photos, left, wanted, fewest=0 if epochs is not None else min(wanted, FEWEST_EPOCHS))
         unknown = [size for size in (plan.probe_size, plan.size) if size not in paces]
-        if not unknown:
+        if not unknown or time.monotonic() - begun > _MEASURING * 60 * settings.minutes:
+            paces |= {size: assumed[size] for size in unknown}
             return replace(plan, epochs=plan.epochs if epochs is None else epochs, wanted=wanted, paces=paces)
         paces[min(unknown)] = measure(min(unknown))
 
