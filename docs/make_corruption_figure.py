@@ -15,7 +15,7 @@ from sklearn.datasets import load_sample_image
 
 from regmixup.data import corrupt
 from regmixup.data.catalogue import BENCHMARK, EXTRA
-from regmixup.data.seeds import generator_for
+from regmixup.data.splits import generator_for
 
 LARGE, SMALL = 80, 64  # pixels shown of the 224x224 and 32x32 versions
 GAP, LABEL, HEAD = 2, 118, 20

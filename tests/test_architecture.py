@@ -55,6 +55,14 @@ ALLOWED = {
         "recipes", "rows", "run_folder", "storage", "training", "types",
     },
     "report": {"methods", "metrics", "names", "posthoc", "recipes", "rows", "run_folder", "storage", "types"},
+    "finetuning": {
+        "config", "data", "deployment", "losses", "metrics", "names", "networks", "posthoc", "precision", "predictions",
+        "recipes", "report", "rows", "run_folder", "storage", "training", "types",
+    },
+    "advice": {
+        "config", "data", "finetuning", "metrics", "names", "networks", "objectives", "predictions", "progress",
+        "report", "storage", "training",
+    },
 }  # fmt: skip
 
 # Methods that call functions of a higher part, which they import when called.

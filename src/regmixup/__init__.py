@@ -27,7 +27,9 @@ if TYPE_CHECKING:
         report,
         study,
     )
+    from regmixup.advice import advise
     from regmixup.deployment.predictor import Predictor
+    from regmixup.finetuning import finetune
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
     from regmixup.objectives import Objective
@@ -80,8 +82,10 @@ _HOMES = {
     "Run": "training.run",
     "TensorBoardLogger": "training.reporting",
     "TrainConfig": "training.config",
+    "advise": "advice",
     "configure": "training.config",
     "evaluate": "rows",
+    "finetune": "finetuning",
     "train": "training.train",
 }
 _MODULES = {
@@ -103,8 +107,8 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
-    "TrainConfig", "configure", "data", "evaluate", "losses", "methods", "metrics", "networks", "objectives",
-    "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
+    "TrainConfig", "advise", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
+    "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 
 

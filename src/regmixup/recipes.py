@@ -36,7 +36,8 @@ class Recipe:
     """Weights to start from: timm for its own pretrained ones (downloaded, or from its cache), or the path of a
     .safetensors, .pth or .pt file with timm's, torchvision's or our names. Empty: random ones."""
     epochs: int
-    """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise."""
+    """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise; of
+    0, the initial weights are."""
     select: Literal["last", "val-accuracy", "val-nll", "val-brier"] = introduced("last")
     """Which epoch is the model: the last, or the best on the `validation` set, which is predicted after every epoch; of
     equal ones the first. The checkpoint keeps the last weights as well."""
@@ -124,8 +125,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
-        for name in ("epochs", "batch_size", "image_size"):
+        for name in ("batch_size", "image_size"):
             check_count(name, getattr(self, name), most=_MOST)
+        check_count("epochs", self.epochs, least=0 if self.init else 1, most=_MOST)
         if self.shards is not None:
             check_count("shards", self.shards)
         for name in ("crop_padding", "cooldown_epochs"):

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from regmixup import data
-from regmixup.data.images import ImageSet
-from regmixup.data.interpolation import interpolate
+from regmixup.data.images import ImageSet, interpolate
 
 
 def source(labels=(0, 0, 1, 2, 1, 0, 2, 2)):

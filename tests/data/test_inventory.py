@@ -12,8 +12,7 @@ from PIL import Image
 
 from regmixup import data
 from regmixup.data import inventory
-from regmixup.data.contact_sheet import contact_sheet
-from regmixup.data.inventory import CACHE, present
+from regmixup.data.inventory import CACHE, contact_sheet, present
 
 from .official import write_cifar, write_cifar_c, write_image_folder, write_svhn, write_tiny_imagenet
 

@@ -17,6 +17,19 @@ EXPECTED = {
 }
 
 
+@pytest.mark.parametrize(("train", "beside"), [("train", "val"), ("train", "Valid"), ("Training", "dev")])
+def test_the_validation_set_of_a_folder_called_train_is_the_one_beside_it(tmp_path, train, beside):
+    for name in (train, "test"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match="validation must be named"):
+        validation_of(f"folder:{tmp_path}/{train}")
+    (tmp_path / beside).mkdir()
+    assert validation_of(f"folder:{tmp_path}/{train}") == f"folder:{tmp_path}/{beside}"
+    check_validation(f"folder:{tmp_path}/{beside}", f"folder:{tmp_path}/{train}")
+    with pytest.raises(ValueError, match="validation must be named"):
+        validation_of(f"folder:{tmp_path}/test")
+
+
 @pytest.mark.parametrize(("train_set", "validation"), EXPECTED.items())
 def test_a_train_set_has_its_validation_set(train_set, validation):
     assert validation_of(train_set) == validation

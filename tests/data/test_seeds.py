@@ -5,7 +5,7 @@ import itertools
 
 import torch
 
-from regmixup.data.seeds import generator_for, seed_for
+from regmixup.data.splits import generator_for, seed_for
 
 
 def test_a_seed_is_63_bits_of_the_hash_of_its_name():

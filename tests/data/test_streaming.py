@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
-from regmixup.data.seeds import seed_for
+from regmixup.data.splits import seed_for
 from regmixup.data.streaming import StreamingLoader
 
 CPU = torch.device("cpu")

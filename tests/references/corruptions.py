@@ -13,7 +13,7 @@ from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from PIL import Image
 from scipy import ndimage
 
-from regmixup.data.corruptions.pixels import normal, uniform
+from regmixup.data.corruptions.parts import normal, uniform
 from regmixup.data.corruptions.weather import SIDE, textures
 
 

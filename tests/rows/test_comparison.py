@@ -9,7 +9,7 @@ import torch
 
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import ece
-from regmixup.metrics.delong import compare_auroc
+from regmixup.metrics.detection import compare_auroc
 from regmixup.metrics.registry import resample_classification
 from regmixup.metrics.scores import entropy
 from regmixup.predictions import load

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from regmixup import data, metrics
-from regmixup.data.interpolation import interpolate
+from regmixup.data.images import interpolate
 from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, MonteCarlo, TemperatureScaling
 from regmixup.report.results import Results

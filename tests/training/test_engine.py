@@ -10,7 +10,7 @@ import torch
 
 import regmixup as rm
 from regmixup import methods
-from regmixup.data.seeds import generator_for
+from regmixup.data.splits import generator_for
 from regmixup.mixing import Draw
 from regmixup.training.compilation import kind_of, uncollected
 from regmixup.training.engine import Engine, choose_execution, settings

@@ -297,3 +297,16 @@ def test_real_imagenet_weights_tell_photographs_apart(tmp_path, monkeypatch, rea
     assert run.provenance()["init"]["initialised"] == ["head.weight", "head.bias"]
     found = run.predict("folder:imagenette-mini/val", root=real_root, device="cpu")
     assert float((found.logits.argmax(1) == found.labels).float().mean()) > 0.8
+
+
+def test_a_run_of_no_epochs_is_its_initial_weights(tmp_path):
+    first = rm.train(config(epochs=1), tmp_path, device="cpu")
+    run = rm.train(config(epochs=0, init=str(first.checkpoint)), tmp_path, device="cpu")
+    assert run.finished
+    assert run.history() == []
+    states = [one.model(device="cpu").state_dict() for one in (first, run)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    before = run.checkpoint.stat().st_mtime_ns
+    assert rm.train(run.config, tmp_path, device="cpu").checkpoint.stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match="epochs must be an integer >= 1, got 0"):
+        config(epochs=0)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import regmixup as rm
-from regmixup.data.seeds import generator_for
+from regmixup.data.splits import generator_for
 from regmixup.training import loop
 from regmixup.training.checkpoint import Position
 from regmixup.training.config import resolve

@@ -11,7 +11,7 @@ from torch import nn
 import regmixup as rm
 from regmixup import data, networks
 from regmixup.data.loader import epoch_batches
-from regmixup.data.seeds import seed_for
+from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
 from regmixup.training.checkpoint import read_checkpoint

@@ -13,7 +13,7 @@ from regmixup import data
 from regmixup.cli import main
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import epoch_batches
-from regmixup.data.seeds import seed_for
+from regmixup.data.splits import seed_for
 from regmixup.networks.gp_head import GPHead
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.distributed import Ranks

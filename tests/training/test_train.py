@@ -17,7 +17,7 @@ from torchvision.transforms.functional import to_pil_image
 import regmixup as rm
 from regmixup import plugins
 from regmixup.data.images import ImageSet
-from regmixup.data.seeds import seed_for
+from regmixup.data.splits import seed_for
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.stopping import Interrupted
 from tests.training.short import assert_same_ending, ending, signal_after

@@ -7,7 +7,7 @@ from torch import nn
 from regmixup import networks
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader
-from regmixup.data.seeds import generator_for
+from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.training.distributed import Ranks
 from regmixup.training.guard import Guard

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 VERBS = {
     "study": "run a study: methods x seeds, trained, evaluated, reported",
     "train": "train one model",
+    "finetune": "fine-tune a pretrained network on a folder of images",
+    "advise": "find out whether RegMixup is worth it on your own images",
     "predict": "store predictions for datasets, or classify image files",
     "evaluate": "score logits from any model",
     "report": "rewrite a study's report from stored results",
@@ -36,6 +38,7 @@ Train image classifiers with RegMixup and its relatives, and measure how reliabl
 examples:
   regmixup study digits                                   the embedded study, about 3 minutes on a CPU
   regmixup train --method regmixup --alpha 10 --seed 1    one model
+  regmixup finetune ~/photos --minutes 10                 a model for your images
   regmixup evaluate --predictions mine.npz --ood svhn.npz any model's logits"""
 
 

@@ -125,7 +125,7 @@ class ShowAction:
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
-        from regmixup.data.contact_sheet import contact_sheet
+        from regmixup.data.inventory import contact_sheet
 
         contact_sheet(data.load(self.name, root=self.root), self.out)
         print(f"picture  {self.out}")

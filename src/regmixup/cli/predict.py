@@ -176,6 +176,11 @@ def _predictor(verb: PredictVerb) -> Predictor:
     if (verb.run / PREDICTOR).is_file():
         _refuse(verb, _FOR_FILES[1:], f"run folders, and {verb.run} is a saved predictor, which is fitted already")
         return Predictor.load(verb.run, device=verb.device)
+    fitted = verb.run / "predictor"  # as `regmixup finetune` leaves it
+    defaults = {name: PredictVerb.__dataclass_fields__[name].default for name in _FOR_FILES[1:]}
+    if (fitted / PREDICTOR).is_file() and all(getattr(verb, name) == value for name, value in defaults.items()):
+        print(f"{fitted}: temperature and threshold as fitted there")
+        return Predictor.load(fitted, device=verb.device)
     return Predictor.from_run(
         verb.run,
         validation=verb.validation,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +32,10 @@ from regmixup.training.config import TrainConfig, choose_device, configure, reso
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 from regmixup.training.train import train
+
+_FOR_FOLDERS = "imagenet-resnet50"
+_SHORT = 30
+"""Epochs below which warm-up and cool-down of the recipe for folders would be most of a training."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +148,13 @@ def _choose(args: Sequence[str]) -> _Chosen:
     """Return the instances that the words choose by name, whose fields are the other flags."""
     train_set = get(_value_of("--train-set", args) or "")
     from_files = train_set is not None and train_set.is_folder
-    recipe = _value_of("--recipe", args) or ("imagenet-resnet50" if from_files else "digits")
+    named = _value_of("--recipe", args)
+    recipe = named or (_FOR_FOLDERS if from_files else "digits")
     method = _value_of("--method", args) or "regmixup"
     parts = {flag: value for flag in ("head", "constraint") if (value := _value_of(f"--{flag}", args)) is not None}
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
+    if from_files and named is None:
+        config = _shortened(config, args)
     defaults = TrainVerb(
         training=Recipe(**_fields(config)),
         objective_fields=_to_flags(config.objective),
@@ -160,6 +168,23 @@ def _choose(args: Sequence[str]) -> _Chosen:
         members=config.members,
     )
     return _Chosen(config.objective, defaults)
+
+
+def _shortened(config: TrainConfig, args: Sequence[str]) -> TrainConfig:
+    """Return the configuration for few epochs: a tenth of them to warm up and no cool-down, unless flags give these.
+
+    The recipe for folders is that of 100 epochs of ImageNet, with 3 to warm up and 10 to cool down.
+    """
+    asked = _value_of("--epochs", args) or ""
+    if not asked.isdecimal() or int(asked) >= _SHORT:
+        return config
+    epochs = int(asked)
+    own = {"warmup_epochs": min(config.warmup_epochs, epochs / 10), "cooldown_epochs": 0}
+    changes = {name: value for name, value in own.items() if _value_of(f"--{name.replace('_', '-')}", args) is None}
+    if changes and "--help" not in args and "-h" not in args:
+        told = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changes.items())
+        print(f"{epochs} epochs are few for the recipe {_FOR_FOLDERS}, so it is changed: {told}", file=sys.stderr)
+    return dataclasses.replace(config, epochs=max(1, epochs), **changes)
 
 
 def _loss(name: str | None, objective: Objective) -> Loss | None:

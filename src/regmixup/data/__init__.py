@@ -1,7 +1,7 @@
 """Datasets by name. Nothing is ever downloaded unasked. Importing this imports no torch.
 
-`catalogue` says what datasets there are, a reader (`cifar`, `svhn`, `tiny_imagenet`, `imagenet`, `folders`, `embedded`)
-reads one from its official files, and `load` below puts the two together.
+`catalogue` says what datasets there are, a reader (`cifar`, `mat5` for SVHN, `tiny_imagenet`, `imagenet`, `folders`,
+`embedded`) reads one from its official files, and `load` below puts the two together.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
 
     dataset, root = find(name), data_root(root)
     if dataset.is_interpolated:
-        from regmixup.data.interpolation import interpolate
+        from regmixup.data.images import interpolate
 
         if not dataset.in_memory:
             raise ValueError(f"{name}: interpolations need a dataset in memory, {dataset.whole} is one of files")

@@ -167,7 +167,7 @@ def _svhn() -> Family:
     def own(split: str, role: Role, images: int, **fields: Any) -> Dataset:
         files = (f"{split}_32x32.mat",)
         shape = {"side": 32, "num_classes": 10, "images": images}
-        return _dataset(f"svhn/{split}", role, "svhn:load_svhn", files=files, **shape, **fields)
+        return _dataset(f"svhn/{split}", role, "mat5:load_svhn", files=files, **shape, **fields)
 
     train, test = own("train", "train", 73_257), own("test", "test", 26_032)
     extra = own("extra", "train", 531_131, optional=True)

@@ -22,8 +22,7 @@ import torch
 
 from regmixup.data.catalogue import Dataset
 from regmixup.data.images import ImageSet, luma
-from regmixup.data.seeds import generator_for
-from regmixup.data.splits import stratified
+from regmixup.data.splits import generator_for, stratified
 
 DIGITS = tuple("0123456789")
 FRACTIONS = {"train": 0.25, "val": 0.25, "test": 0.5}

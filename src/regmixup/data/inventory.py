@@ -1,4 +1,4 @@
-"""The datasets under a root: which ones, how many images and bytes, and whether their content is the official one.
+"""The datasets under a root: which ones, how many images and bytes, whether their content is the official one, a look.
 
 Fingerprints need every image to be read, so they are kept in `.regmixup-listing.json` under the root, and computed
 again only when a file's size or time of change differs; for a tree of images, the number of files in one of its folders
@@ -13,14 +13,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup.data import read
 from regmixup.data.catalogue import FAMILIES, Dataset, find, line_of
 from regmixup.data.files import MissingDataError, data_root, missing_files, wrong_file
-from regmixup.storage import read_json, write_json
+from regmixup.storage import read_json, replacing, write_json
+
+if TYPE_CHECKING:
+    from regmixup.data.images import LabelledImages
 
 CACHE = ".regmixup-listing.json"
+CELL, CAPTION, GAP = 112, 14, 8
+"""Pixels of a contact sheet: the side of an image, the height of its caption, and the space between images."""
 
 
 @dataclass(frozen=True)
@@ -192,3 +197,31 @@ def file_sum(path: Path, algorithm: str) -> str:
     """Return a file's checksum, "md5:..." or "sha256:..."."""
     with path.open("rb") as file:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
+
+
+def contact_sheet(images: LabelledImages, path: str | Path, rows: int = 6, columns: int = 10) -> None:
+    """Write a PNG with rows x columns images, evenly spaced over the set, each under the name of its class."""
+    import torch
+    from PIL import Image, ImageDraw, ImageFont
+
+    from regmixup.data.decode import EvalTransform, open_rgb
+
+    if rows < 1 or columns < 1:
+        raise ValueError(f"rows and columns must be >= 1, got {rows} and {columns}")
+    count = min(rows * columns, len(images))
+    chosen = images.select(torch.arange(count) * len(images) // count)
+    (shown,) = chosen.parts(lambda file: EvalTransform().build()(open_rgb(file)), size=count)
+    sheet = Image.new("RGB", (columns * (CELL + GAP) + GAP, rows * (CELL + CAPTION + GAP) + CAPTION + 2 * GAP), "white")
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    draw.text((GAP, GAP), f"{images.name}: {len(images):,} images, {len(images.classes)} classes", "black", font)
+    levels = shown.images if shown.images.dtype == torch.uint8 else (shown.images * 255).round().to(torch.uint8)
+    for number, (pixels, label) in enumerate(zip(levels, shown.labels.tolist(), strict=True)):
+        left = GAP + number % columns * (CELL + GAP)
+        top = CAPTION + 2 * GAP + number // columns * (CELL + CAPTION + GAP)
+        draw.text((left, top), shown.classes[label][:16], "black", font)
+        picture = Image.fromarray(pixels.permute(1, 2, 0).squeeze(-1).numpy())
+        scale = CELL / max(picture.size)
+        size = [max(1, round(scale * side)) for side in picture.size]
+        sheet.paste(picture.resize((size[0], size[1]), Image.Resampling.NEAREST), (left, top + CAPTION))
+    with replacing(Path(path)) as temporary:
+        sheet.save(temporary, format="png")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from regmixup.config import check_count
 from regmixup.data.images import ImageSet
-from regmixup.data.seeds import generator_for
+from regmixup.data.splits import generator_for
 from regmixup.types import Batch
 
 Part = TypeVar("Part", Tensor, list[tuple[int, ...]])

@@ -7,6 +7,9 @@ from pathlib import Path
 from regmixup.data.catalogue import FAMILIES, Dataset, Role, SplitPart, find
 from regmixup.data.records import rest_of_folder
 
+VALIDATION = ("val", "valid", "validation", "dev")
+"""Usual names of a folder of validation images."""
+
 
 def role_of(name: str, train_set: str) -> Role | None:
     """Return the role of a dataset for a model of a train set; None for a folder, of which only its user knows.
@@ -63,12 +66,16 @@ def _cuts(dataset: Dataset) -> list[SplitPart]:
 def validation_of(train_set: str) -> str:
     """Return the validation set that belongs to a train set; an error where there is none.
 
+    That of folder:PATH/train is folder:PATH/val, if there is such a folder (also valid, validation or dev).
+
     >>> validation_of("digits/train"), validation_of("cifar10/train-90"), validation_of("imagenet/train")
     ('digits/val', 'cifar10/val-10', 'imagenet/val-tune')
     """
     trained = find(train_set)
     if trained.is_folder and trained.part and trained.role == "train":
         return rest_of_folder(trained)
+    if trained.is_folder and (beside := validation_beside(trained)):
+        return beside
     family = FAMILIES[trained.family].datasets
     for dataset in sorted(family, key=lambda d: d.part is None):  # parts of the train set first
         if dataset.role == "validation" and role_of(dataset.name, train_set) == "validation":
@@ -78,6 +85,16 @@ def validation_of(train_set: str) -> str:
         f"were not trained on, give Predictions of a companion run, or train on a part, such as cifar10/train-90 or "
         "folder:PATH/train-90"
     )
+
+
+def validation_beside(trained: Dataset) -> str:
+    """Return the name of the folder of validation images beside a folder called train; "" where there is none."""
+    base, _, name = trained.name.rstrip("/").rpartition("/")
+    if trained.part or name.lower() not in ("train", "training"):
+        return ""
+    folder = Path(base.removeprefix("folder:")).expanduser()
+    beside = {entry.name.lower(): entry.name for entry in folder.glob("*/")} if folder.is_dir() else {}
+    return next((f"{base}/{beside[split]}" for split in VALIDATION if split in beside), "")
 
 
 def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:

@@ -1,4 +1,7 @@
-"""Stratified splits that are the same on every machine, and the file that pins one."""
+"""What chance decides, the same on every machine: named random streams, stratified splits, the file that pins one.
+
+Streams are named rather than shared: every purpose and epoch has its own.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,31 @@ import torch
 from torch import Tensor
 
 from regmixup.storage import read_json, write_text
+
+
+def seed_for(seed: int, *purpose: str | int) -> int:
+    """Return 63 bits of the SHA-256 of the seed and the purpose.
+
+    >>> seed_for(0, "order", 3) == seed_for(0, "order", 3) != seed_for(0, "order", 4)
+    True
+    """
+    text = "/".join(map(str, (seed, *purpose)))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def reseed(device: torch.device, seed: int) -> None:
+    """Seed torch's own generators, of the CPU and of the given kind of device.
+
+    torch.manual_seed would seed those of every kind of device, which is slower.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+
+
+def generator_for(seed: int, *purpose: str | int) -> torch.Generator:
+    """Return a CPU generator for one purpose. A stream is resumed by its seed and a position; no state is stored."""
+    return torch.Generator().manual_seed(seed_for(seed, *purpose))
 
 
 def stratified(labels: Tensor, fractions: tuple[float, ...], *, seed: int = 0) -> list[Tensor]:

@@ -20,7 +20,7 @@ from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 from regmixup.config import check_count
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
 from regmixup.data.loader import epoch_batches, share_of
-from regmixup.data.seeds import generator_for, seed_for
+from regmixup.data.splits import generator_for, seed_for
 from regmixup.types import Batch
 
 Transform = TrainTransform | EvalTransform | CustomTransform

@@ -28,6 +28,7 @@ from regmixup.metrics.detection import (
     roc_curve,
 )
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
+from regmixup.metrics.outcomes import corruption_errors, mean_corruption_error
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION, resample_classification, resample_detection
 from regmixup.metrics.selective import (
     RiskCoverage,
@@ -40,7 +41,6 @@ from regmixup.metrics.selective import (
     scod_augrc,
     scod_aurc,
 )
-from regmixup.metrics.shift import corruption_errors, mean_corruption_error
 from regmixup.metrics.streaming import AUGRC, AUROC
 
 __all__ = [

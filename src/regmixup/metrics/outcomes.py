@@ -2,11 +2,13 @@
 
 Reading the table is the whole cost of a metric on many samples, so it is read once, in pieces, and only what has one
 number per sample is kept. Each metric takes the table, or its `Outcomes`, which lets several metrics share a pass.
+
+Last, the errors under shift relative to those of a reference model: mCE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +19,7 @@ from regmixup.threads import in_order
 
 _PIECE = 2**21
 NUM_BINS = 15
+Condition = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -152,3 +155,37 @@ def equal_width_bins(values: Tensor, num_bins: int) -> Tensor:
     tensor([0, 0, 1, 1])
     """
     return torch.bucketize(values, equal_width_edges(num_bins, values)).sub_(1).clamp_(0, num_bins - 1)
+
+
+def corruption_errors(errors: Mapping[Condition, float], reference: Mapping[Condition, float]) -> dict[str, float]:
+    """Return CE_c = sum_s E_cs / sum_s E^ref_cs for every corruption c (Hendrycks and Dietterich, 2019).
+
+    errors, reference: the share of wrong predictions by (corruption, severity), of the model and of the reference model
+    (AlexNet for the ImageNet-C of the literature), for the same conditions.
+
+    >>> corruption_errors({("fog", 1): 0.1, ("fog", 2): 0.2}, {("fog", 1): 0.2, ("fog", 2): 0.4})
+    {'fog': 0.5}
+    """
+    if not errors:
+        raise ValueError("errors must hold at least one (corruption, severity), got none")
+    unmatched = set(errors) ^ set(reference)
+    if unmatched:
+        raise ValueError(f"errors and reference must cover the same conditions, only one has {sorted(unmatched)}")
+    found = {}
+    for corruption in dict.fromkeys(name for name, _ in errors):
+        own = [value for (name, _), value in errors.items() if name == corruption]
+        theirs = [value for (name, _), value in reference.items() if name == corruption]
+        if not sum(theirs) > 0:
+            raise ValueError(f"reference must make errors under every corruption, got none under {corruption!r}")
+        found[corruption] = sum(own) / sum(theirs)
+    return found
+
+
+def mean_corruption_error(errors: Mapping[Condition, float], reference: Mapping[Condition, float]) -> float:
+    """Return the mCE, the plain mean of `corruption_errors` over the corruptions; 1 is as good as the reference.
+
+    >>> mean_corruption_error({("fog", 1): 0.1, ("snow", 1): 0.4}, {("fog", 1): 0.2, ("snow", 1): 0.2})
+    1.25
+    """
+    found = corruption_errors(errors, reference)
+    return sum(found.values()) / len(found)

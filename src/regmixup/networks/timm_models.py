@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import timm
 import torch
@@ -78,9 +78,14 @@ def timm_backbone(
     return nn.Sequential(model, nn.Dropout(dropout or 0.0)), features.shape[1]
 
 
+def has_fixed_size(network: str) -> bool:
+    """Return whether an architecture takes images of one size, as most transformers do."""
+    return bool(_published(network).fixed_input_size)
+
+
 def _fixed_size(network: str, image_size: tuple[int, int]) -> dict[str, Any]:
     """Return the setting of the input size for architectures that have a fixed one."""
-    if not _published(network).fixed_input_size:
+    if not has_fixed_size(network):
         return {}
     height, width = image_size
     return {"img_size": height if height == width else image_size}  # some architectures only know squares
@@ -156,6 +161,11 @@ def expected_input(network: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation of the pixels that timm's weights were trained on."""
     published = _published(network)
     return tuple(published.mean), tuple(published.std)
+
+
+def expected_interpolation(network: str) -> Literal["bilinear", "bicubic"]:
+    """Return how the images were resized that timm evaluates its weights on; bilinear for what is neither."""
+    return "bicubic" if _published(network).interpolation == "bicubic" else "bilinear"
 
 
 def classifier_name(network: str) -> str:

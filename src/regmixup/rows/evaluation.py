@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.detection import Ordered
+from regmixup.metrics.outcomes import Condition, mean_corruption_error
 from regmixup.metrics.registry import CLASSIFICATION
 from regmixup.metrics.scores import available, fit_scores, score_all
-from regmixup.metrics.shift import Condition, mean_corruption_error
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import FitOn, check_held_out, same_samples

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from regmixup import data, metrics, posthoc, rows, run_folder
 from regmixup.data.decode import EvalTransform, open_rgb
-from regmixup.data.images import LabelledImages
-from regmixup.data.interpolation import pair_ends
+from regmixup.data.images import LabelledImages, pair_ends
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import fit_scores
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given

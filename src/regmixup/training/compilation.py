@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from regmixup.data.seeds import reseed
+from regmixup.data.splits import reseed
 from regmixup.mixing import Draw
 from regmixup.networks import batch_norm
 from regmixup.precision import cudnn

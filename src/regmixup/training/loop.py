@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.data.loader import Loader
-from regmixup.data.seeds import generator_for, reseed, seed_for
+from regmixup.data.splits import generator_for, reseed, seed_for
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
@@ -319,10 +319,11 @@ class Training:
 
     def finish(self, stop: Stop) -> None:
         """Let the head see the train images once more, if it wants to, and record that the run has finished."""
-        if self.finalize():
-            for copy in self.copies:
-                with copy.in_place():
-                    self.finalize()
+        finalized = self.finalize()
+        for copy in self.copies if finalized else ():
+            with copy.in_place():
+                self.finalize()
+        if finalized or self.config.total_epochs == 0:
             self.save()
         if self.ranks.first:
             seconds = sum(record["seconds"] for record in self.history)

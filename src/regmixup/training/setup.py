@@ -16,7 +16,7 @@ from torch import nn
 from regmixup import data, run_folder
 from regmixup.data.catalogue import find
 from regmixup.data.images import LabelledImages
-from regmixup.data.seeds import seed_for
+from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.precision import memory_format
 from regmixup.training import checkpoint

@@ -11,9 +11,8 @@ from scipy import ndimage, stats
 from regmixup.data.corruptions.blur import scramble, trail
 from regmixup.data.corruptions.digital import jpeg_compression
 from regmixup.data.corruptions.drops import canny, chamfer_distance, equalize
-from regmixup.data.corruptions.linear import box_matrix, gaussian
 from regmixup.data.corruptions.noise import alias_table, shot_noise
-from regmixup.data.corruptions.pixels import normal, truncate, uniform
+from regmixup.data.corruptions.parts import box_matrix, gaussian, normal, truncate, uniform
 from regmixup.data.corruptions.weather import SIDE, plasma, textures
 from tests.data.corruptions.photographs import arrays, pieces, whole
 from tests.references import corruptions as twins

@@ -20,7 +20,7 @@ from regmixup.data.corruptions.digital import jpeg_compression, pixelate
 from regmixup.data.corruptions.drops import spatter
 from regmixup.data.corruptions.elastic import elastic_transform
 from regmixup.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from regmixup.data.corruptions.tone import brightness, contrast, saturate
+from regmixup.data.corruptions.parts import brightness, contrast, saturate
 from regmixup.data.corruptions.weather import fog, frost, snow
 from regmixup.names import check_name, unknown
 

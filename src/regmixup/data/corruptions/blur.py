@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import filter_matrix, gaussian
-from regmixup.data.corruptions.pixels import SLACK, truncate, uniform
+from regmixup.data.corruptions.parts import SLACK, filter_matrix, gaussian, truncate, uniform
 from regmixup.mixing import to_float
 
 

@@ -16,7 +16,7 @@ from regmixup.data.catalogue import BENCHMARK
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
 from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, nearest_constants
 from regmixup.data.images import ImageSet
-from regmixup.data.seeds import generator_for
+from regmixup.data.splits import generator_for
 from regmixup.names import check_name
 from regmixup.storage import owning, read_json, replacing, write_json
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import gaussian
-from regmixup.data.corruptions.pixels import normal, truncate
+from regmixup.data.corruptions.parts import gaussian, normal, truncate
 from regmixup.data.images import luma
 from regmixup.mixing import to_float
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.linear import gaussian
-from regmixup.data.corruptions.pixels import SLACK, truncate, uniform
+from regmixup.data.corruptions.parts import SLACK, gaussian, truncate, uniform
 from regmixup.mixing import to_float
 
 

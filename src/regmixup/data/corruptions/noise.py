@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regmixup.data.corruptions.pixels import normal, truncate, uniform
+from regmixup.data.corruptions.parts import normal, truncate, uniform
 from regmixup.mixing import to_float
 
 

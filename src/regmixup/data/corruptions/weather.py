@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regmixup.data.corruptions.blur import centre_zoom, trail, zoomed_size
-from regmixup.data.corruptions.pixels import normal, truncate, uniform
+from regmixup.data.corruptions.parts import normal, truncate, uniform
 from regmixup.data.images import luma
 from regmixup.mixing import to_float
 

@@ -3,7 +3,7 @@
 Scores of logits are functions; scores of features are dataclasses of hyper-parameters, fitted on train features.
 """
 
-from regmixup.metrics.scores.features import FeatureScore, FittedScore
+from regmixup.metrics.scores.features import KNN, FeatureScore, FittedKNN, FittedScore
 from regmixup.metrics.scores.head_scores import ASH, FittedASH, FittedReAct, FittedViM, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import (
     SCORES,
@@ -24,7 +24,6 @@ from regmixup.metrics.scores.mahalanobis import (
     Mahalanobis,
     RelativeMahalanobis,
 )
-from regmixup.metrics.scores.nearest import KNN, FittedKNN
 from regmixup.metrics.scores.registry import REGISTRY, Score, available, fit_scores, register, score_all
 
 __all__ = [

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from regmixup import plugins
 from regmixup.metrics.ordering import pieces_of, precise, span
-from regmixup.metrics.scores.features import FittedScore
+from regmixup.metrics.scores.features import KNN, FittedScore, default_k
 from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq, mutual_information, softmax_of
 from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
-from regmixup.metrics.scores.nearest import KNN, default_k
 from regmixup.names import check_name
 from regmixup.threads import each_piece
 from regmixup.types import Predictions

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.neighbors import NearestNeighbors
 
-from regmixup.metrics.scores import KNN, nearest
+from regmixup.metrics.scores import KNN, features
 from tests.metrics.scores.made_up import mixture
 from tests.references import scores as reference
 
@@ -56,7 +56,7 @@ def test_a_subsample_is_drawn_without_replacement_by_its_seed():
 def test_pieces_of_the_distance_table_do_not_show(monkeypatch):
     score = KNN(k=4).fit(TRAIN)
     whole = score(TEST)
-    monkeypatch.setattr(nearest, "_CHUNK", 300)
+    monkeypatch.setattr(features, "_DISTANCES", 300)
     torch.testing.assert_close(score(TEST), whole, rtol=1e-12, atol=0)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regmixup.metrics.shift import corruption_errors, mean_corruption_error
+from regmixup.metrics.outcomes import corruption_errors, mean_corruption_error
 
 REFERENCE = {("fog", 1): 0.2, ("fog", 2): 0.6, ("snow", 1): 0.5, ("snow", 2): 0.5}
 

@@ -1,0 +1,110 @@
+"""`regmixup finetune`: from a folder of photographs to a calibrated model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from tyro.conf import Positional
+
+from regmixup.cli.parsing import Switch, parse
+from regmixup.finetuning import finetune
+from regmixup.finetuning.folder import BACKBONE
+from regmixup.names import printable
+from regmixup.progress import LiveProgress
+from regmixup.training.config import TrainConfig
+from regmixup.training.train import Hooks
+
+
+@dataclass(frozen=True)
+class FinetuneVerb:
+    """Fine-tune a pretrained network on a folder of images: train, calibrate, test, and write a report page.
+
+    PHOTOS has one subfolder of images per class, or train/ and val/ or test/ with such subfolders. Prints what it
+    found and chose. Nothing is chosen or fitted on test images. The same command goes on after Ctrl-C.
+
+    Example: regmixup finetune ~/photos
+
+    Example: regmixup finetune ~/photos --minutes 30 --backbone timm/resnet50 --init resnet50.pth --export model.onnx
+    """
+
+    photos: Positional[Path]
+    """A folder of class folders, or one with train/ and val/ or test/."""
+    backbone: str = BACKBONE
+    """Network, such as any timm/...; see `regmixup list networks`."""
+    init: str = "timm"
+    """Its pretrained weights: timm for its own (from its cache, else downloaded), or a .safetensors, .pth or .pt file
+    with timm's, torchvision's or our names."""
+    method: str = "regmixup"
+    """How all weights are trained after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy."""
+    minutes: float = 10.0
+    """The time for everything. The measured pace decides image size and epochs."""
+    epochs: int | None = None
+    """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
+    image_size: int | None = None
+    """Side of the images, whatever the time."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """balanced: every class has the same weight in the loss, however many images it has."""
+    acceptance: float = 0.95
+    """Share of validation images that the threshold accepts; with --risk, at most."""
+    risk: float | None = None
+    """Accept so that at most this share of the accepted is wrong, with 95 %% confidence."""
+    export: Path | None = None
+    """Also write the model as a .pt2 or .onnx file, which runs without this package."""
+    hide_unreadable: Switch = False
+    """Put a dot before the names of files that cannot be decoded, instead of refusing the folder."""
+    seed: int = 0
+    """Decides data order, augmentation, mixing and dropout."""
+    runs: Path = Path("runs")
+    """Folder for run folders."""
+    device: str | None = None
+    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    workers: int | None = None
+    """Processes that decode image files; default: one per core, at most 4."""
+
+
+def main(args: Sequence[str]) -> None:
+    """Fine-tune, with a progress bar."""
+    verb = parse(FinetuneVerb, "finetune", args)
+    with LiveProgress(Console(), total=1) as progress:
+
+        def watch(config: TrainConfig) -> Hooks:
+            label = "fine-tuning"
+            progress.begin(label, config.total_epochs)
+            return {
+                "on_start": progress.start,
+                "on_step": partial(progress.step, label),
+                "on_epoch": partial(progress.epoch, label),
+            }
+
+        finetune(
+            verb.photos,
+            verb.runs,
+            backbone=verb.backbone,
+            init=verb.init,
+            method=verb.method,
+            minutes=verb.minutes,
+            epochs=verb.epochs,
+            image_size=verb.image_size,
+            class_weights=verb.class_weights,
+            acceptance=verb.acceptance,
+            risk=verb.risk,
+            export=verb.export,
+            hide_unreadable_files=verb.hide_unreadable,
+            seed=verb.seed,
+            device=verb.device,
+            workers=verb.workers,
+            say=_say,
+            watch=watch,
+        )
+
+
+def _say(line: str) -> None:
+    """Print at once, also into a file or a pipe, without escape sequences that names of files may contain."""
+    print(printable(line, keep="\n"))
+    sys.stdout.flush()

@@ -1,0 +1,149 @@
+"""What corruptions are made of: random numbers, pixels, filters as matrices; and brightness, contrast, saturation.
+
+Random numbers come from a generator on any device. A separable filter, or a resize, of an (H, W) image X is R X C^T,
+with one small matrix per axis whose rows hold the weights; every border rule is baked into the matrices. On images of
+this size two matrix products are the fastest way to filter a batch on CPU and GPU, whatever the width of the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regmixup.mixing import to_float
+
+Border = Literal["nearest", "reflect", "mirror"]
+SLACK = 2.0**-10  # pixel levels, see `truncate`
+
+
+def uniform(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Draw U[0, 1) numbers, float32, on the generator's own device, and move them to `device`.
+
+    So a CPU generator gives the same numbers for images on any device. Without one, `device`'s global one is used.
+    """
+    source = generator.device if generator is not None else device
+    return torch.rand(shape, generator=generator, device=source).to(device)
+
+
+def normal(shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None) -> Tensor:
+    """Draw N(0, 1) numbers on `device`, float32, from `uniform` by the Box-Muller map.
+
+    The uniforms are paired 8 apart, as `torch.randn` does on the CPU, so that both give the same numbers up to
+    rounding; here the map runs on all threads and on the images' device.
+    """
+    count = math.prod(shape)
+    pair = uniform((-(-count // 16), 2, 8), device, generator)
+    radius = pair[:, 0].neg_().add_(1).log_().mul_(-2).sqrt_()
+    angle = pair[:, 1] * (2 * math.pi)
+    torch.mul(angle.sin(), radius, out=pair[:, 1])
+    radius.mul_(angle.cos_())
+    return pair.flatten()[:count].view(shape)
+
+
+def truncate(x: Tensor, *, slack: float = 0.0) -> Tensor:
+    """Turn values in [0, 1] into uint8 pixels as in CIFAR-C: clip, times 255, cut the fraction. Overwrites x.
+
+    slack: in pixel levels; `SLACK` where exact arithmetic often gives whole levels (a mean of equal pixels, a shift by
+    51 levels) and a float32 rounding error just below must not cost one.
+
+    >>> truncate(torch.tensor([-1.0, 0.5, 0.999, 2.0])).tolist()
+    [0, 127, 254, 255]
+    """
+    levels = x.clamp_(0, 1).mul_(255)
+    return (levels.add_(slack) if slack else levels).to(torch.uint8)
+
+
+def apply(x: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
+    """Return R X C^T of every image. x: (N, C, H, W) float; rows: (H', H); columns: (W', W) -> (N, C, H', W')."""
+    left, right = (torch.from_numpy(matrix).to(x.device, x.dtype) for matrix in (rows, columns.T))
+    return torch.einsum("ij,ncjk->ncik", left, x @ right).contiguous()  # einsum returns a permuted layout, slow to use
+
+
+def gaussian(x: Tensor, sigma: float, *, cut: float = 4.0, border: Border = "nearest") -> Tensor:
+    """Convolve with a Gaussian cut at `cut` standard deviations. x: (N, C, H, W) float. sigma 0 is the identity."""
+    if _radius(sigma, cut) == 0:
+        return x
+    height, width = x.shape[-2:]
+    return apply(x, gaussian_matrix(height, sigma, cut, border), gaussian_matrix(width, sigma, cut, border))
+
+
+def _radius(sigma: float, cut: float) -> int:
+    return int(cut * sigma + 0.5)
+
+
+@lru_cache(maxsize=64)
+def gaussian_matrix(size: int, sigma: float, cut: float, border: Border) -> np.ndarray:
+    """Return the (size, size) matrix of a filter with weights ~ exp(-k^2 / (2 sigma^2)), |k| <= cut sigma."""
+    offset = np.arange(-_radius(sigma, cut), _radius(sigma, cut) + 1)
+    return filter_matrix(size, np.exp(-(offset**2) / (2 * sigma**2)), border)
+
+
+def filter_matrix(size: int, weight: np.ndarray, border: Border) -> np.ndarray:
+    """Return the (size, size) matrix of the filter of an odd number of weights, centred and scaled to add up to 1."""
+    reach = len(weight) // 2
+    matrix = np.zeros((size, size))
+    target = np.arange(size)[:, None]
+    source = inside(target + np.arange(-reach, reach + 1), size, border)
+    np.add.at(matrix, (target, source), weight / weight.sum())
+    return matrix
+
+
+def inside(index: np.ndarray, size: int, border: Border) -> np.ndarray:
+    """Map pixels outside to those inside: nearest a a|a b c|c c, reflect b a|a b c|c b, mirror c b|a b c|b a."""
+    if border == "nearest" or size == 1:
+        return index.clip(0, size - 1)
+    period = 2 * size if border == "reflect" else 2 * size - 2
+    index = index % period
+    return np.minimum(index, period - 1 - index if border == "reflect" else period - index)
+
+
+@lru_cache(maxsize=64)
+def box_matrix(source: int, target: int) -> np.ndarray:
+    """Return the (target, source) matrix of PIL's BOX: means of the source pixels whose centres a target pixel covers.
+
+    A target pixel smaller than a source pixel counts as one source pixel wide.
+    """
+    scale = source / target
+    centre = (np.arange(target)[:, None] + 0.5) * scale
+    distance = (np.arange(source) - centre + 0.5) * (1 / max(scale, 1.0))
+    first, last = ((centre + side * max(scale, 1.0) / 2 + 0.5).astype(np.int64) for side in (-1, 1))
+    covered = (distance > -0.5) & (distance <= 0.5) & (np.arange(source) >= first) & (np.arange(source) < last)
+    return covered / covered.sum(axis=1, keepdims=True)
+
+
+def brightness(images: Tensor, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Raise the HSV value, the largest channel, by `shift` and scale the others with it; greys just shift."""
+    x = to_float(images)
+    value = x.amax(dim=1, keepdim=True)
+    raised = (value + shift).clamp(0, 1)
+    share = torch.where(value > 0, x / value.clamp_min(1e-12), torch.ones_like(x))
+    return truncate(raised * share, slack=SLACK)
+
+
+def contrast(images: Tensor, factor: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Shrink each channel towards its mean over the image."""
+    x = to_float(images)
+    mean = x.mean(dim=(2, 3), keepdim=True)
+    return truncate(mean + factor * (x - mean))
+
+
+def saturate(images: Tensor, scale: float, shift: float, *, generator: torch.Generator | None = None) -> Tensor:
+    """Change the HSV saturation s = (max - min) / max to scale s + shift, cut to [0, 1]; hue and value stay.
+
+    A channel v is max (1 - s d) with d = (max - v) / (max - min), and d is a matter of hue alone. Grey pixels have the
+    hue of red, as is usual, so a shift reddens them. One-channel images have no colour and do not change.
+    """
+    if images.shape[1] == 1:
+        return images.clone()
+    x = to_float(images)
+    value = x.amax(dim=1, keepdim=True)
+    spread = value - x.amin(dim=1, keepdim=True)
+    red_hue = torch.tensor([0.0, 1.0, 1.0], device=x.device).view(1, 3, 1, 1)
+    hue = torch.where(spread > 0, (value - x) / spread.clamp_min(1e-12), red_hue)
+    saturation = (spread / value.clamp_min(1e-12) * scale + shift).clamp(0, 1)
+    return truncate(value * (1 - saturation * hue), slack=SLACK)

@@ -1,0 +1,287 @@
+"""From a folder of photographs to a model to use: `regmixup finetune PHOTOS`, `rm.finetune(path)`.
+
+    inspect    classes, parts, unreadable files, copies                      folder.py
+    plan       the pace is measured; it decides image sizes and epochs       probe.py
+    probe      a linear head on stored features of the frozen backbone       probe.py
+    fine-tune  all weights, from the probe's head; an ordinary run           `rm.train`
+    choose     by validation accuracy; the probe, if fine-tuning is worse
+    finish     temperature and threshold on validation, results on test      finish.py
+
+Both the probe and the fine-tuned model are ordinary runs; the probe's has no epochs, its weights are those of the file
+it starts from. What was measured and the probe's weights are in `RUNS/finetune-NAME-HASH`, so that the same command
+goes on where it was stopped. Nothing is chosen or fitted on test images.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from regmixup.config import check_count, check_number
+from regmixup.data.folders import FolderSet
+from regmixup.finetuning.finish import Say, check_export, finish
+from regmixup.finetuning.folder import BACKBONE, PhotoFolder, Settings, hide_unreadable, inspect, load_files, suggest
+from regmixup.finetuning.probe import (
+    Pace,
+    Plan,
+    fit_probe,
+    make_plan,
+    measure_pace,
+    read_plan,
+    store_features,
+    write_plan,
+)
+from regmixup.losses import CrossEntropy, balanced_weight
+from regmixup.names import check_name
+from regmixup.networks.contract import Classifier, LinearHead
+from regmixup.storage import save_tensors
+from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
+from regmixup.training.initial_weights import InitialWeights, load_initial_weights
+from regmixup.training.run import Run
+from regmixup.training.train import Hooks, train
+
+__all__ = ["BACKBONE", "PhotoFolder", "Settings", "finetune", "inspect", "suggest"]
+
+RECIPE: dict[str, Any] = {
+    "optimizer": "adamw",
+    "lr": 3e-4,
+    "min_lr": 1e-6,
+    "warmup_lr": 0.0,
+    "cooldown_epochs": 0,
+    "weight_decay": 0.05,
+    "decay_on": "weights",
+    "clip_norm": 1.0,
+    "layer_decay": 0.9,
+}
+"""How all weights are trained, beside size, epochs and batches."""
+
+
+def finetune(
+    path: str | Path,
+    runs: str | Path = "runs",
+    *,
+    backbone: str = BACKBONE,
+    init: str = "timm",
+    method: str = "regmixup",
+    minutes: float = 10.0,
+    epochs: int | None = None,
+    image_size: int | None = None,
+    class_weights: Literal["none", "balanced"] = "none",
+    acceptance: float = 0.95,
+    risk: float | None = None,
+    export: str | Path | None = None,
+    hide_unreadable_files: bool = False,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    workers: int | None = None,
+    say: Say = print,
+    watch: Callable[[TrainConfig], Hooks] | None = None,
+) -> Run:
+    """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
+
+    path: a folder with one subfolder of images per class, or one with train/ and val/ or test/; see `folder.inspect`.
+    backbone: a network, such as any `timm/...`. init: its weights, as in a recipe: timm for its own, or a file.
+    method: how all weights are trained, after the linear probe; see `regmixup list methods`.
+    minutes: the time for everything. The measured pace decides image size and epochs, so it is met about, not exactly.
+    epochs, image_size: instead of what the pace allows; 0 epochs for the linear probe alone.
+    acceptance: the share of validation images that the threshold accepts; risk: see `Predictor.fit`.
+    export: a .pt2 or .onnx file to write, which runs without this package.
+    hide_unreadable_files: put a dot before the names of files that cannot be decoded, instead of refusing.
+    say: called with every line about what was found and chosen. watch: called with the configuration before all
+    weights are trained, returns callbacks for `rm.train`.
+
+    Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
+    `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.
+    """
+    begun = time.monotonic()
+    check_number("minutes", minutes, above=0)
+    check_name("class_weights", class_weights, ("none", "balanced"))
+    if epochs is not None:
+        check_count("epochs", epochs, least=0)
+    if export is not None:
+        check_export(Path(export))
+    device = choose_device(device)
+    check_present(device)
+    if hide_unreadable_files and (hidden := hide_unreadable(path)):
+        say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
+    photos = inspect(path)
+    settings = suggest(photos, minutes, backbone=backbone)
+    images = load_files(photos.train)
+    job = _Job(photos, settings, init, method, class_weights, seed, images, device)
+    say(photos.describe())
+    say(job.describe())
+    _, initial = job.build(image_size or settings.image_size)
+    say(f"weights    {str(initial).removeprefix('init: ')}")
+    work = Path(runs) / f"finetune-{photos.path.name}-{job.key(minutes, epochs, image_size)}"
+    plan = read_plan(work)
+    if plan is None:
+        spent = time.monotonic() - begun
+        plan = make_plan(photos, settings, job.pace_at, epochs=epochs, image_size=image_size, spent=spent)
+        write_plan(work, plan)
+    say(plan.describe(len(images), minutes))
+    weights = work / "probe.safetensors"
+    if not weights.is_file():
+        _write_probe(weights, job, plan.probe_size, say)
+    options: dict[str, Any] = {"device": device, "workers": workers}
+    probe = train(job.configure(plan.probe_size, epochs=0, init=str(weights)), runs, **options)
+    candidates = {"linear probe": probe}
+    while plan.epochs:
+        config = resolve(job.configure(plan.size, epochs=plan.epochs, init=str(weights)), device)
+        hooks = watch(config) if watch is not None else {}
+        if epochs is None:
+            hooks = _watching(hooks, plan, end=begun + 60 * minutes)
+        try:
+            candidates["fine-tuned"] = train(config, runs, **options, **hooks)
+            break
+        except _TooSlowError as slow:
+            plan = replace(plan, epochs=slow.fits)
+            write_plan(work, plan)
+            shutil.rmtree(Path(runs) / config.name)
+            say(f"slower     an epoch takes {slow.seconds:.0f} s, longer than measured: begins again with {slow.fits}")
+    facts = {"settings": asdict(settings), "plan": asdict(plan), "init": initial.record(), "method": method}
+    return finish(
+        candidates, photos, facts, acceptance=acceptance, risk=risk, export=export, device=device, say=say, begun=begun
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What was asked for, and the images."""
+
+    photos: PhotoFolder
+    settings: Settings
+    init: str
+    method: str
+    class_weights: str
+    seed: int
+    images: FolderSet
+    device: torch.device
+
+    def configure(self, size: int, *, epochs: int, init: str = "") -> TrainConfig:
+        """Return the configuration of fine-tuning or, with 0 epochs, of the probe."""
+        changes: dict[str, Any] = {
+            **RECIPE,
+            "train_set": self.photos.train,
+            "network": self.settings.backbone,
+            "init": init or self.init,
+            "epochs": epochs,
+            "batch_size": self.settings.batch_size,
+            "warmup_epochs": min(1.0, epochs / 10),
+            "image_size": size,
+            "seed": self.seed,
+            **_pixels_of(self.settings.backbone),
+        }
+        method = self.method if epochs else "dnn"
+        changes |= {} if epochs else {"freeze": "always"}
+        config = configure("imagenet-resnet50", method, **changes)
+        if config.members > 1 or not isinstance(config.head, LinearHead) or config.constraint is not None:
+            raise ValueError(
+                f"method must be one that trains a single network with a linear head, such as regmixup, mixup or dnn, "
+                f"got {method}"
+            )
+        if self.class_weights == "balanced" and epochs:
+            if not hasattr(config.objective, "loss"):
+                raise ValueError(f"class_weights must be none for {method}, which has a loss of its own, got balanced")
+            loss = CrossEntropy(weight=balanced_weight(self.images.labels, len(self.images.classes)))
+            config = replace(config, objective=replace(config.objective, loss=loss))  # type: ignore[call-arg]
+        return config
+
+    def describe(self) -> str:
+        """Return lines about what was chosen before anything is measured."""
+        config = self.configure(self.settings.image_size, epochs=self.settings.epochs)
+        flips = ", flips" if config.flip else ""
+        return (
+            f"backbone   {config.network} (--backbone), pixels normalised by mean {_short(config.mean)} and std "
+            f"{_short(config.std)}\n"
+            f"training   a linear probe on stored features, then all weights: {self.method} (--method), AdamW at "
+            f"{config.lr:g}, batches of {config.batch_size}, class weights {self.class_weights} (--class-weights)\n"
+            f"augment    random crops of 8 to 100 % of the area{flips}, colours changed by up to "
+            f"{config.color_jitter:.0%}"
+        )
+
+    def build(self, size: int) -> tuple[Classifier, InitialWeights]:
+        """Return the backbone with its pretrained weights."""
+        config = resolve(self.configure(size, epochs=0), self.device)
+        with torch.random.fork_rng([]):
+            shape = (3, size, size)
+            model = Run(Path(), config).build(num_classes=len(self.images.classes), input_shape=shape)
+        initial = load_initial_weights(model, config, input_shape=shape)
+        return model.to(self.device), initial
+
+    def pace_at(self, size: int) -> Pace:
+        """Measure the pace at an image size."""
+        model, _ = self.build(size)
+        return measure_pace(model, self.images, resolve(self.configure(size, epochs=1), self.device))
+
+    def key(self, *asked: object) -> str:
+        """Return what identifies the work: the request, the images and the weights."""
+        config = resolve(self.configure(self.settings.image_size, epochs=1), self.device)
+        parts = [Run(Path(), config).fingerprint, self.photos.fingerprint, self.device.type, *map(str, asked)]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def _pixels_of(backbone: str) -> dict[str, Any]:
+    """Return the normalisation and the interpolation that a backbone's weights expect; ImageNet's for our networks."""
+    if not backbone.startswith("timm/"):
+        return {}
+    from regmixup.networks.timm_models import expected_input, expected_interpolation
+
+    mean, std = expected_input(backbone)
+    return {"mean": mean, "std": std, "eval_interpolation": expected_interpolation(backbone)}
+
+
+class _TooSlowError(Exception):
+    """Training is so much slower than measured that it would take half as long again as the time left."""
+
+    def __init__(self, seconds: float, fits: int) -> None:
+        super().__init__(f"an epoch takes {seconds:.0f} s")
+        self.seconds, self.fits = seconds, fits
+
+
+def _watching(hooks: Hooks, plan: Plan, *, end: float) -> Hooks:
+    """Add to callbacks that the first epoch is compared with the time left: other programs may slow this one down."""
+
+    def on_epoch(record: dict[str, Any]) -> None:
+        if (inner := hooks.get("on_epoch")) is not None:
+            inner(record)
+        left, seconds = end - time.monotonic(), record["seconds"]
+        if record["epoch"] == 1 and (plan.epochs - 1) * seconds > 1.5 * max(left, 0):
+            raise _TooSlowError(seconds, min(plan.epochs - 1, max(0, int(0.85 * left / seconds))))
+
+    return {**hooks, "on_epoch": on_epoch}
+
+
+def _write_probe(path: Path, job: _Job, size: int, say: Say) -> None:
+    """Fit the linear probe and write the backbone with its head."""
+    begun = time.monotonic()
+    model, _ = job.build(size)
+    config = resolve(job.configure(size, epochs=0), job.device)
+    classes = job.images.classes
+    train_features = store_features(model, job.images, config, classes)
+    validation = store_features(model, load_files(job.photos.validation), config, classes)
+    weight = None
+    if job.class_weights == "balanced":
+        weight = balanced_weight(job.images.labels, len(classes))
+    head = fit_probe(train_features, validation, len(classes), weight)
+    assert isinstance(model.head, torch.nn.Linear)
+    with torch.no_grad():
+        model.head.weight.copy_(head.weight)
+        model.head.bias.copy_(head.bias)
+    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    save_tensors(path, tensors, {"decay": str(head.decay)})
+    say(
+        f"probe      {100 * head.accuracy:.1f} % of the validation images right, decay {head.decay:g} chosen on them, "
+        f"{time.monotonic() - begun:.0f} s"
+    )
+
+
+def _short(values: Iterable[float]) -> str:
+    return "(" + ", ".join(f"{value:.3g}" for value in values) + ")"

@@ -1,0 +1,366 @@
+"""Look at a folder of photographs before training: classes, parts, unreadable files, copies; and suggest settings.
+
+    photos = inspect("~/photos")          # reads every file once
+    print(photos.describe())
+    settings = suggest(photos, minutes=10)
+
+A folder of class folders is cut by the content of its files into 70 % to train on, 15 % to choose and calibrate on, and
+15 % to test. A folder with train/ keeps its own parts; see `_name_parts`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from PIL import Image
+
+from regmixup.config import check_number
+from regmixup.data import load
+from regmixup.data.decode import EXTENSIONS, open_rgb
+from regmixup.data.folders import SPLITS, FolderSet, class_folders, hash_files, image_files
+from regmixup.data.roles import VALIDATION
+from regmixup.names import printable
+
+BACKBONE = "timm/tf_efficientnet_lite0"
+"""The default: 3.4 million weights, accurate for its cost, made of layers that every runtime has."""
+IMBALANCED = 3.0
+"""The largest class over the smallest one from which class weights are suggested."""
+PASSES = 8000
+"""Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
+_SHOWN = 10
+_TEST = ("test", "testing", "eval")
+
+
+class Unreadable(NamedTuple):
+    """A file with the name of an image that cannot be decoded, and why."""
+
+    path: str
+    reason: str
+
+
+class Copies(NamedTuple):
+    """A file of the train part with the same bytes as one of another part."""
+
+    train: str
+    other: str
+
+
+@dataclass(frozen=True)
+class PhotoFolder:
+    """A folder of photographs, and its three parts as datasets.
+
+    train, validation, test: names for `regmixup.data.load`. test: "" if there is none. origin: which of them come from
+    the folder as they are, and which were cut, in words. classes: in label order. counts: images of each class, over
+    all parts. sizes: images of each part, by name. side: the median of the images' shorter sides.
+    copies: files that are in the train part and in another one. repeated: files whose content is in the folder already.
+    contradictions: contents that are in several classes.
+    """
+
+    path: Path
+    train: str
+    validation: str
+    test: str
+    origin: str
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    sizes: dict[str, int]
+    side: int
+    copies: tuple[Copies, ...] = ()
+    repeated: int = 0
+    contradictions: int = 0
+    fingerprint: str = ""
+
+    @property
+    def images(self) -> int:
+        """The number of images in all parts."""
+        return sum(self.counts)
+
+    @property
+    def imbalance(self) -> float:
+        """The images of the largest class over those of the smallest."""
+        return max(self.counts) / min(self.counts)
+
+    def describe(self) -> str:
+        """Return lines about all this, with a warning for what can spoil a model."""
+        entries = [f"{printable(c)} {count:,}" for c, count in zip(self.classes, self.counts, strict=True)]
+        parts = [f"{role} {self.sizes[name]:,}" for role, name in self.parts().items()]
+        lines = [
+            f"photos     {self.images:,} images of {len(self.classes):,} classes in {self.path}, median shorter side "
+            f"{self.side} pixels; all can be read",
+            f"classes    {_shortened(entries, 50)}",
+            f"split      {', '.join(parts)} ({self.origin})",
+        ]
+        if self.imbalance >= IMBALANCED:
+            lines.append(
+                f"warning    the largest class has {self.imbalance:.1f} times the images of the smallest: "
+                "--class-weights balanced gives every class the same weight"
+            )
+        if self.contradictions:
+            lines.append(f"warning    {self.contradictions} images are in several classes, as copies of one file")
+        if self.copies:
+            shown = _shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], _SHOWN)
+            lines.append(
+                f"warning    {len(self.copies)} images to choose or test on are copies of train images, so results "
+                f"look better than they are; delete one of each: {shown}"
+            )
+        elif self.repeated:
+            lines.append(f"copies     {self.repeated} images are copies of others; copies are in the same part")
+        return "\n".join(lines)
+
+    def parts(self) -> dict[str, str]:
+        """Return the names of the datasets by role."""
+        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {role: name for role, name in named.items() if name}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to train, before any time is measured.
+
+    image_size: the side that the backbone's weights were trained on. epochs: by the number of train images.
+    minutes: the time for everything.
+    """
+
+    backbone: str
+    image_size: int
+    epochs: int
+    batch_size: int
+    minutes: float
+
+
+def inspect(path: str | Path) -> PhotoFolder:
+    """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
+
+    Raises where nothing can be learned from it: no folder, no images, one class, classes with fewer than three
+    different images, files that cannot be decoded. The error says what to do.
+    """
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
+    names = _name_parts(folder)
+    roots = sorted({name.removeprefix("folder:") for name in names.wholes})
+    files = [file for root in roots for name in class_folders(Path(root)) for file in image_files(Path(root) / name)]
+    _check_classes(folder, roots, files)
+    found = _decode(files)
+    unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
+    if unreadable:
+        raise ValueError(_refusal(folder, unreadable))
+    sides = [entry for entry in found if isinstance(entry, int)]
+    wholes = [load_files(name) for name in names.wholes]
+    _check_counts(folder, wholes, cut=names.cut)
+    sets = {role: load_files(name) for role, name in names.roles().items()}
+    copies = _copies(sets)
+    classes = sets["train"].classes
+    for role, part in sets.items():
+        if strange := [c for c in part.classes if c not in classes]:
+            raise ValueError(
+                f"{role} must have classes of the train part alone, {part.folder} also has {_shortened(strange)}: add "
+                "images of them to train/, or remove these folders"
+            )
+    counts: Counter[str] = Counter()
+    for whole in wholes:
+        counts.update(whole.classes[label] for label in whole.labels.tolist())
+    return PhotoFolder(
+        folder,
+        names.train,
+        names.validation,
+        names.test,
+        names.origin,
+        classes,
+        tuple(counts[c] for c in classes),
+        {names.roles()[role]: len(part) for role, part in sets.items()},
+        side=round(median(sides)),
+        fingerprint="-".join(part.fingerprint[:16] for part in sets.values()),
+        copies=copies.crossing,
+        repeated=copies.repeated,
+        contradictions=copies.contradictions,
+    )
+
+
+def load_files(name: str) -> FolderSet:
+    """Load a folder or a part of one."""
+    found = load(name)
+    assert isinstance(found, FolderSet)
+    return found
+
+
+def suggest(photos: PhotoFolder, minutes: float = 10.0, *, backbone: str = "") -> Settings:
+    """Return the settings that `finetune` starts from; it lowers size and epochs to what the measured pace allows."""
+    check_number("minutes", minutes, above=0)
+    backbone = backbone or BACKBONE
+    train = photos.sizes[photos.train]
+    epochs = min(30, max(3, math.ceil(PASSES / train)))
+    return Settings(backbone, native_size(backbone), epochs, suggest_batch(train), minutes)
+
+
+def native_size(backbone: str) -> int:
+    """Return the side of the images that a backbone's own weights were trained on; 32 for our small networks."""
+    if not backbone.startswith("timm/"):
+        return 32
+    from regmixup.networks.timm_models import check_timm_name, default_image_size
+
+    return max(default_image_size(check_timm_name(backbone)))
+
+
+def suggest_batch(images: int) -> int:
+    """Return the batch size: 32, or less where it leaves a single image over, which has no batch statistics.
+
+    >>> [suggest_batch(n) for n in (280, 33, 65, 7, 1)]
+    [32, 31, 31, 7, 1]
+    """
+    return next((size for size in range(min(32, images), 1, -1) if images % size != 1), images)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """The datasets of the three parts, what they are cut from, and how that came about, in words."""
+
+    train: str
+    validation: str
+    test: str
+    wholes: tuple[str, ...]
+    cut: int
+    origin: str
+
+    def roles(self) -> dict[str, str]:
+        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {role: name for role, name in named.items() if name}
+
+
+def _name_parts(folder: Path) -> _Names:
+    """Name the parts. Nothing is selected or calibrated on test images, so there is always a part for each purpose.
+
+    train/, val/ and test/: as they are. train/ and one other: the other is the test set, and 20 % of train/ are the
+    validation set. Class folders: 70 % train, 15 % validation, 15 % test. Cuts are by content: copies of a file are
+    always in the same part.
+    """
+    inside = {name.lower(): name for name in class_folders(folder)}
+    own = {name: inside[name] for name in SPLITS if name in inside and class_folders(folder / inside[name])}
+    train = next((own[name] for name in ("train", "training") if name in own), None)
+    if train is None:
+        if len(own) > 1 or (own and len(own) == len(inside)):
+            raise ValueError(
+                f"photos must have train/ beside {', '.join(sorted(own.values()))}/, found none in {folder}: rename "
+                "the folder with the train images to train"
+            )
+        whole = f"folder:{folder}"
+        names = f"{whole}/train-85/train-82", f"{whole}/train-85/val-18", f"{whole}/val-15"
+        return _Names(*names, (whole,), 3, "cut by content, 70/15/15 of every class")
+    validation = next((own[name] for name in VALIDATION if name in own), None)
+    test = next((own[name] for name in _TEST if name in own), None)
+    base = f"folder:{folder}"
+    if validation and test:
+        names = f"{base}/{train}", f"{base}/{validation}", f"{base}/{test}"
+        return _Names(*names, names, 1, "the folder's own parts")
+    other = test or validation
+    if other is None:
+        whole = f"{base}/{train}"
+        names = f"{whole}/train-85/train-82", f"{whole}/train-85/val-18", f"{whole}/val-15"
+        return _Names(*names, (whole,), 3, f"{train}/ cut by content, 70/15/15 of every class")
+    names = f"{base}/{train}/train-80", f"{base}/{train}/val-20", f"{base}/{other}"
+    origin = f"{other}/ is kept for the test, validation is 20 % of {train}/, cut by content"
+    return _Names(*names, (f"{base}/{train}", f"{base}/{other}"), 2, origin)
+
+
+def _check_classes(folder: Path, roots: Iterable[str], files: list[str]) -> None:
+    """Raise unless each part has images in at least two class folders."""
+    if not files:
+        loose = [name for name in os.listdir(folder) if name.lower().endswith(EXTENSIONS)]  # noqa: PTH208
+        found = f"{len(loose)} images outside of class folders" if loose else "no images"
+        raise ValueError(
+            f"photos must have one subfolder per class with images ({', '.join(EXTENSIONS)}), found {found} in "
+            f"{folder}: make a folder for each class, such as {folder.name}/cats and {folder.name}/dogs"
+        )
+    for root in roots:
+        filled = [name for name in class_folders(Path(root)) if image_files(Path(root) / name)]
+        if len(filled) < 2:
+            raise ValueError(
+                f"photos must have at least two classes, found {_shortened(filled) or 'none'} in {root}: add a folder "
+                "of images that are not of this class, such as other/, beside it"
+            )
+
+
+def _check_counts(folder: Path, wholes: list[FolderSet], *, cut: int) -> None:
+    """Raise if a class has fewer different images than the parts that it is cut into. cut: of the first whole."""
+    whole = wholes[0]
+    different: dict[str, set[str]] = {c: set() for c in whole.classes}
+    for digest, label in zip(hash_files(whole.paths), whole.labels.tolist(), strict=True):
+        different[whole.classes[label]].add(digest)
+    few = [f"{printable(c)} {len(found)}" for c, found in different.items() if len(found) < max(cut, 2)]
+    if few:
+        raise ValueError(
+            f"photos must have at least {max(cut, 2)} different images of every class, one for each part and better 20 "
+            f"or more, found {_shortened(few)} in {folder}: add images, or remove the folder of that class"
+        )
+
+
+def _decode(files: list[str]) -> list[int | Unreadable]:
+    """Return the shorter side of each image, or what is wrong with it. JPEGs are decoded at an eighth of their size."""
+
+    def shorter_side(file: str) -> int | Unreadable:
+        try:
+            with Image.open(file) as image:
+                size = min(image.size)
+                image.draft("RGB", (64, 64))
+                if image.format == "JPEG":
+                    image.load()
+                    return size
+            return min(open_rgb(file).size)
+        except Exception as error:  # what Pillow raises for a damaged file differs between formats
+            return Unreadable(file, str(error).partition("\n")[0])
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(shorter_side, files))
+
+
+def _refusal(folder: Path, unreadable: list[Unreadable]) -> str:
+    shown = _shortened([printable(entry.path) for entry in unreadable], _SHOWN)
+    return (
+        f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: {shown} "
+        f"({printable(unreadable[0].reason)}). Replace or delete them, or give --hide-unreadable (hide_unreadable="
+        "True), which puts a dot before their names: hidden files are not used"
+    )
+
+
+def hide_unreadable(path: str | Path) -> list[str]:
+    """Put a dot before the names of files that cannot be decoded, and return their new paths."""
+    files = image_files(Path(path).expanduser().absolute())
+    bad = [Path(entry.path) for entry in _decode(files) if isinstance(entry, Unreadable)]
+    return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
+
+
+class _Equal(NamedTuple):
+    """What `PhotoFolder` says about copies."""
+
+    crossing: tuple[Copies, ...]
+    repeated: int
+    contradictions: int
+
+
+def _copies(sets: dict[str, FolderSet]) -> _Equal:
+    """Return what is equal by content: between parts, within all of them, and in several classes."""
+    first: dict[str, str] = {}
+    classes: dict[str, set[str]] = {}
+    crossing, repeated = [], 0
+    for role, part in sets.items():
+        for path, digest, label in zip(part.paths, hash_files(part.paths), part.labels.tolist(), strict=True):
+            classes.setdefault(digest, set()).add(part.classes[label])
+            if digest not in first:
+                first[digest] = path if role == "train" else ""
+            else:
+                repeated += 1
+                if role != "train" and first[digest]:
+                    crossing.append(Copies(first[digest], path))
+    return _Equal(tuple(crossing), repeated, sum(len(names) > 1 for names in classes.values()))
+
+
+def _shortened(names: list[str], most: int = _SHOWN) -> str:
+    return ", ".join(names[:most]) + (f", and {len(names) - most:,} more" if len(names) > most else "")

@@ -1,0 +1,313 @@
+"""The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
+
+import json
+import os
+import signal
+import time
+
+import pytest
+import torch
+
+import regmixup as rm
+from regmixup import finetuning
+from regmixup.cli import main
+from regmixup.data import load
+from regmixup.data.roles import validation_of
+from regmixup.finetuning import probe
+from regmixup.finetuning.finish import render
+from regmixup.finetuning.folder import load_files
+from regmixup.storage import read_table
+from regmixup.training.checkpoint import read_checkpoint
+
+from .photos import BACKBONE, COLOURS, write_photos, write_weights
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return write_weights(tmp_path_factory.mktemp("weights") / "weights.pth")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Class folders with nearly equal colours, so that not everything is right."""
+    close = {name: tuple(110 + (value - 110) // 8 for value in colour) for name, colour in COLOURS.items()}
+    return write_photos(tmp_path_factory.mktemp("photos") / "fruit", 14, colours=close)
+
+
+def finetune(folder, runs, weights, **changes):
+    lines = []
+    asked = {"backbone": BACKBONE, "epochs": 2, "image_size": 32, "workers": 0, "device": "cpu", **changes}
+    run = rm.finetune(folder, runs, init=str(weights), say=lines.append, **asked)
+    return run, "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def finished(folder, weights, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs")
+    run, lines = finetune(folder, runs, weights, export=runs / "model.pt2")
+    return run, lines, runs
+
+
+def opened(runs):
+    """Return the runs in a folder by their epochs: 0 for the probe."""
+    folders = [path for path in runs.glob("*/") if (path / "config.json").is_file()]
+    return {run.config.epochs: run for run in map(rm.Run.open, folders)}
+
+
+def test_the_result_is_an_ordinary_run(finished):
+    run, lines, runs = finished
+    again = rm.Run.open(run.folder)
+    assert again.finished
+    assert rm.train(again.config, runs, device="cpu").folder == run.folder
+    assert run.folder.name == again.config.name
+    assert len(opened(runs)[2].history()) == 2
+    assert (run.folder / "provenance.json").is_file()
+    assert str(run.folder) in lines
+
+
+def test_all_that_was_chosen_is_said(finished):
+    _, lines, _ = finished
+    for said in (
+        "42 images of 3 classes",
+        "apple 14, lime 14, plum 14",
+        "cut by content, 70/15/15 of every class",
+        f"{BACKBONE} (--backbone), pixels normalised by mean (0.5, 0.5, 0.5)",
+        "regmixup (--method), AdamW",
+        "random crops",
+        "32 pixels (given)",
+        "epochs     2 (given)",
+        "validation images right",
+        "no test image had a part in any choice",
+        "the threshold accepts",
+    ):
+        assert said in lines
+
+
+def test_the_probe_initialises_the_head_and_leaves_the_backbone_alone(finished, weights):
+    runs = opened(finished[2])
+    (file,) = finished[2].glob("finetune-fruit-*/probe.safetensors")
+    stored = rm.Run.open(runs[0].folder).model(device="cpu").state_dict()
+    pretrained = torch.load(weights, weights_only=True)
+    assert torch.equal(stored["backbone.0.conv1.0.weight"], pretrained["conv1.0.weight"])
+    assert torch.equal(stored["backbone.0.bn1.running_mean"], pretrained["bn1.running_mean"])
+    assert stored["head.weight"].abs().sum() > 0
+    for run in runs.values():
+        assert run.config.init.startswith(str(file))
+        assert run.provenance()["init"]["initialised"] == []
+    assert runs[0].history() == []
+    changed = runs[2].model(device="cpu").state_dict()
+    assert not torch.equal(changed["backbone.0.conv1.0.weight"], pretrained["conv1.0.weight"])
+
+
+def test_the_probe_of_the_run_is_the_one_that_was_fitted_on_stored_features(finished):
+    """Features, fit, file, run and prediction agree: the run's logits are W z + b, and its accuracy is the one told."""
+    run = opened(finished[2])[0]
+    validation, model = validation_of(run.config.train_set), run.model(device="cpu")
+    found = probe.store_features(model, load_files(validation), run.config, run.provenance()["classes"])
+    predictions = run.predict(validation, device="cpu")
+    with torch.no_grad():
+        torch.testing.assert_close(model.head(found.values), predictions.logits, atol=1e-4, rtol=1e-4)
+    assert torch.equal(found.labels, predictions.labels)
+    right = (predictions.logits.argmax(1) == predictions.labels).float().mean()
+    assert f"probe      {100 * right:.1f} %" in finished[1]
+
+
+def test_what_is_deployed_was_fitted_on_validation_and_is_told(finished):
+    run, _, runs = finished
+    record = read_table(run.folder / "finetune.json")
+    right = record["validation"][record["chosen"]]
+    calibrate = right["right"] < right["images"]
+    fitted = rm.Predictor.from_run(run, calibrate=calibrate, criterion="nll", device="cpu")
+    saved = rm.Predictor.load(run.folder / "predictor", device="cpu")
+    exported = rm.Predictor.load(runs / "model.pt2")
+    images = list(load(validation_of(run.config.train_set)).paths)
+    decisions = [predictor(images) for predictor in (fitted, saved, exported)]
+    for other in decisions[1:]:
+        torch.testing.assert_close(decisions[0].probs, other.probs, atol=1e-5, rtol=1e-4)
+        assert torch.equal(decisions[0].accepted, other.accepted)
+    assert (record["temperature"], record["threshold"]) == (fitted.temperature, fitted.threshold)
+    assert decisions[0].accepted.float().mean() >= 0.95
+
+
+def test_results_are_those_of_the_test_part(finished):
+    run = finished[0]
+    record = read_table(run.folder / "finetune.json")
+    test = run.predict(record["photos"]["test"], device="cpu")
+    label = test.logits.argmax(1)
+    assert record["test"]["right"] == int((label == test.labels).sum())
+    assert record["test"]["accuracy"]["value"] == pytest.approx(record["test"]["right"] / len(test))
+    assert record["test"]["images"] == len(test) == record["photos"]["sizes"][record["photos"]["test"]]
+    page = (run.folder / "report.html").read_text()
+    assert f"{100 * record['test']['accuracy']['value']:.1f} % of {len(test)} test images right" in page
+    assert "nothing else" in page
+    assert "http" not in page.partition("Content-Security")[2].partition(">")[2]
+
+
+def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_call(finished, folder, weights, capsys):
+    run, _, runs = finished
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
+    words = ["--backbone", BACKBONE, "--init", str(weights), "--epochs", "2", "--image-size", "32", "--workers", "0"]
+    assert main(["finetune", str(folder), *words, "--runs", str(runs), "--device", "cpu"]) == 0
+    assert str(run.folder) in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
+    photo = next(iter(load(run.config.train_set).paths))
+    answers = []
+    for model in (run.folder, run.folder / "predictor"):
+        assert main(["predict", str(model), photo]) == 0
+        answers.append([line for line in capsys.readouterr().out.splitlines() if line.startswith(photo)])
+    assert answers[0] == answers[1] != []
+
+
+def test_after_an_interruption_the_same_call_goes_on_to_the_same_bits(finished, folder, weights, tmp_path):
+    runs = opened(finished[2])
+
+    def interrupt(config):
+        return {"on_step": lambda record: os.kill(os.getpid(), signal.SIGINT)}
+
+    with pytest.raises(KeyboardInterrupt):
+        finetune(folder, tmp_path, weights, watch=interrupt)
+    left = opened(tmp_path)[2]
+    assert not left.finished
+    before = left.checkpoint.stat().st_size
+    finetune(folder, tmp_path, weights)
+    again = opened(tmp_path)[2]
+    assert before > 0
+    states = [read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in (runs[2], again)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_worse_fine_tuned_model_is_not_kept(folder, weights, tmp_path, monkeypatch):
+    monkeypatch.setitem(finetuning.RECIPE, "lr", 3.0)
+    run, lines = finetune(folder, tmp_path, weights, method="dnn")
+    right = read_table(run.folder / "finetune.json")["validation"]
+    assert right["fine-tuned"]["right"] < right["linear probe"]["right"]
+    assert "so the probe is kept" in lines
+    assert run.config.epochs == 0
+    assert read_table(run.folder / "finetune.json")["chosen"] == "linear probe"
+
+
+def test_test_images_change_the_test_results_alone(weights, tmp_path):
+    for first, part in enumerate(("train", "val", "test")):
+        write_photos(tmp_path / "photos" / part, 5, first=100 * first)
+    found = []
+    for _ in range(2):
+        run, _ = finetune(tmp_path / "photos", tmp_path / "runs", weights, epochs=1)
+        record = read_table(run.folder / "finetune.json")
+        found.append({**record, "folder": run.folder, "state": run.checkpoint.read_bytes()})
+        (tmp_path / "photos" / "test" / "apple").rename(tmp_path / "swap")
+        (tmp_path / "photos" / "test" / "plum").rename(tmp_path / "photos" / "test" / "apple")
+        (tmp_path / "swap").rename(tmp_path / "photos" / "test" / "plum")
+    first, second = found
+    for same in ("folder", "state", "temperature", "threshold", "chosen", "validation"):
+        assert first[same] == second[same]
+    assert first["test"]["right"] != second["test"]["right"]
+
+
+def test_class_weights_reach_both_stages(folder, weights, tmp_path, monkeypatch):
+    given = []
+    fit = probe.fit_probe
+    monkeypatch.setattr(finetuning, "fit_probe", lambda *args: given.append(args[3]) or fit(*args))
+    for index in range(6):
+        (folder / "plum" / f"{index}.jpg").rename(tmp_path / f"{index}.jpg")
+    try:
+        run, _ = finetune(folder, tmp_path / "runs", weights, class_weights="balanced", epochs=1)
+        config = opened(tmp_path / "runs")[1].config
+    finally:
+        for index in range(6):
+            (tmp_path / f"{index}.jpg").rename(folder / "plum" / f"{index}.jpg")
+    assert config.objective.loss.weight == given[0]
+    assert given[0][2] > given[0][0]
+    assert run.finished
+
+
+def test_a_promise_that_cannot_be_made_is_not_made(finished, folder, weights):
+    run, lines = finetune(folder, finished[2], weights, risk=0.01)
+    assert "nothing can be promised" in lines
+    assert read_table(run.folder / "finetune.json")["promise"] == ""
+
+
+PLAN = probe.Plan(32, 32, 4, 4, {32: probe.Pace(1e-3, 1e-3)})
+
+
+@pytest.mark.parametrize(("seconds", "fits"), [(100.0, 1), (70.0, 1), (500.0, 0), (50.0, None), (1.0, None)])
+def test_the_first_epoch_is_compared_with_the_time_left(seconds, fits):
+    """With 120 s left: 3 more epochs of 50 s take 150 s, which is let be; of 70 s, 210 s."""
+    seen = []
+    hooks = finetuning._watching({"on_epoch": seen.append}, PLAN, end=time.monotonic() + 120)
+    hooks["on_epoch"]({"epoch": 2, "seconds": 1e9})
+    if fits is None:
+        hooks["on_epoch"]({"epoch": 1, "seconds": seconds})
+    else:
+        with pytest.raises(finetuning._TooSlowError) as slow:
+            hooks["on_epoch"]({"epoch": 1, "seconds": seconds})
+        assert slow.value.fits == fits
+    assert [record["epoch"] for record in seen] == [2, 1]
+
+
+def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(folder, weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: PLAN)
+
+    def watching(hooks, plan, *, end):
+        def on_epoch(record):
+            if plan.epochs == 4:
+                raise finetuning._TooSlowError(100.0, 1)
+
+        return {"on_epoch": on_epoch}
+
+    monkeypatch.setattr(finetuning, "_watching", watching)
+    run, lines = finetune(folder, tmp_path, weights, epochs=None)
+    assert "an epoch takes 100 s, longer than measured: begins again with 1" in lines
+    assert sorted(opened(tmp_path)) == [0, 1]
+    assert read_table(run.folder / "finetune.json")["plan"]["epochs"] == 1
+    assert "epochs     1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": "deep-ensemble"}, "method must be one that trains a single network"),
+        ({"method": "sngp"}, "method must be one that trains a single network"),
+        ({"backbone": "timm/resnet_18"}, "network"),
+        ({"export": "model.tflite"}, "export format"),
+        ({"minutes": 0}, "minutes must be"),
+        ({"class_weights": "some"}, "class_weights"),
+    ],
+)
+def test_wrong_requests_are_refused_before_anything_is_written(folder, weights, tmp_path, changes, message):
+    asked = {"backbone": BACKBONE, "init": str(weights), "device": "cpu", "say": lambda _: None, **changes}
+    with pytest.raises(ValueError, match=message):
+        rm.finetune(folder, tmp_path / "runs", **asked)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_weights_of_another_architecture_are_refused(folder, weights, tmp_path):
+    with pytest.raises(ValueError, match="init must hold weights of timm/test_convnext"):
+        rm.finetune(
+            folder,
+            tmp_path / "runs",
+            backbone="timm/test_convnext",
+            init=str(weights),
+            device="cpu",
+            say=lambda _: None,
+        )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_a_network_the_error_says_where_to_put_the_file(folder, tmp_path, monkeypatch):
+    from regmixup.networks import timm_models
+
+    def fail(published):
+        raise OSError("no network")
+
+    monkeypatch.setattr(timm_models, "_download", fail)
+    with pytest.raises(ValueError, match=r"could not be downloaded .*huggingface.co/timm/.*--init PATH.*cache folder"):
+        rm.finetune(folder, tmp_path / "runs", device="cpu", say=lambda _: None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_page_shows_names_of_files_as_text(finished):
+    record = read_table(finished[0].folder / "finetune.json")
+    figures = {"reliability": {}, "classes": [], "mistakes": [["<script>x</script>\x1b.jpg", "a", "b", 0.5]]}
+    page = render(json.loads(json.dumps(record)), figures)
+    assert "<script>" not in page
+    assert "\x1b" not in page
