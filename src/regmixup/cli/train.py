@@ -179,7 +179,7 @@ def _shortened(config: TrainConfig, args: Sequence[str]) -> TrainConfig:
     if changes and "--help" not in args and "-h" not in args:
         told = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changes.items())
         print(f"{epochs} epochs are few for the recipe {_FOR_FOLDERS}, so it is changed: {told}", file=sys.stderr)
-    return dataclasses.replace(config, epochs=max(1, epochs), **changes)
+    return dataclasses.replace(config, epochs=max(1, epochs), **own)
 
 
 def _loss(name: str | None, objective: Objective) -> Loss | None:
