@@ -179,12 +179,12 @@ def _shortened(config: TrainConfig, args: Sequence[str]) -> TrainConfig:
     if not asked.isdecimal() or int(asked) >= _SHORT:
         return config
     epochs = int(asked)
-    own = {"warmup_epochs": min(config.warmup_epochs, epochs / 10), "cooldown_epochs": 0}
+    own: dict[str, Any] = {"warmup_epochs": min(config.warmup_epochs, epochs / 10), "cooldown_epochs": 0}
     changes = {name: value for name, value in own.items() if _value_of(f"--{name.replace('_', '-')}", args) is None}
     if changes and "--help" not in args and "-h" not in args:
         told = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changes.items())
         print(f"{epochs} epochs are few for the recipe {_FOR_FOLDERS}, so it is changed: {told}", file=sys.stderr)
-    return dataclasses.replace(config, epochs=max(1, epochs), **changes)
+    return dataclasses.replace(config, epochs=max(1, epochs), **own)
 
 
 def _loss(name: str | None, objective: Objective) -> Loss | None:
