@@ -1,0 +1,77 @@
+"""Sphinx configuration of the documentation site: `make docs` writes it to docs/_build."""
+
+import re
+import runpy
+from pathlib import Path
+
+import regmixup
+
+DOCS = Path(__file__).parent
+runpy.run_path(str(DOCS / "make_cards.py"))["write"](DOCS / "cards")  # a page per method, from the registry
+
+project = "regmixup"
+author = "The regmixup authors"
+release = version = regmixup.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_copybutton", "sphinx_design"]
+exclude_patterns = ["_build"]
+nitpicky = False
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+suppress_warnings: list[str] = []  # `make docs` fails on any warning
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autosummary_generate = True
+autosummary_imported_members = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "regmixup"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "navigation_with_keys": True,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+html_sidebars = {"log": [], "claims": []}
+project_copyright = "MIT licence"
+
+linkcheck_ignore = [r"https?://.*"]  # local links are checked by the build itself; the network is not needed
+
+
+def restructure(_app, _what, _name, _obj, _options, lines):  # type: ignore[no-untyped-def]
+    """Turn a docstring in plain text into reStructuredText: `name: text` lines are a list, indented lines are code."""
+    out, listed, code = [], False, False
+    for line in lines:
+        if not line.strip():
+            listed = code = False
+            out.append("")
+        elif line.startswith("    ") or (code and line.startswith(" ")):
+            out += [line] if code or listed else ["::", "", line] if not out or not out[-1] else ["", "::", "", line]
+            code = not listed
+        else:
+            text = re.sub(r"([|*])", r"\\\1", line) if "``" not in line else line
+            named = re.match(r"([a-z_][a-z_0-9]*(?:, [a-z_0-9]+)*): (.*)", text)
+            if named:
+                out += [*([""] if out and out[-1] and not listed else []), f"* **{named[1]}**: {named[2]}"]
+                listed = True
+            elif listed:
+                out.append(f"  {text.strip()}")
+            else:
+                out += [*([""] if code else []), text]
+                code = False
+    lines[:] = [*out, ""]
+
+
+def setup(app):  # type: ignore[no-untyped-def]
+    """Links to the archived rows, which lie outside docs/, go to their page on the site."""
+    app.connect("autodoc-process-docstring", restructure)
+    app.connect("source-read", lambda _app, _name, text: text.__setitem__(0, text[0].replace("../results/README.md", "archive.md")))
