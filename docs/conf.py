@@ -74,4 +74,7 @@ def restructure(_app, _what, _name, _obj, _options, lines):  # type: ignore[no-u
 def setup(app):  # type: ignore[no-untyped-def]
     """Links to the archived rows, which lie outside docs/, go to their page on the site."""
     app.connect("autodoc-process-docstring", restructure)
-    app.connect("source-read", lambda _app, _name, text: text.__setitem__(0, text[0].replace("../results/README.md", "archive.md")))
+    app.connect(
+        "source-read",
+        lambda _app, _name, text: text.__setitem__(0, text[0].replace("../results/README.md", "archive.md")),
+    )

@@ -21,8 +21,9 @@ DOCS = Path(__file__).parent
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
 CLASSES = {
     "erm": "ERM", "label_smoothing": "LabelSmoothing", "mixup": "Mixup", "cutmix": "CutMix", "regmixup": "RegMixup",
-    "regcutmix": "RegCutMix", "alternate": "Alternate", "duq": "DUQ", "augmix": "AugMix", "half_regmixup": "HalfRegMixup",
-    "bimodal": "Bimodal", "gaussian_noise": "GaussianNoise", "reg_gaussian_noise": "RegGaussianNoise",
+    "regcutmix": "RegCutMix", "alternate": "Alternate", "duq": "DUQ", "augmix": "AugMix",
+    "half_regmixup": "HalfRegMixup", "bimodal": "Bimodal",
+    "gaussian_noise": "GaussianNoise", "reg_gaussian_noise": "RegGaussianNoise",
 }  # fmt: skip
 
 
@@ -110,7 +111,9 @@ def results(name: str, made: Mapping[str, Any]) -> str:
             line[0] = precision
         if rows:
             heads = ["precision", "epochs", "n", *(column.title for column in own), "runs"]
-            tables.append(f"`{recipe}`, in percent; [results](../results.md) explains the columns:\n\n{made['table'](heads, rows)}")
+            tables.append(
+                f"`{recipe}`, in percent; [results](../results.md) explains them:\n\n{made['table'](heads, rows)}"
+            )
     return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing."
 
 
@@ -118,7 +121,9 @@ def card(method: Method, made: Mapping[str, Any]) -> str:
     """Return a method's page."""
     words = WORDS[method.name]
     pitfalls = "\n".join(f"- {line}" for line in words["pitfalls"])
-    source = "" if method.published else "\n\nThe paper reports this method and publishes neither its values nor its score."
+    source = (
+        "" if method.published else "\n\nThe paper reports this method and publishes neither its values nor its score."
+    )
     return f"""# {method.name}
 
 {method.description[0].upper() + method.description[1:]}.

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/concepts.md: `python docs/make_concepts.py` (a minute on a CPU; everything is trained here)."""
+"""Draw the figures of docs/concepts.md: `python docs/make_concepts.py` trains what they show, in a minute or two."""
 
 from pathlib import Path
 
@@ -95,7 +95,9 @@ def vicinity(steps: int = 1500) -> None:
             optimizer.step()
         with torch.no_grad():
             confidence = model(plane).softmax(1).amax(1).reshape(across.shape)
-        shown = axes.pcolormesh(across, up, confidence, cmap="cividis", vmin=0.5, vmax=1, shading="auto", rasterized=True)
+        shown = axes.pcolormesh(
+            across, up, confidence, cmap="cividis", vmin=0.5, vmax=1, shading="auto", rasterized=True
+        )
         for label, mark in ((0, "o"), (1, "^")):
             axes.scatter(*x[y == label].T, s=9, marker=mark, color="white", edgecolor="black", linewidth=0.4)
         axes.set(title=name, xticks=[], yticks=[])
@@ -105,7 +107,9 @@ def vicinity(steps: int = 1500) -> None:
 
 if __name__ == "__main__":
     mpl.use("Agg")
-    mpl.rcParams.update({"font.size": 9, "svg.hashsalt": "regmixup", "axes.spines.top": False, "axes.spines.right": False})
+    mpl.rcParams.update(
+        {"font.size": 9, "svg.hashsalt": "regmixup", "axes.spines.top": False, "axes.spines.right": False}
+    )
     alpha()
     barrier()
     vicinity()

@@ -300,8 +300,8 @@ class Training:
     def end_epoch(self, begun: float, stop: Stop, on_epoch: OnEpoch | None) -> None:
         """Record an epoch; save and stop where that is due."""
         self.position = Position(self.position.epoch + 1)
-        choose = self.selection
-        measured = choose.end_epoch(self.position.epoch, self.model, self.average, self.ranks) if choose else {}
+        best, state = self.selection, (self.position.epoch, self.model, self.average, self.ranks)
+        measured = best.end_epoch(*state) if best else {}
         seconds = time.perf_counter() - begun
         record = {"epoch": self.position.epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
@@ -387,8 +387,7 @@ class Training:
 
     def check_guard(self) -> None:
         """Stop if a step was bad, leaving a snapshot from before it; waits for the device."""
-        step = self.guard.first_bad_step()
-        if step is None:
+        if (step := self.guard.first_bad_step()) is None:
             return
         config, epoch = self.config, self.position.epoch
         index = self.loaders[0].batches(epoch)[step].tolist()

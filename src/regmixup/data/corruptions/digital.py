@@ -1,4 +1,4 @@
-"""Pixelation and JPEG. Images are uint8 (N, C, H, W).
+"""Elastic transform, pixelation and JPEG. Images are uint8 (N, C, H, W).
 
 JPEG runs on the images' own device, without the entropy coding, which is lossless. torchvision's codec takes the images
 one by one on the CPU, and on a GPU needs nvJPEG, whose pixels differ from the CPU's. Everything that JPEG loses, it
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regmixup.data.corruptions.parts import apply, box_matrix
+from regmixup.data.corruptions.parts import SLACK, apply, box_matrix, gaussian, truncate, uniform
+from regmixup.mixing import to_float
 
 _LUMA = (
     *(16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55),
@@ -143,3 +144,66 @@ def pixelate(images: Tensor, share: float, *, generator: torch.Generator | None 
 def _there_and_back(side: int, share: float) -> np.ndarray:
     small = max(1, int(side * share))
     return (box_matrix(small, side) @ box_matrix(side, small)).astype(np.float32)
+
+
+def elastic_transform(
+    images: Tensor, strength: float, sigma: float, jitter: float, *, generator: torch.Generator | None
+) -> Tensor:
+    """Apply a random affine map, then a random displacement field, both by bilinear interpolation.
+
+    The affine map moves three points of the image by U(-jitter, jitter) pixels each way.
+
+    The field is U(-1, 1) per pixel and axis, smoothed by a Gaussian of `sigma` pixels cut at 3 sigma, times `strength`.
+    images: uint8 (N, C, H, W). CIFAR-C's affine map (OpenCV's) rounds coordinates to 1/32 pixel; this one does not.
+    """
+    count, _, height, width = images.shape
+    moved = (uniform((count, 3, 2), images.device, generator) * 2 - 1) * jitter
+    field = uniform((count, 2, height, width), images.device, generator) * 2 - 1
+    x = affine(to_float(images), moved)
+    if strength > 0:
+        x = displace(x, gaussian(field, sigma, cut=3.0, border="reflect") * strength)
+    return truncate(x, slack=SLACK)
+
+
+def affine(x: Tensor, moved: Tensor) -> Tensor:
+    """Apply the affine map that moves three fixed points by `moved`; mirrored at its borders (c b|a b c|b a).
+
+    x: (N, C, H, W) float; moved: (N, 3, 2) in pixels, as (right, down). The points are (m + s, m + s), (m + s, m - s)
+    and (m - s, m - s), with m the middle and s a third of the shorter side, in whole pixels.
+    """
+    height, width = x.shape[-2:]
+    middle = torch.tensor([width // 2, height // 2], dtype=x.dtype, device=x.device)
+    corner = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], dtype=x.dtype, device=x.device)
+    before = middle + corner * (min(height, width) // 3)
+    after = before + moved
+    # The map takes the edges of the triangle to those of the moved one: L D = E, so its inverse is D E^-1.
+    edges, moved_edges = (before[1:] - before[:1]).mT, (after[:, 1:] - after[:, :1]).mT
+    (a, b), (c, d) = (row.unbind(-1) for row in moved_edges.unbind(-2))
+    adjugate = torch.stack((torch.stack((d, -b), dim=-1), torch.stack((-c, a), dim=-1)), dim=-2)
+    inverse = edges @ adjugate / (a * d - b * c)[:, None, None]
+    # source = before_0 + inverse (target - after_0), per axis: the column's part with the constant, plus the row's.
+    start = before[0] - (inverse @ after[:, 0, :, None]).squeeze(-1)
+    row, column = (torch.arange(side, dtype=x.dtype, device=x.device) for side in (height, width))
+    source = [
+        (inverse[:, k, 0, None] * column + start[:, k, None])[:, None, :] + (inverse[:, k, 1, None] * row)[:, :, None]
+        for k in (0, 1)
+    ]
+    return _sample(x, *source, mirrored=True)
+
+
+def displace(x: Tensor, field: Tensor) -> Tensor:
+    """Return x(row + dy, column + dx). field: (N, 2, H, W), dx and dy in pixels. Borders repeat as b a|a b c|c b."""
+    row, column = (torch.arange(side, dtype=x.dtype, device=x.device) for side in x.shape[-2:])
+    return _sample(x, field[:, 0] + column, field[:, 1] + row[:, None], mirrored=False)
+
+
+def _sample(x: Tensor, column: Tensor, row: Tensor, *, mirrored: bool) -> Tensor:
+    """Sample x bilinearly: (N, C, H, W) at (N, H, W) columns and rows, in pixels.
+
+    `grid_sample` calls the outer pixels' centres (mirrored border) or their outer edges (repeated border) -1 and 1.
+    """
+    grid = x.new_empty((*column.shape, 2))
+    for k, (place, side) in enumerate(((column, x.shape[-1]), (row, x.shape[-2]))):
+        scale, shift = (2 / max(side - 1, 1), -1) if mirrored else (2 / side, 1 / side - 1)
+        torch.add(place * scale, shift, out=grid[..., k])
+    return F.grid_sample(x, grid, padding_mode="reflection", align_corners=mirrored)
