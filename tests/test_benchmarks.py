@@ -1,5 +1,6 @@
 """Every script under benchmarks/ runs, at a tiny size, where what it measures means nothing; and its arithmetic."""
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -103,3 +104,10 @@ def test_partial_results_of_fine_tuning_are_paired_run_by_run(tmp_path):
     assert "| regmixup | 3 | 1 | 70.00 |" in lines[3]
     assert lines[4].startswith("| regmixup − dnn | 2 | | +10.00 [+10.00, +10.00] |")
     assert lines[4].count(" – ") == 1  # failure AUROC, of which there is none without errors
+
+
+def test_the_tables_of_the_page_on_fine_tuning_are_made_of_the_stored_runs():
+    root = FOLDER.parent
+    lines = (root / "results" / "finetuning.jsonl").read_text().splitlines()
+    tables = fine_tuning()["markdown"]([json.loads(line) for line in lines])
+    assert tables.strip() in (root / "docs" / "fine-tuning.md").read_text()

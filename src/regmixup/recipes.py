@@ -98,6 +98,8 @@ class Recipe:
     """Random left-right flips."""
     image_size: int = 224
     """Side of the random resized crops when training on image files; images in memory keep their own size."""
+    crop_area: float = introduced(0.08)
+    """Smallest share of an image file's area that a random resized crop shows; 1 for almost the whole image."""
     interpolation: Literal["bilinear", "random"] = "bilinear"
     """How crops of image files are resized; random: bilinear or bicubic, drawn for every image (timm)."""
     color_jitter: float = 0.4
@@ -141,6 +143,7 @@ class Recipe:
             check_number(name, getattr(self, name), least=0, below=1)
         self._check_fine_tuning()
         self._check_augmentation()
+        check_number("crop_area", self.crop_area, above=0, most=1)
         for name in ("nesterov", "flip"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")

@@ -6,7 +6,7 @@ import pytest
 
 from regmixup.data import load
 from regmixup.data.roles import validation_of
-from regmixup.finetuning.folder import hide_unreadable, inspect, suggest
+from regmixup.finetuning.folder import hide_files, inspect, suggest
 
 from .photos import COLOURS, write_photo, write_photos
 
@@ -74,7 +74,7 @@ def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path):
     text.write_text("no image")
     with pytest.raises(ValueError, match=r"2 in .* cannot: .*2\.jpg, .*notes\.png .*--hide-unreadable"):
         inspect(tmp_path)
-    assert {name.rpartition("/")[2] for name in hide_unreadable(tmp_path)} == {".2.jpg", ".notes.png"}
+    assert {name.rpartition("/")[2] for name in hide_files(tmp_path)} == {".2.jpg", ".notes.png"}
     assert inspect(tmp_path).counts == (6, 5, 6)
 
 

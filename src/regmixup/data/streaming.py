@@ -5,6 +5,7 @@ It is for sets that do not fit in memory, and for augmentation that is done imag
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -145,7 +146,7 @@ class StreamingLoader:
             pin_memory=self.device.type == "cuda",
             prefetch_factor=4 if self.workers else None,
             generator=generator_for(self.seed, "workers", 0),
-            worker_init_fn=_ignore_signals_from_others,
+            worker_init_fn=_prepare_worker,
             persistent_workers=self.workers > 0,
         )
 
@@ -154,11 +155,13 @@ class StreamingLoader:
         self._waiting = None
 
 
-def _ignore_signals_from_others(worker: int) -> None:
+def _prepare_worker(worker: int) -> None:
     """Ignore Ctrl-C, and SIGTERM unless it comes from the main process, which ends its workers in that way.
 
-    Both reach every process of a job, and the main process needs its workers to save its work.
+    Both reach every process of a job, and the main process needs its workers to save its work. What a forked worker
+    has inherited is never collected: it cannot free the CUDA graphs of the main process, and warns when it tries.
     """
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main = parent_process()
     if main is None or not hasattr(signal, "sigwaitinfo"):  # macOS, where a signal's sender cannot be told

@@ -28,7 +28,7 @@ import torch
 from regmixup.config import check_count, check_number
 from regmixup.data.folders import FolderSet
 from regmixup.finetuning.finish import Say, check_export, finish
-from regmixup.finetuning.folder import BACKBONE, PhotoFolder, Settings, hide_unreadable, inspect, load_files, suggest
+from regmixup.finetuning.folder import BACKBONE, PhotoFolder, Settings, hide_files, inspect, load_files, suggest
 from regmixup.finetuning.probe import (
     Pace,
     Plan,
@@ -60,6 +60,7 @@ RECIPE: dict[str, Any] = {
     "decay_on": "weights",
     "clip_norm": 1.0,
     "layer_decay": 0.9,
+    "crop_area": 0.35,
 }
 """How all weights are trained, beside size, epochs and batches."""
 
@@ -70,7 +71,7 @@ def finetune(
     *,
     backbone: str = BACKBONE,
     init: str = "timm",
-    method: str = "regmixup",
+    method: str = "dnn",
     minutes: float = 10.0,
     epochs: int | None = None,
     image_size: int | None = None,
@@ -78,7 +79,7 @@ def finetune(
     acceptance: float = 0.95,
     risk: float | None = None,
     export: str | Path | None = None,
-    hide_unreadable_files: bool = False,
+    hide_unreadable: bool = False,
     seed: int = 0,
     device: str | torch.device | None = None,
     workers: int | None = None,
@@ -89,12 +90,13 @@ def finetune(
 
     path: a folder with one subfolder of images per class, or one with train/ and val/ or test/; see `folder.inspect`.
     backbone: a network, such as any `timm/...`. init: its weights, as in a recipe: timm for its own, or a file.
-    method: how all weights are trained, after the linear probe; see `regmixup list methods`.
+    method: how all weights are trained, after the linear probe; see `regmixup list methods`. Plain training is the
+    default because RegMixup was not better on a few hundred images (docs/fine-tuning.md).
     minutes: the time for everything. The measured pace decides image size and epochs, so it is met about, not exactly.
     epochs, image_size: instead of what the pace allows; 0 epochs for the linear probe alone.
     acceptance: the share of validation images that the threshold accepts; risk: see `Predictor.fit`.
     export: a .pt2 or .onnx file to write, which runs without this package.
-    hide_unreadable_files: put a dot before the names of files that cannot be decoded, instead of refusing.
+    hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called with the configuration before all
     weights are trained, returns callbacks for `rm.train`.
 
@@ -110,7 +112,7 @@ def finetune(
         check_export(Path(export))
     device = choose_device(device)
     check_present(device)
-    if hide_unreadable_files and (hidden := hide_unreadable(path)):
+    if hide_unreadable and (hidden := hide_files(path)):
         say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
     photos = inspect(path)
     settings = suggest(photos, minutes, backbone=backbone)
@@ -201,9 +203,9 @@ class _Job:
         return (
             f"backbone   {config.network} (--backbone), pixels normalised by mean {_short(config.mean)} and std "
             f"{_short(config.std)}\n"
-            f"training   a linear probe on stored features, then all weights: {self.method} (--method), AdamW at "
+            f"training   a linear probe on stored features, then all weights: {self.method} (--method; `regmixup advise` compares), AdamW at "
             f"{config.lr:g}, batches of {config.batch_size}, class weights {self.class_weights} (--class-weights)\n"
-            f"augment    random crops of 8 to 100 % of the area{flips}, colours changed by up to "
+            f"augment    random crops of {config.crop_area:.0%} to 100 % of the area{flips}, colours changed by up to "
             f"{config.color_jitter:.0%}"
         )
 

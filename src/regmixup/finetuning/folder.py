@@ -330,7 +330,7 @@ def _refusal(folder: Path, unreadable: list[Unreadable]) -> str:
     )
 
 
-def hide_unreadable(path: str | Path) -> list[str]:
+def hide_files(path: str | Path) -> list[str]:
     """Put a dot before the names of files that cannot be decoded, and return their new paths."""
     files = image_files(Path(path).expanduser().absolute())
     bad = [Path(entry.path) for entry in _decode(files) if isinstance(entry, Unreadable)]

@@ -143,7 +143,9 @@ def measure_pace(model: Classifier, images: FolderSet, config: TrainConfig) -> P
     device = next(model.parameters()).device
     count = min(_TRIED, len(images))
     paths = [images.paths[i * len(images) // count] for i in range(count)]
-    transform = TrainTransform(size=config.image_size, jitter=config.color_jitter).build()
+    transform = TrainTransform(
+        size=config.image_size, scale=(config.crop_area, 1.0), jitter=config.color_jitter
+    ).build()
     begun = time.perf_counter()
     x = decode_all(paths, lambda file: transform(open_rgb(file))).to(device)
     decoding = (time.perf_counter() - begun) / count

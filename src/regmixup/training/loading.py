@@ -88,6 +88,7 @@ def _transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform |
     return TrainTransform(
         size=config.image_size if files else (height, width),
         padding=None if files else config.crop_padding,
+        scale=(config.crop_area, 1.0),
         interpolation=config.interpolation,
         flip=0.5 if config.flip else 0.0,
         jitter=config.color_jitter if files else 0.0,
