@@ -203,8 +203,8 @@ class _Job:
         return (
             f"backbone   {config.network} (--backbone), pixels normalised by mean {_short(config.mean)} and std "
             f"{_short(config.std)}\n"
-            f"training   a linear probe on stored features, then all weights: {self.method} (--method; `regmixup advise` "
-            f"compares methods), AdamW at "
+            f"training   a linear probe on stored features, then all weights: {self.method} (--method; "
+            f"`regmixup advise` compares methods), AdamW at "
             f"{config.lr:g}, batches of {config.batch_size}, class weights {self.class_weights} (--class-weights)\n"
             f"augment    random crops of {config.crop_area:.0%} to 100 % of the area{flips}, colours changed by up to "
             f"{config.color_jitter:.0%}"
