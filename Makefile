@@ -3,6 +3,7 @@
 #   make test   linters, type checker and the whole test suite
 # Both reuse .venv; a second run installs nothing. Beside them:
 #   make browser       install a browser for the tests of the report page, if none is there (may ask for a password)
+#   make docs          the documentation site, in docs/_build/html; a warning is an error
 #   make coverage      the test suite with the lines it runs counted
 #   make soak          the long campaigns, before a release: kills, losses, every study at smoke scale
 #   make test-lowest   the test suite with the lowest declared version of every dependency, in .venv-lowest
@@ -12,7 +13,7 @@ BIN := .venv/bin
 # Compiled files are kept also where the shell says not to: without them every worker and program compiles all tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test browser coverage soak test-lowest clean
+.PHONY: demo test browser docs coverage soak test-lowest clean
 
 demo: .venv/installed
 	$(BIN)/regmixup study digits
@@ -25,6 +26,10 @@ test: .venv/installed-dev
 
 browser: .venv/installed-dev
 	tests/browser/install.sh
+
+docs: .venv/installed-docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo 'the site is in docs/_build/html/index.html'
 
 coverage: .venv/installed-dev
 	$(BIN)/pytest -n 2 --cov
@@ -52,6 +57,10 @@ test-lowest: .venv-lowest/installed
 .venv/installed-dev: pyproject.toml | .venv/bin/python
 	$(BIN)/pip install --disable-pip-version-check --quiet --editable '.[dev]'
 	@touch $@ .venv/installed
+
+.venv/installed-docs: pyproject.toml | .venv/bin/python
+	$(BIN)/pip install --disable-pip-version-check --quiet --editable '.[docs]'
+	@touch $@
 
 clean:
 	rm -rf .venv .venv-lowest

@@ -101,7 +101,7 @@ def cost(name: str) -> str:
 
 def results(name: str, made: Mapping[str, Any]) -> str:
     """Return the method's archived runs on the field's recipes, by length and precision."""
-    found = [(t, a) for t, a in made["settings"](made["everything"]()).items() if name in a.labels]
+    found = [(t, a) for t, a in made["found"].items() if name in a.labels]
     tables = []
     for recipe in made["FIELD"]:
         own = made["standard_columns"](recipe)
@@ -169,6 +169,7 @@ OOD score: `{method.score}`.{source}
 def cards() -> dict[str, str]:
     """Return all pages by name, the index included."""
     made = runpy.run_path(str(DOCS / "make_results.py"))
+    made["found"] = made["settings"](made["everything"]())
     files = {method.name.replace("+", "-and-"): method for method in METHODS.values()}
     lines = "\n".join(f"| [{m.name}]({file}.md) | {m.description} | {m.citation} |" for file, m in files.items())
     tree = "\n".join(files)
