@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
+from regmixup.recipes import Recipe
 from regmixup.report.aggregation import SCALED, Aggregation, Cell, Quantity, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
 from regmixup.report.results import Results, Setting
@@ -345,7 +346,13 @@ def sources(setting: Setting) -> dict[str, str]:
     configs = {label: setting.of(label)[0].config for label in setting.labels}
     records = [run.provenance for run in setting.runs]
     first = configs[setting.labels[0]]
-    names = [name for name in first if name not in ("kind", "seed", "train_set")]
+    unused = {f.name: f.metadata.get("introduced", ...) for f in fields(Recipe)}  # fields that were added later
+    names = [
+        name
+        for name in first
+        if name not in ("kind", "seed", "train_set")
+        and any(c.get(name) != unused.get(name, ...) for c in configs.values())
+    ]
     shared = [name for name in names if all(config.get(name) == first[name] for config in configs.values())]
     own = [name for name in names if name not in shared]
     posthoc = {label: {"posthoc": setting.of(label)[0].posthoc} for label in setting.labels}
@@ -359,7 +366,7 @@ def sources(setting: Setting) -> dict[str, str]:
     }
 
 
-def _listed(fields: Mapping[str, Any], names: Iterable[str]) -> str:
+def _listed(values: Mapping[str, Any], names: Iterable[str]) -> str:
     """List fields with their values; a value with fields of its own as "RegMixup (alpha 20.0, eta 1.0)"."""
 
     def worded(value: Any) -> str:
@@ -368,4 +375,4 @@ def _listed(fields: Mapping[str, Any], names: Iterable[str]) -> str:
         inner = _listed(value, [name for name, content in value.items() if name != "kind" and content is not None])
         return f"{value['kind']} ({inner})" if inner else str(value["kind"])
 
-    return ", ".join(f"{name} {worded(fields.get(name))}" for name in names)
+    return ", ".join(f"{name} {worded(values.get(name))}" for name in names)

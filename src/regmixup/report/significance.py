@@ -142,7 +142,7 @@ def resampled_difference(values: Sequence[float], reference: Sequence[float], *,
 
     >>> found = resampled_difference([0.91, 0.93, 0.92], [0.90, 0.91, 0.91], test_share=1 / 2)
     >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
-    [0.0133, -0.0094, 0.0361]
+    [0.0133, -0.0093, 0.036]
     """
     mean, variance = _moments([own - other for own, other in zip(values, reference, strict=True)])
     return Difference(mean, variance * (1 / len(values) + test_share), len(values) - 1, "paired")
