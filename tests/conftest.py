@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -19,6 +20,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tensors of the tests are tiny: one thread is faster than several, and sums always run in the same order.
 torch.set_num_threads(1)
+
+
+# The modules and the tests themselves are some millions of objects that stay: the collector need not look at them.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()
 
 
 class FinishedStudy(NamedTuple):

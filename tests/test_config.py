@@ -176,6 +176,7 @@ OTHER = {
     "image_size": 32,
     "interpolation": "random",
     "color_jitter": 0.1,
+    "crop_area": 0.5,
     "eval_interpolation": "bicubic",
     "select": "val-accuracy",
     "validation": "digits/val",

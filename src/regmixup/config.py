@@ -226,7 +226,13 @@ def _family(base: type[T]) -> list[type[T]]:
 
 
 def fingerprint(config: Any) -> str:
-    """Return 64 hexadecimal digits that identify what this configuration computes."""
-    values = _encode(config, type(config), every=False)
-    canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": values}, sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    """Return 64 hexadecimal digits that identify what this configuration computes.
+
+    An object keeps them: listing a large study asks for those of every run a dozen times.
+    """
+    kept = config.__dict__.setdefault("_fingerprints", {})
+    if NUMERICS_VERSION not in kept:
+        values = _encode(config, type(config), every=False)
+        canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": values}, sort_keys=True)
+        kept[NUMERICS_VERSION] = hashlib.sha256(canonical.encode()).hexdigest()
+    return kept[NUMERICS_VERSION]

@@ -124,8 +124,8 @@ def smoke_runs(tmp_path_factory):
     return tmp_path_factory.mktemp("smoke")
 
 
-SHORT = ("cv-laplace", "summary")
-"""One study that selects and one that tests, both quick; all others run at smoke scale before a release."""
+SHORT = ("summary",)
+"""A quick one; all others run at smoke scale before a release. Selection is run by test_select.py."""
 
 
 @pytest.mark.parametrize(
