@@ -165,14 +165,17 @@ def test_timm_resizes_to_the_same_side(size, resize, tmp_path):
 
 def test_no_file_tells_where_the_images_lay(photos, tmp_path):
     folder, run, predictor = photos
-    run.predict(f"folder:{folder / 'fruit'}/val-50", device="cpu")
-    publish(run, tmp_path / "out", predictor=predictor)
+    write_photos(folder / "tested", 3, first=500)
+    publish(run, tmp_path / "out", predictor=predictor, test=f"folder:{folder / 'tested'}")
     texts = {path.name: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert {"README.md", "config.json", "predictor.json", "training.json", "model.safetensors"} <= texts.keys()
     for name, content in texts.items():
         assert b"secret-place" not in content, name
     assert json.loads(texts["training.json"])["config"]["train_set"] == "folder:fruit/train-50"
     assert b"folder:fruit/val-50" in texts["README.md"]
+    results = ModelCard.load(tmp_path / "out" / "README.md").data.eval_results
+    assert {result.dataset_name for result in results} == {"folder:tested"}
+    assert results[0].metric_args["n"] == 9
     assert json.loads(texts["training.json"])["config"]["init"].startswith("sha256:")
 
 
@@ -261,6 +264,16 @@ class TestErrors:
     def test_a_predictor_of_another_run(self, run_of, predictor, tmp_path):
         with pytest.raises(ValueError, match=r"predictor must be made from the run .*, got one of the run"):
             publish(run_of("spectral"), tmp_path / "out", predictor=predictor)
+
+    @pytest.mark.parametrize("test", ["digits/train", "digits/val", "photographs/test"])
+    def test_results_on_other_images_than_test_images(self, run, tmp_path, test):
+        with pytest.raises(ValueError, match=f"test must name test images, got {test}, whose images have the role"):
+            publish(run, tmp_path / "out", test=test)
+
+    def test_results_on_train_images_of_a_folder(self, photos, tmp_path):
+        folder, run, _ = photos
+        with pytest.raises(ValueError, match="whose images have the role train here"):
+            publish(run, tmp_path / "out", test=f"folder:{folder / 'fruit'}")
 
     def test_a_wrong_name_of_a_dataset(self, run, tmp_path):
         with pytest.raises(ValueError, match="hub_dataset must be OWNER/DATASET or OWNER/DATASET:TASK, got 'digits'"):

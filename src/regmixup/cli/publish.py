@@ -11,8 +11,9 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
+from regmixup.deployment.export import MODEL
 from regmixup.deployment.predictor import Predictor
-from regmixup.deployment.publish import CARD, MODEL, check, is_tested, publish
+from regmixup.deployment.publish import CARD, check, publish, tested_on
 from regmixup.names import printable
 from regmixup.training.run import Run
 
@@ -41,8 +42,10 @@ class PublishVerb:
     """Name of the model; default: the folder's."""
     hub_dataset: str = ""
     """OWNER/DATASET or OWNER/DATASET:TASK of the hub, whose leaderboard should list the test accuracy."""
+    test: str = ""
+    """Dataset of test images to report results on; needed for a model of image folders: folder:PATH."""
     root: Path | None = None
-    """Folder with the datasets' official files, for --calibrate; embedded datasets need none."""
+    """Folder with the datasets' official files, for --calibrate and --test; embedded datasets need none."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -51,13 +54,16 @@ def main(args: Sequence[str]) -> None:
     if verb.calibrate and verb.predictor is not None:
         raise ValueError("calibrate and predictor exclude each other: give one of them")
     run = Run.open(verb.run)
-    check(run, verb.folder, hub_dataset=verb.hub_dataset)
+    check(run, verb.folder, hub_dataset=verb.hub_dataset, test=verb.test)
     predictor = Predictor.from_run(run, root=verb.root) if verb.calibrate else verb.predictor
-    publish(run, verb.folder, predictor=predictor, license=verb.license, name=verb.name, hub_dataset=verb.hub_dataset)
+    publish(
+        run, verb.folder, predictor=predictor, license=verb.license, name=verb.name, hub_dataset=verb.hub_dataset,
+        test=verb.test, root=verb.root,
+    )  # fmt: skip
     folder = verb.folder
-    if not is_tested(run):
-        print(f"warning: {folder / CARD} has no results, as {verb.run} holds no predictions of test images: store them "
-              f"with `regmixup predict {verb.run} TEST_SET`, and publish again", file=sys.stderr)  # fmt: skip
+    if not (verb.test or tested_on(run)):
+        print(f"warning: {folder / CARD} has no results, as {verb.run} holds no predictions of test images: give "
+              "--test DATASET", file=sys.stderr)  # fmt: skip
     if verb.license == "unknown":
         print("warning: no licence is named, so nobody may use the weights: give --license", file=sys.stderr)
     print(f"weights  {folder / MODEL}\ncard     {folder / CARD}: read it, and add what only you know")

@@ -26,6 +26,8 @@ import torch
 import regmixup
 from regmixup import predictions
 from regmixup.config import decode, encode
+from regmixup.data.catalogue import find
+from regmixup.data.roles import overlap, role_of
 from regmixup.deployment import export as files
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, public_name, yaml_text
 from regmixup.deployment.export import MODEL, Architecture, Facts
@@ -37,7 +39,7 @@ from regmixup.posthoc import MeanField
 from regmixup.predictions import HasVariance
 from regmixup.recipes import without_path
 from regmixup.rows import evaluate
-from regmixup.storage import digest, read_json, save_tensors, write_json, write_table, write_text
+from regmixup.storage import digest, read_json, read_table, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
 from regmixup.types import MEAN, Predictions, Row
@@ -46,6 +48,8 @@ CONFIG, TRAINING, CARD, SUMS = "config.json", "training.json", "README.md", "SHA
 RESULTS = Path(".eval_results", "regmixup.yaml")
 SAVED = "predictor"
 """Where `regmixup finetune` keeps a run's predictor, in the run folder."""
+FINETUNED = "finetune.json"
+"""Its record, which names the test set."""
 
 
 def publish(
@@ -56,6 +60,7 @@ def publish(
     license: str = "unknown",
     name: str = "",
     hub_dataset: str = "",
+    test: str = "",
     root: str | Path | None = None,
 ) -> Path:
     """Write a finished run into a new or empty folder, ready to be uploaded to a model hub, and return the folder.
@@ -64,22 +69,26 @@ def publish(
         Default: the one in the run folder, where `regmixup finetune` puts it, if it is there.
     license: of the weights, as a hub calls it, such as "mit". name: of the model; default, the folder's.
     hub_dataset: the hub's "OWNER/DATASET" or "OWNER/DATASET:TASK" whose leaderboard should list the test accuracy.
-    root: where the train set lies, for a run with refreshed batch-norm statistics.
+    test: a dataset of test images to report results on, which is predicted if need be. Needed for a model of image
+        folders, of whose role only you know; `regmixup finetune` has recorded it.
+    root: where datasets read from disk lie.
 
     The card's numbers are measured, with 95 % intervals, on the predictions that the run folder holds: `run.predict`,
     `regmixup predict` and studies put them there. Constraints on the weights are baked into them.
     """
     run = run if isinstance(run, Run) else Run.open(run)
     folder = Path(folder)
-    record = check(run, folder, hub_dataset=hub_dataset)
+    record = check(run, folder, hub_dataset=hub_dataset, test=test)
     found = _predictor_of(run, predictor)
+    if test:
+        run.predict(test, root=root)
     model = bake(run.model(device="cpu", root=root))
     contents = Contents(
         run=run,
         record=record,
         architecture=_architecture(run, record) if found is None or found.architecture is None else found.architecture,
         predictor=found,
-        rows=_rows(run, found, uncertain=isinstance(model.head, HasVariance)),
+        rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
         name=name or folder.resolve().name,
         license=license,
         hub_dataset=hub_dataset,
@@ -93,7 +102,7 @@ def publish(
     return folder
 
 
-def check(run: Run, folder: Path, *, hub_dataset: str = "") -> dict[str, Any]:
+def check(run: Run, folder: Path, *, hub_dataset: str = "", test: str = "") -> dict[str, Any]:
     """Raise what keeps a run from being published in a folder; return the run's record."""
     if run.config.members > 1:
         raise ValueError(
@@ -105,6 +114,9 @@ def check(run: Run, folder: Path, *, hub_dataset: str = "") -> dict[str, Any]:
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     if hub_dataset and not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", hub_dataset):
         raise ValueError(f"hub_dataset must be OWNER/DATASET or OWNER/DATASET:TASK, got {hub_dataset!r}")
+    role = role_of(test, run.config.train_set) if test else "test"
+    if role not in ("test", None) or (test and overlap(find(test), find(run.config.train_set))):
+        raise ValueError(f"test must name test images, got {test}, whose images have the role {role or 'train'} here")
     return record
 
 
@@ -150,23 +162,23 @@ def _architecture(run: Run, record: Mapping[str, Any]) -> Architecture:
     )
 
 
-def _rows(run: Run, predictor: Predictor | None, *, uncertain: bool) -> list[Row]:
+def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bool) -> list[Row]:
     """Measure the stored predictions; of OOD scores, the one that the predictor uses or the paper."""
     stored: dict[str, list[Predictions]] = {}
     for path in _files(run):
         found = predictions.load(path)
-        stored.setdefault(found.role, []).append(found)
+        stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
     score = predictor.score if predictor is not None else paper_score(run.config.objective)
     factor = predictor.architecture.factor if predictor is not None and predictor.architecture is not None else 0.0
     rows: list[Row] = []
     for number, test in enumerate(stored.get("test", ())):
-        others = {"shift": stored.get("shifted", ()), "ood": stored.get("ood", ())} if number == 0 else {}
         rows += evaluate(
             test,
+            shift=stored.get("shifted", ()) if number == 0 else (),
+            ood=stored.get("ood", ()) if number == 0 else (),
             temperature=predictor.temperature if predictor is not None else None,
             posthoc=MeanField(factor=factor).fit() if uncertain and predictor is not None else None,
             bootstrap=Bootstrap(),
-            **others,
         )
     return list(_shown(rows, score))
 
@@ -185,9 +197,17 @@ def _files(run: Run) -> list[Path]:
     return sorted(run.predictions_path("any").parent.glob("*.safetensors"))
 
 
-def is_tested(run: Run) -> bool:
-    """Return whether a run has stored predictions of test images, which a card's results come from."""
-    return any(predictions.read_header(path).info.get("role") == "test" for path in _files(run))
+def tested_on(run: Run) -> str:
+    """Return the name of a test set that the run has stored predictions of; "" if there is none.
+
+    For a model of image folders, that is what `regmixup finetune` has recorded.
+    """
+    recorded = read_table(run.folder / FINETUNED)["photos"]["test"] if (run.folder / FINETUNED).is_file() else ""
+    for path in _files(run):
+        info = predictions.read_header(path).info
+        if info.get("role") == "test" or (recorded and info.get("dataset") == recorded):
+            return info["dataset"]
+    return ""
 
 
 def _write(contents: Contents, model: Classifier, folder: Path) -> None:
