@@ -22,6 +22,7 @@ from tests.finetuning.photos import write_photos
 
 pytestmark = pytest.mark.filterwarnings("ignore:the best temperature")
 
+SHIFTED = ("digits-c/contrast/1", "digits-c/contrast/3")
 VARIANTS = {
     "small": {"epochs": 2, "lr": 0.05},
     "resnet18": {"epochs": 0, "network": "resnet18"},
@@ -52,7 +53,7 @@ def digits():
 @pytest.fixture(scope="module")
 def run(run_of):
     found = run_of("small")
-    found.store(["digits/test", "photographs/test", "digits-c/contrast/1", "digits-c/contrast/3"], device="cpu")
+    found.store(["digits/test", "photographs/test", *SHIFTED, "path:digits/test"], device="cpu")
     return found
 
 
@@ -94,7 +95,7 @@ def test_our_loader_gives_the_logits_of_the_run(run_of, digits, tmp_path, varian
     expected = logits(networks.bake(run.model(device="cpu")), digits)
     assert torch.equal(logits(load(tmp_path / "out", device="cpu"), digits), expected)
     torch.testing.assert_close(logits(run.model(device="cpu"), digits), expected)
-    with pytest.raises(ValueError, match=r"no predictor\.json"):
+    with pytest.raises(ValueError, match=r"no predictor\.json: `regmixup\.deployment\.publish\.load` reads"):
         rm.Predictor.load(tmp_path / "out")
 
 
@@ -181,7 +182,7 @@ def test_no_file_tells_where_the_images_lay(photos, tmp_path):
 
 def test_the_card_has_the_values_and_intervals_of_the_rows(run, predictor, published):
     sets = {name: run.predict(name, device="cpu") for name in ("digits/test", "photographs/test")}
-    shift = [run.predict(f"digits-c/contrast/{severity}", device="cpu") for severity in (1, 3)]
+    shift = [run.predict(name, device="cpu") for name in SHIFTED]
     rows = rm.evaluate(
         sets["digits/test"], shift=shift, ood=[sets["photographs/test"]], temperature=predictor.temperature
     )

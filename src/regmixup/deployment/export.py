@@ -35,7 +35,8 @@ from regmixup.storage import digest, load_tensors, read_table, replacing, save_t
 
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
-WEIGHTS, PREDICTOR, MODEL = "weights.safetensors", "predictor.json", "model.safetensors"
+WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
+MODEL, CONFIG = "model.safetensors", "config.json"  # of a published folder
 
 
 class Deployable(nn.Module):
@@ -187,7 +188,8 @@ def save(module: nn.Module, folder: str | Path, facts: Mapping[str, Any]) -> Non
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts of a saved folder."""
     if not (folder / PREDICTOR).is_file():
-        raise ValueError(f"{folder} must be a folder that Predictor.save has written, it has no {PREDICTOR}")
+        hint = ": `regmixup.deployment.publish.load` reads its network" if (folder / MODEL).is_file() else ""
+        raise ValueError(f"{folder} must be a folder that Predictor.save has written, it has no {PREDICTOR}{hint}")
     return read_table(folder / PREDICTOR)
 
 
@@ -201,7 +203,7 @@ def restore(module: nn.Module, folder: Path, expected: str, architecture: Archit
     path = folder / (MODEL if published else WEIGHTS)
     try:
         if digest(path) != expected:
-            raise ValueError(f"it is not the file that {PREDICTOR if not published else 'the folder'} belongs to")
+            raise ValueError(f"it is not the file that {CONFIG if published else PREDICTOR} belongs to")
         tensors = load_tensors(path)[0]
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error

@@ -30,7 +30,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
 from regmixup.deployment import export as files
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, public_name, yaml_text
-from regmixup.deployment.export import MODEL, Architecture, Facts
+from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts
 from regmixup.deployment.predictor import Predictor, paper_score, values_of
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, head_of, import_components, library_state_dict
@@ -44,7 +44,7 @@ from regmixup.training.config import choose_device
 from regmixup.training.run import Run
 from regmixup.types import MEAN, Predictions, Row
 
-CONFIG, TRAINING, CARD, SUMS = "config.json", "training.json", "README.md", "SHA256SUMS"
+TRAINING, CARD, SUMS = "training.json", "README.md", "SHA256SUMS"
 RESULTS = Path(".eval_results", "regmixup.yaml")
 SAVED = "predictor"
 """Where `regmixup finetune` keeps a run's predictor, in the run folder."""
@@ -167,6 +167,8 @@ def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bo
     stored: dict[str, list[Predictions]] = {}
     for path in _files(run):
         found = predictions.load(path)
+        if found.dataset.startswith("path:"):  # images between two others, which have no right answer
+            continue
         stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
     score = predictor.score if predictor is not None else paper_score(run.config.objective)
     factor = predictor.architecture.factor if predictor is not None and predictor.architecture is not None else 0.0
