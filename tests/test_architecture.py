@@ -47,8 +47,8 @@ ALLOWED = {
     },
     "rows": {"metrics", "names", "posthoc", "predictions", "threads", "types"},
     "deployment": {
-        "config", "data", "methods", "metrics", "mixing", "names", "networks", "objectives", "posthoc", "predictions",
-        "rows", "storage", "training", "types",
+        "", "config", "data", "methods", "metrics", "mixing", "names", "networks", "objectives", "posthoc",
+        "predictions", "recipes", "rows", "storage", "training", "types",
     },
     "study": {
         "config", "data", "methods", "metrics", "names", "posthoc", "precision", "predict", "predictions", "progress",

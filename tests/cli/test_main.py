@@ -46,6 +46,11 @@ def test_help_names_every_verb_and_every_verb_has_help(capsys):
         (["train", "--compile", "on", "--deterministic"], "compile must be auto or off with deterministic=True"),
         (["study", "digits", "--checkpoint-minutes", "-1"], "checkpoint_minutes must be a finite number >= 0, got -1"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
+        (["publish", "nowhere", "out"], "nowhere is not a run folder"),
+        (
+            ["publish", "nowhere", "out", "--calibrate", "--predictor", "p"],
+            "calibrate and predictor exclude each other",
+        ),
         (["evaluate", "--predictions", "missing.npz"], "missing.npz"),
         (["evaluate", "--predictions", "what.txt"], "what.txt"),
         (["evaluate", "--predictions", "a.npz", "--resamples", "-1"], "resamples must be an integer >= 0, got -1"),

@@ -72,7 +72,8 @@ def test_all_that_was_chosen_is_said(finished):
         "apple 14, lime 14, plum 14",
         "cut by content, 70/15/15 of every class",
         f"{BACKBONE} (--backbone), pixels normalised by mean (0.5, 0.5, 0.5)",
-        "regmixup (--method), AdamW",
+        "all weights: dnn (--method; ",
+        "AdamW at 0.0003",
         "random crops",
         "32 pixels (given)",
         "epochs     2 (given)",
@@ -311,3 +312,19 @@ def test_the_page_shows_names_of_files_as_text(finished):
     page = render(json.loads(json.dumps(record)), figures)
     assert "<script>" not in page
     assert "\x1b" not in page
+
+
+def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, folder, tmp_path):
+    run, _, _ = finished
+    assert main(["publish", str(run.folder), str(tmp_path / "fruit-net"), "--license", "mit"]) == 0
+    record = read_table(run.folder / "finetune.json")
+    text = (tmp_path / "fruit-net" / "README.md").read_text()
+    accuracy = record["test"]["accuracy"]
+    assert f"| accuracy |  | {100 * accuracy['value']:.2f} % | {100 * accuracy['low']:.2f} % to " in text
+    assert f"| temperature | {record['temperature']:.4g} |" in text
+    assert str(folder.parent) not in text
+    photo = folder / "lime" / "0.jpg"
+    mine, theirs = (
+        rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")
+    )
+    assert torch.equal(mine.probs, theirs.probs)

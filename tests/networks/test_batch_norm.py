@@ -6,9 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from regmixup import networks
-from regmixup.networks import batch_norm
+from regmixup.networks import layers
 from regmixup.networks.backbones import _basic, _resnet
-from regmixup.networks.batch_norm import BatchNorm2d, ReLU, normalise, stored_gradient
+from regmixup.networks.layers import BatchNorm2d, ReLU, normalise, stored_gradient
 from regmixup.training.compilation import compile_options
 
 
@@ -29,7 +29,7 @@ def images(*shape, offset=3.0, seed=0):
 @pytest.fixture
 def as_if_compiled(monkeypatch):
     """The forms of a compiled step, whatever the device and the precision."""
-    monkeypatch.setattr(batch_norm, "_pays", lambda x: True)
+    monkeypatch.setattr(layers, "_pays", lambda x: True)
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 7), (2, 6, 1, 1), (1, 2, 9, 4)])

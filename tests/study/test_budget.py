@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from regmixup.storage import write_rows
-from regmixup.study import budget as module
-from regmixup.study.budget import Budget
+from regmixup.study import status as module
 from regmixup.study.plan import load_study
 from regmixup.study.runner import _tasks
+from regmixup.study.status import Budget
 from regmixup.study.tasks import Job, TaskOutcome
 from tests.study.mini import write_mini
 

@@ -22,6 +22,7 @@ VERBS = {
     "advise": "find out whether RegMixup is worth it on your own images",
     "predict": "store predictions for datasets, or classify image files",
     "evaluate": "score logits from any model",
+    "publish": "write a trained model as a folder for a model hub, with a model card",
     "report": "rewrite a study's report from stored results",
     "data": "list, fetch, check, show and corrupt datasets",
     "list": "list methods, recipes, networks, datasets, studies",

@@ -26,7 +26,7 @@ from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import check_name, unknown
-from regmixup.networks import bake, build
+from regmixup.networks import bake, build, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
 from regmixup.posthoc import FittedConformal
 from regmixup.posthoc.predictive import shrink
@@ -36,6 +36,7 @@ from regmixup.storage import digest, load_tensors, read_table, replacing, save_t
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
+MODEL, CONFIG = "model.safetensors", "config.json"  # of a published folder
 
 
 class Deployable(nn.Module):
@@ -187,20 +188,31 @@ def save(module: nn.Module, folder: str | Path, facts: Mapping[str, Any]) -> Non
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts of a saved folder."""
     if not (folder / PREDICTOR).is_file():
-        raise ValueError(f"{folder} must be a folder that Predictor.save has written, it has no {PREDICTOR}")
+        hint = ": `regmixup.deployment.publish.load` reads its network" if (folder / MODEL).is_file() else ""
+        raise ValueError(f"{folder} must be a folder that Predictor.save has written, it has no {PREDICTOR}{hint}")
     return read_table(folder / PREDICTOR)
 
 
-def restore(module: nn.Module, folder: Path, expected: str) -> None:
-    """Load the weights of a saved folder into a module of the same architecture. expected: what the facts name."""
-    path = folder / WEIGHTS
+def restore(module: nn.Module, folder: Path, expected: str, architecture: Architecture | None = None) -> None:
+    """Load the weights of a saved or published folder into a module of the same architecture.
+
+    expected: the checksum that the facts name. architecture: of a network of this package; in a published folder its
+    weights have the names of the library that it comes from.
+    """
+    published = architecture is not None and not (folder / WEIGHTS).is_file()
+    path = folder / (MODEL if published else WEIGHTS)
     try:
         if digest(path) != expected:
-            raise ValueError(f"it is not the file that {PREDICTOR} belongs to")
+            raise ValueError(f"it is not the file that {CONFIG if published else PREDICTOR} belongs to")
         tensors = load_tensors(path)[0]
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
     wanted = module.state_dict()
+    if published and architecture is not None:
+        inner = "members.0." if isinstance(module, Deployable) else ""
+        names = library_names(architecture.network, module.members[0] if isinstance(module, Deployable) else module)
+        own = {theirs: f"{inner}{ours}" for ours, theirs in names.items()}
+        tensors = {own.get(name, name): value for name, value in tensors.items()}
     differing = [f"{name} (not saved)" for name in wanted.keys() - tensors.keys()]
     differing += [f"{name} (saved, but not in the model)" for name in tensors.keys() - wanted.keys()]
     differing += [

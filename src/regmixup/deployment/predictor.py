@@ -173,7 +173,7 @@ class Predictor(Facts):
         """
         run = run if isinstance(run, Run) else Run.open(run)
         record = run.provenance()
-        score = check_name("score", _paper_score(run.config.objective) if score is None else score, SCORES)
+        score = check_name("score", paper_score(run.config.objective) if score is None else score, SCORES)
         fitting = Calibration(
             acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate,
             criterion=criterion, share=share,
@@ -217,10 +217,10 @@ class Predictor(Facts):
     def load(
         cls, path: str | Path, *, model: nn.Module | None = None, device: str | torch.device | None = None
     ) -> Predictor:
-        """Load what `save` or `export` has written.
+        """Load what `save`, `export` or `regmixup publish` has written.
 
-        path: a folder of `save`, from which nothing is executed; or a .pt2 file of `export`, which torch.export reads:
-            load only files that you trust.
+        path: a folder of `save` or `publish`, from which nothing is executed; or a .pt2 file of `export`, which
+            torch.export reads: load only files that you trust.
         model: for a folder whose model this package cannot build, one of the same architecture; it is copied, and the
             copy gets the saved weights. device: default, the accelerator if there is one; a .pt2 file runs on the CPU.
         """
@@ -232,7 +232,7 @@ class Predictor(Facts):
             program, table = files.read_program(path)
             pixels = table.pop("pixels")
             facts = decode(Facts, table, f"metadata of {path}")
-            return cls(module=Program(program, pixels, facts.normalize), **_values(facts))
+            return cls(module=Program(program, pixels, facts.normalize), **values_of(facts))
         table = files.read_facts(path)
         weights = str(table.pop("weights", ""))
         facts = decode(Facts, table, str(path / files.PREDICTOR))
@@ -250,8 +250,8 @@ class Predictor(Facts):
             factor=facts.architecture.factor if facts.architecture is not None else 0.0,
             normalize=facts.normalize,
         )
-        files.restore(module, path, weights)
-        return cls(module=module.to(choose_device(device)), **_values(facts))
+        files.restore(module, path, weights, facts.architecture)
+        return cls(module=module.to(choose_device(device)), **values_of(facts))
 
     def save(self, folder: str | Path) -> None:
         """Write weights.safetensors and predictor.json, from which `load` makes this predictor again.
@@ -260,7 +260,7 @@ class Predictor(Facts):
         """
         if isinstance(self.module, Program):
             raise ValueError("a predictor loaded from a .pt2 file cannot be saved as weights: copy that file instead")
-        files.save(self.module, folder, encode(Facts(**_values(self))))
+        files.save(self.module, folder, encode(Facts(**values_of(self))))
 
     def __call__(self, images: Tensor | Source | Sequence[Source], *, batch_size: int = 256) -> Decision:
         """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
@@ -306,7 +306,7 @@ class Predictor(Facts):
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
-        everything = encode(Facts(**_values(self)))
+        everything = encode(Facts(**values_of(self)))
         unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
         facts = {name: value for name, value in everything.items() if name not in {"kind", "architecture", *unset}}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
@@ -339,14 +339,15 @@ def _set(module: Deployable, found: Calibrated) -> Deployable:
     return module
 
 
-def _values(facts: Facts) -> dict[str, Any]:
+def values_of(facts: Facts) -> dict[str, Any]:
+    """Return the stored fields of a predictor."""
     return {f.name: getattr(facts, f.name) for f in fields(Facts)}
 
 
-def _paper_score(objective: Objective) -> str:
+def paper_score(objective: Objective) -> str:
     """Return the OOD score of the method that is called like an objective; of two in turn, the one they share."""
     if isinstance(objective, Alternate):
-        scores = {_paper_score(objective.first), _paper_score(objective.second)}
+        scores = {paper_score(objective.first), paper_score(objective.second)}
         return scores.pop() if len(scores) == 1 else "dempster_shafer"
     method = METHODS.get(name_of(objective))
     return method.score if method is not None else "dempster_shafer"

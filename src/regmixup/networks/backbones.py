@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regmixup.networks.batch_norm import BatchNorm2d, ReLU, stored_gradient
-from regmixup.networks.layers import Dropout, GlobalAverage, conv, he_conv
+from regmixup.networks.layers import BatchNorm2d, Dropout, GlobalAverage, ReLU, conv, he_conv, stored_gradient
 
 
 def small(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:

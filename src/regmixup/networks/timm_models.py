@@ -178,6 +178,51 @@ def classifier_name(network: str) -> str:
     return name if isinstance(name, str) else name[0] if name else "head"
 
 
+def hub_name(network: str) -> str:
+    """Return the name of timm's own weights on the hub, OWNER/NAME; "" where they are not there."""
+    found = str(_published(network).hf_hub_id or "")
+    return found if "/" in found.strip("/") else ""
+
+
+def published_config(
+    network: str,
+    *,
+    input_shape: tuple[int, ...],
+    num_classes: int,
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    interpolation: str,
+    crop: tuple[int, int],
+) -> dict[str, Any]:
+    """Return the content of a config.json from which timm builds this network and loads weights of it.
+
+    input_shape: (C, H, W). crop: the side of the central crop and that of the image which it is cut from.
+    """
+    known, channels = _published(network), input_shape[0]
+    side, resized = crop
+    share = side / resized
+    if side // share != resized:  # timm divides again and rounds down
+        share = side / (resized + 0.25)
+    return {
+        "architecture": network.removeprefix(PREFIX).partition(".")[0],
+        "model_args": {"in_chans": channels, **_fixed_size(network, (input_shape[1], input_shape[2]))},
+        "pretrained_cfg": {
+            "input_size": list(input_shape),
+            "fixed_input_size": known.fixed_input_size,
+            "interpolation": interpolation,
+            "crop_pct": share,
+            "crop_mode": "center",
+            "mean": list(mean),
+            "std": list(std),
+            "num_classes": num_classes,
+            "pool_size": known.pool_size,
+            # Where this layer is named, timm takes its weights for those of three channels, and adapts them.
+            "first_conv": known.first_conv if channels == 3 else None,
+            "classifier": known.classifier,
+        },
+    }
+
+
 def _check_patches(model: nn.Module, image_size: tuple[int, int]) -> None:
     """Check that images divide into patches: some transformers silently crop them."""
     for module in model.modules():

@@ -3,9 +3,8 @@
 from regmixup.names import check_name
 from regmixup.posthoc.base import FittedPosthoc, Posthoc, as_given, probabilities
 from regmixup.posthoc.conformal import Conformal, FittedConformal
-from regmixup.posthoc.ensemble import ensemble
 from regmixup.posthoc.laplace import FittedLaplace, LastLayerLaplace
-from regmixup.posthoc.predictive import MeanField, MonteCarlo
+from regmixup.posthoc.predictive import MeanField, MonteCarlo, ensemble
 from regmixup.posthoc.temperature import FittedTemperature, TemperatureScaling
 
 POSTHOCS: dict[str, type[Posthoc]] = {"laplace": LastLayerLaplace, "mean_field": MeanField, "monte_carlo": MonteCarlo}

@@ -1,22 +1,29 @@
-"""From Gaussian logits to probabilities: the mean of softmax(s) for s ~ N(logits, variance), in two ways.
+"""From several logits per image, or a distribution of them, to one prediction.
 
+For Gaussian logits that is the mean of softmax(s) for s ~ N(logits, variance), in two ways.
 `mean_field` shrinks the logits by a closed form; `monte_carlo` averages over draws. Both act on predictions that carry
-`logit_variance`, as those of a Gaussian-process head do (SNGP), and are what the last-layer Laplace ends in.
+`logit_variance`, as those of a Gaussian-process head do (SNGP), and are what the last-layer Laplace ends in. For the
+models of a deep ensemble it is the mean over them: `ensemble`.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from functools import reduce
+from typing import ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.posthoc.base import FitOn, Posthoc, as_given, required
-from regmixup.types import Predictions
+from regmixup.names import check_name
+from regmixup.posthoc.base import FitOn, Posthoc, as_given, probabilities, required
+from regmixup.types import LOG_OF_PROBS, Predictions
+
+Average = Literal["logits", "probs"]
 
 _CHUNK = 2**20
 # torch draws normal numbers in groups of 16. Whole groups of rows make the stream the same however it is cut.
@@ -159,4 +166,42 @@ def shrunk(predictions: Predictions, variance: Tensor, factor: float, temperatur
     logits = mean_field(predictions.logits, variance, factor)
     return as_given(
         replace(predictions, logits=logits, probs=None, logit_variance=None, member_logits=None), temperature
+    )
+
+
+def ensemble(members: Sequence[Predictions], *, average: Average = "logits") -> Predictions:
+    """Return the mean over M members, for the same samples: of the logits, as in the paper's DE.
+
+    logits: the mean of the members' logits, whatever `average` is. member_logits: (M, N, K).
+    probs: the mean of the members' probabilities, for average="probs" and where a member has `probs` that are not the
+    softmax of its logits (Monte-Carlo); else None, the softmax of the mean logits.
+    Features and heads belong to one member and are left out; of `info` stays what all members share.
+
+    >>> sure, unsure = (Predictions(torch.tensor([[s, 0.0]]), torch.tensor([0])) for s in (2.0, 0.0))
+    >>> ensemble([sure, unsure]).logits
+    tensor([[1., 0.]])
+    """
+    check_name("average", average, get_args(Average))
+    if not members:
+        raise ValueError("members must hold at least one Predictions, got none")
+    first = members[0]
+    for position, member in enumerate(members):
+        same = member.logits.shape == first.logits.shape and torch.equal(member.labels, first.labels)
+        if not same or member.dataset != first.dataset:
+            raise ValueError(
+                "members must predict the same dataset with the same labels and classes, got "
+                f"{first.dataset!r} {tuple(first.logits.shape)} and, in position {position}, "
+                f"{member.dataset!r} {tuple(member.logits.shape)}" + ("" if same else " with other labels or classes")
+            )
+    stacked = torch.stack([member.logits for member in members])
+    mixes_probs = average == "probs" or any(member.probs is not None for member in members)
+    return Predictions(
+        stacked.mean(dim=0, dtype=torch.float64).to(stacked.dtype),
+        first.labels,
+        probs=reduce(torch.add, map(probabilities, members)) / len(members) if mixes_probs else None,
+        member_logits=stacked,
+        dataset=first.dataset,
+        role=first.role,
+        info={key: text for key, text in first.info.items() if all(m.info.get(key) == text for m in members)}
+        | ({"logits": LOG_OF_PROBS} if any(member.from_probs for member in members) else {}),
     )

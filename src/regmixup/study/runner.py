@@ -21,11 +21,11 @@ from regmixup.precision import check_precision
 from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, digest, owning, read_rows, write_json, write_rows
 from regmixup.study.archive import archived_rows, check_trainable, find_archive
-from regmixup.study.budget import Budget
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
+from regmixup.study.status import Budget
 from regmixup.study.tasks import GIVE_UP_SECONDS, RETRY_SECONDS, HeldFolder, Job, Task, TaskOutcome, dispatch
 from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size

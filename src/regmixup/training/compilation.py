@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from regmixup.data.splits import reseed
 from regmixup.mixing import Draw
-from regmixup.networks import batch_norm
+from regmixup.networks import layers
 from regmixup.precision import cudnn
 
 if TYPE_CHECKING:
@@ -53,18 +53,18 @@ def compile_options(model: nn.Module) -> dict[str, Any]:
     """Return the options of torch.compile for a model, those that this torch has.
 
     * Partitions of the graph are for torch's own CUDA graphs: without them compiling is a twentieth shorter.
-    For models with the layers of `networks.batch_norm`:
+    For models with the layers of `networks.layers`:
     * Their functions with a backward pass of their own are taken as they are: tracing through each of them makes
       compiling half as long again. Their source text is the key under which compiled code is cached for later runs.
     * The gradient before a batch norm is an expression of up to eight tensors (with ReLU, dropout and a sum of two
       gradients). It is not stored: that would be in float32, and read as often.
     """
     options: dict[str, Any] = {"graph_partition": False}
-    if any(isinstance(module, batch_norm.BatchNorm2d) for module in model.modules()):
-        text = hashlib.sha256(Path(batch_norm.__file__).read_bytes()).hexdigest()
-        for function in batch_norm.OPAQUE:
+    if any(isinstance(module, layers.BatchNorm2d) for module in model.modules()):
+        text = hashlib.sha256(Path(layers.__file__).read_bytes()).hexdigest()
+        for function in layers.OPAQUE:
             torch.compiler.allow_in_graph(function)
-        keys = {f"{function.__module__}.{function.__name__}": text for function in batch_norm.OPAQUE}
+        keys = {f"{function.__module__}.{function.__name__}": text for function in layers.OPAQUE}
         options |= {"unsafe_marked_cacheable_functions": keys, "realize_reads_threshold": 8}
     missing = missing_options()
     return {name: value for name, value in options.items() if name not in missing}

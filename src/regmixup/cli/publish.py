@@ -1,0 +1,71 @@
+"""`regmixup publish`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from regmixup.cli.parsing import Switch, parse
+from regmixup.deployment.export import MODEL
+from regmixup.deployment.predictor import Predictor
+from regmixup.deployment.publish import CARD, check, publish, tested_on
+from regmixup.names import printable
+from regmixup.training.run import Run
+
+
+@dataclass(frozen=True)
+class PublishVerb:
+    """Write a finished run as a folder that a model hub takes: weights, configuration, model card, checksums.
+
+    Uploads nothing: it prints the command that does. The card's results are measured on the predictions in the run
+    folder, so store those first: regmixup predict RUN TEST_SET [OOD_SET ...].
+
+    Example: regmixup publish runs/regmixup-... my-model --calibrate --license mit
+    """
+
+    run: Positional[Path]
+    """A folder of a finished run."""
+    folder: Positional[Path]
+    """The folder to write; new or empty."""
+    calibrate: Switch = False
+    """Fit a temperature and a threshold on the run's validation set and publish them, too."""
+    predictor: Path | None = None
+    """Publish this one instead, a folder of Predictor.save; default: RUN/predictor, if `finetune` has made one."""
+    license: str = "unknown"
+    """Licence of the weights as the hub calls it, such as mit or cc-by-4.0."""
+    name: str = ""
+    """Name of the model; default: the folder's."""
+    hub_dataset: str = ""
+    """OWNER/DATASET or OWNER/DATASET:TASK of the hub, whose leaderboard should list the test accuracy."""
+    test: str = ""
+    """Dataset of test images to report results on; needed for a model of image folders: folder:PATH."""
+    root: Path | None = None
+    """Folder with the datasets' official files, for --calibrate and --test; embedded datasets need none."""
+
+
+def main(args: Sequence[str]) -> None:
+    """Write the folder, and print what to do with it."""
+    verb = parse(PublishVerb, "publish", args)
+    if verb.calibrate and verb.predictor is not None:
+        raise ValueError("calibrate and predictor exclude each other: give one of them")
+    run = Run.open(verb.run)
+    check(run, verb.folder, hub_dataset=verb.hub_dataset, test=verb.test)
+    predictor = Predictor.from_run(run, root=verb.root) if verb.calibrate else verb.predictor
+    publish(
+        run, verb.folder, predictor=predictor, license=verb.license, name=verb.name, hub_dataset=verb.hub_dataset,
+        test=verb.test, root=verb.root,
+    )  # fmt: skip
+    folder = verb.folder
+    if not (verb.test or tested_on(run)):
+        print(f"warning: {folder / CARD} has no results, as {verb.run} holds no predictions of test images: give "
+              "--test DATASET", file=sys.stderr)  # fmt: skip
+    if verb.license == "unknown":
+        print("warning: no licence is named, so nobody may use the weights: give --license", file=sys.stderr)
+    print(f"weights  {folder / MODEL}\ncard     {folder / CARD}: read it, and add what only you know")
+    hub_name = f"YOUR_NAME/{verb.name or folder.resolve().name}"
+    print(printable(f"upload   hf upload {shlex.quote(hub_name)} {shlex.quote(str(folder))} ."))

@@ -1,0 +1,271 @@
+"""The model card of a published run: Markdown for readers, with metadata in front that a hub reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regmixup.data.catalogue import find
+from regmixup.deployment.export import Architecture
+from regmixup.deployment.predictor import Predictor
+from regmixup.metrics.registry import BINNED_INTERVALS
+from regmixup.names import printable
+from regmixup.recipes import without_path
+from regmixup.training.run import Run
+from regmixup.types import Row
+
+METRICS = {
+    "accuracy": "accuracy",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "auroc": "AUROC",
+    "fpr_at_tpr": "FPR at 95 % TPR",
+}
+"""The metrics that a card shows, by their names in rows."""
+_IN_PERCENT = ("accuracy", "ece", "auroc", "fpr_at_tpr")
+_MOST_NAMES = 20
+_CITATION = """@inproceedings{pinto2022regmixup,
+  title = {{RegMixup}: Mixup as a Regularizer Can Surprisingly Improve Accuracy and Out Distribution Robustness},
+  author = {Pinto, Francesco and Yang, Harry and Lim, Ser-Nam and Torr, Philip H. S. and Dokania, Puneet K.},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {35},
+  year = {2022}
+}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What a card tells of: the run and its record, the predictor if there is one, and rows of results."""
+
+    run: Run
+    record: dict[str, Any]
+    architecture: Architecture
+    predictor: Predictor | None
+    rows: list[Row]
+    name: str
+    license: str
+    hub_dataset: str
+
+    @property
+    def timm(self) -> bool:
+        """Return whether timm can build the network: it is timm's, and so is its head."""
+        return self.architecture.network.startswith("timm/") and self.run.config.head_name == "linear"
+
+
+def public_name(dataset: str) -> str:
+    """Return the name of a dataset without the place of a folder.
+
+    >>> public_name("folder:/home/me/photos/val-10"), public_name("digits/test")
+    ('folder:photos/val-10', 'digits/test')
+    """
+    if not dataset.startswith("folder:"):
+        return dataset
+    whole = find(dataset).whole
+    return f"folder:{Path(whole.removeprefix('folder:')).name}{dataset.removeprefix(whole)}"
+
+
+def card(contents: Contents) -> str:
+    """Return the whole card."""
+    run, record, predictor = contents.run, contents.record, contents.predictor
+    config, classes = run.config, record["classes"]
+    train_set = public_name(config.train_set)
+    channels, height, width = contents.architecture.input_shape
+    names = ", ".join(classes[:_MOST_NAMES]) + (
+        f" and {len(classes) - _MOST_NAMES} more" * (len(classes) > _MOST_NAMES)
+    )
+    recipe = [
+        ("objective", repr(config.objective)), ("network", config.network), ("head", config.head_name),
+        ("constraint", repr(config.constraint)), ("initial weights", without_path(config.init) or "random"),
+        ("epochs", config.total_epochs), ("batch size", config.batch_size), ("optimizer", config.optimizer),
+        ("learning rate", f"{config.lr:g}, {config.schedule}"), ("weight decay", f"{config.weight_decay:g}"),
+        ("precision", config.precision), ("seed", config.seed), ("regmixup", record["versions"]["regmixup"]),
+        ("fingerprint", run.fingerprint),
+    ]  # fmt: skip
+    plugins = [f"{origin.what} {origin.name} {origin.version}".strip() for origin in config.plugins]
+    parts = [
+        f"---\n{yaml_text(_front_matter(contents))}---\n\n# {_plain(contents.name)}\n",
+        f"An image classifier of {len(classes)} classes ({_plain(names)}) for images of {width}x{height} pixels and "
+        f"{channels} channel{'s' * (channels > 1)}, trained with regmixup.\n",
+        f"## Use\n\n```python\n{_usage(contents)}```\n\n`sha256sum --check SHA256SUMS` checks the files, but for this "
+        "one.\n",
+        f"## Data\n\nTrained on {_plain(train_set)}. Checksum of the images: "
+        f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",
+        f"## Recipe\n\n{_table(('', ''), recipe)}\n`training.json` has every field."
+        + (f" It was trained with code of others: {_plain(', '.join(plugins))}." if plugins else "") + "\n",
+        f"## Results\n\n{_results(contents)}",
+        f"## Calibration and rejection\n\n{_calibration(predictor)}",
+        f"## Limits\n\n{_limits(contents)}",
+        f"## Licence\n\n{_licence(contents)}",
+        f"## Citation\n\n```bibtex\n{_CITATION}```\n",
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _usage(contents: Contents) -> str:
+    lines = ["import regmixup as rm", ""]
+    if contents.predictor is not None:
+        lines += ['predictor = rm.Predictor.load("FOLDER")', "decision = predictor(images)  # uint8 or in [0, 1]"]
+        lines += ["decision.probs, decision.accepted", ""]
+    lines += ["from regmixup.deployment.publish import load", "", 'logits = load("FOLDER")(images)']
+    if contents.timm:
+        lines += ["", "import timm  # without regmixup; images normalised by model.pretrained_cfg's mean and std", ""]
+        lines += ['model = timm.create_model("local-dir:FOLDER", pretrained=True).eval()']
+    return "\n".join(lines) + "\n"
+
+
+def _results(contents: Contents) -> str:
+    if not contents.rows:
+        return "Not measured: the run held no predictions for a test set.\n"
+    lines = [
+        (row.dataset,
+         METRICS[row.metric] + (f" ({row.score})" if row.score else ""),
+         {"none": "", "temperature": "with the temperature"}.get(row.posthoc, row.posthoc),
+         _number(row, row.value),
+         "" if row.low is None or row.high is None else f"{_number(row, row.low)} to {_number(row, row.high)}",
+         row.n)
+        for row in contents.rows
+    ]  # fmt: skip
+    head = ("dataset", "metric", "", "value", "95 % interval", "images")
+    about = "Intervals are over images, for this one model: other seeds give other values."
+    return f"{_table(head, lines)}\n{about} {BINNED_INTERVALS}\n"
+
+
+def _number(row: Row, value: float) -> str:
+    return f"{100 * value:.2f} %" if row.metric in _IN_PERCENT else f"{value:.4f}"
+
+
+def _calibration(predictor: Predictor | None) -> str:
+    if predictor is None:
+        return "None: the probabilities are a plain softmax, and there is no threshold.\n"
+    lines = [
+        ("temperature", f"{predictor.temperature:.4g}"),
+        ("score, larger for stranger images", predictor.score),
+        ("accepted", f"score <= {predictor.threshold:.6g}"),
+        ("fitted on", public_name(predictor.validation)),
+        ("share of these images accepted", f"{'at most ' * (predictor.promise is not None)}{predictor.acceptance:.3g}"),
+    ]
+    if (promise := predictor.promise) is not None:
+        words = f"at most {promise.risk:.3g} errors among the accepted, with {promise.confidence:.3g} confidence"
+        lines.append(("promise", f"{words} ({promise.errors} of {promise.accepted} when tested)"))
+    if predictor.sets is not None:
+        lines.append(("label sets", "see predictor.json"))
+    return _table(("", ""), lines)
+
+
+def _limits(contents: Contents) -> str:
+    points = [
+        "It knows its classes only, and gives every image one of them. A score tells other images apart only as well "
+        "as the results above say, and has been measured on those sets alone.",
+        "Probabilities and thresholds hold for images like those they were fitted on, not under shift.",
+        "Nothing was measured about groups of people, places or cameras within the data.",
+    ]
+    if contents.run.config.precision == "bfloat16":
+        points.append("It was trained in bfloat16 and measured in float32.")
+    return "".join(f"* {point}\n" for point in points)
+
+
+def _licence(contents: Contents) -> str:
+    init, chosen = contents.run.config.init, contents.license
+    text = f"Weights: {_plain(chosen)}." if chosen != "unknown" else "The publisher has not chosen a licence."
+    text += " The terms of the train data hold beside it"
+    return text + (", and those of the initial weights.\n" if init else ".\n")
+
+
+def _front_matter(contents: Contents) -> dict[str, Any]:
+    """Return the card's metadata: https://huggingface.co/docs/hub/model-cards."""
+    init, network = contents.run.config.init, contents.architecture.network
+    front: dict[str, Any] = {
+        "license": contents.license,
+        "library_name": "timm" if contents.timm else "regmixup",
+        "pipeline_tag": "image-classification",
+        "tags": ["image-classification", "regmixup", "calibration", "out-of-distribution-detection"],
+    }
+    if init.startswith("timm@") and network.startswith("timm/"):
+        from regmixup.networks.timm_models import hub_name
+
+        front |= {"base_model": base} if (base := hub_name(network)) else {}
+    if contents.hub_dataset:
+        front["datasets"] = [contents.hub_dataset.partition(":")[0]]
+    if contents.rows:
+        sets: dict[str, list[Row]] = {}
+        for row in contents.rows:
+            sets.setdefault(row.dataset, []).append(row)
+        front["model-index"] = [{"name": contents.name, "results": [_result(*one) for one in sets.items()]}]
+    return front
+
+
+def _result(dataset: str, rows: Iterable[Row]) -> dict[str, Any]:
+    metrics = []
+    for row in rows:
+        detail = ", ".join(part for part in (row.score, row.posthoc.removeprefix("none")) if part)
+        own = {"type": row.metric, "value": row.value, "name": METRICS[row.metric] + (f" ({detail})" if detail else "")}
+        interval = {} if row.low is None else {"low": row.low, "high": row.high, "level": 0.95}
+        metrics.append({**own, "args": {**interval, "n": row.n}})
+    family, _, split = dataset.partition(", ")[0].partition("/")
+    about = {"type": family, "name": dataset}
+    return {
+        "task": {"type": "image-classification", "name": "Image classification"},
+        "dataset": {**about, **({"split": split} if split else {})},
+        "metrics": metrics,
+    }
+
+
+def hub_entries(contents: Contents) -> list[dict[str, Any]]:
+    """Return the test accuracy as an entry of https://huggingface.co/docs/hub/eval-results, in percent."""
+    dataset, _, task = contents.hub_dataset.partition(":")
+    row = next((row for row in contents.rows if row.metric == "accuracy" and not row.corruption), None)
+    if row is None:
+        return []
+    interval = (
+        "" if row.low is None or row.high is None else f", 95 % interval {100 * row.low:.2f} to {100 * row.high:.2f}"
+    )
+    notes = f"accuracy in percent on {row.n} images of {row.dataset}{interval}"
+    return [
+        {"dataset": {"id": dataset, "task_id": task or "default"}, "value": round(100 * row.value, 4), "notes": notes}
+    ]
+
+
+def yaml_text(value: Any, indent: str = "") -> str:
+    """Return plain values as YAML in blocks; texts and numbers are written as in JSON, which YAML contains.
+
+    >>> print(yaml_text({"tags": ["a"], "n": 1, "none": [], "inner": [{"x": "b: c", "y": 2}]}), end="")
+    tags:
+      - "a"
+    n: 1
+    none: []
+    inner:
+      - x: "b: c"
+        y: 2
+    """
+    if isinstance(value, Mapping):
+        return "".join(f"{indent}{key}:{_below(one, indent)}" for key, one in value.items())
+    items = [
+        yaml_text(one, f"{indent}  ") if isinstance(one, Mapping) else f"{indent}  {_scalar(one)}\n" for one in value
+    ]
+    return "".join(f"{indent}- {item[len(indent) + 2 :]}" for item in items)
+
+
+def _below(value: Any, indent: str) -> str:
+    if isinstance(value, Mapping | list) and value:
+        return f"\n{yaml_text(value, f'{indent}  ')}"
+    return f" {_scalar(value)}\n"
+
+
+def _scalar(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "".join(f"| {' | '.join('' if cell is None else _plain(str(cell)) for cell in row)} |\n" for row in rows)
+
+
+def _plain(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    return re.sub(r"([\\`*\[\]<>|])", r"\\\1", printable(text))

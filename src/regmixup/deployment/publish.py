@@ -1,0 +1,259 @@
+"""Publish a run: a folder with weights, a configuration and a model card, as model hubs expect it; and load it.
+
+    model.safetensors     the weights, under the names of the library that the network comes from
+    config.json           for timm's networks what `timm.create_model("local-dir:FOLDER")` reads; for `load`, of any
+    predictor.json        what else `rm.Predictor.load(FOLDER)` needs, such as temperature and threshold; optional
+    training.json         the run's configuration and record
+    README.md             the model card, with metadata for a hub in front
+    .eval_results/        entries for the leaderboard of a hub's dataset, where one is named
+    SHA256SUMS            checksums of all these but the card, to which its author may add
+
+Nothing in it is executed when it is loaded, and nothing names folders of the machine that it was made on.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import regmixup
+from regmixup import predictions
+from regmixup.config import decode, encode
+from regmixup.data.catalogue import find
+from regmixup.data.roles import overlap, role_of
+from regmixup.deployment import export as files
+from regmixup.deployment.card import METRICS, Contents, card, hub_entries, public_name, yaml_text
+from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts
+from regmixup.deployment.predictor import Predictor, paper_score, values_of
+from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.networks import bake, head_of, import_components, library_state_dict
+from regmixup.networks.contract import Classifier
+from regmixup.posthoc import MeanField
+from regmixup.predictions import HasVariance
+from regmixup.recipes import without_path
+from regmixup.rows import evaluate
+from regmixup.storage import digest, read_json, read_table, save_tensors, write_json, write_table, write_text
+from regmixup.training.config import choose_device
+from regmixup.training.run import Run
+from regmixup.types import MEAN, Predictions, Row
+
+TRAINING, CARD, SUMS = "training.json", "README.md", "SHA256SUMS"
+RESULTS = Path(".eval_results", "regmixup.yaml")
+SAVED = "predictor"
+"""Where `regmixup finetune` keeps a run's predictor, in the run folder."""
+FINETUNED = "finetune.json"
+"""Its record, which names the test set."""
+
+
+def publish(
+    run: Run | str | Path,
+    folder: str | Path,
+    *,
+    predictor: Predictor | str | Path | None = None,
+    license: str = "unknown",
+    name: str = "",
+    hub_dataset: str = "",
+    test: str = "",
+    root: str | Path | None = None,
+) -> Path:
+    """Write a finished run into a new or empty folder, ready to be uploaded to a model hub, and return the folder.
+
+    predictor: made from this run, or a folder of `Predictor.save`: its temperature and thresholds are published, too.
+        Default: the one in the run folder, where `regmixup finetune` puts it, if it is there.
+    license: of the weights, as a hub calls it, such as "mit". name: of the model; default, the folder's.
+    hub_dataset: the hub's "OWNER/DATASET" or "OWNER/DATASET:TASK" whose leaderboard should list the test accuracy.
+    test: a dataset of test images to report results on, which is predicted if need be. Needed for a model of image
+        folders, of whose role only you know; `regmixup finetune` has recorded it.
+    root: where datasets read from disk lie.
+
+    The card's numbers are measured, with 95 % intervals, on the predictions that the run folder holds: `run.predict`,
+    `regmixup predict` and studies put them there. Constraints on the weights are baked into them.
+    """
+    run = run if isinstance(run, Run) else Run.open(run)
+    folder = Path(folder)
+    record = check(run, folder, hub_dataset=hub_dataset, test=test)
+    found = _predictor_of(run, predictor)
+    if test:
+        run.predict(test, root=root)
+    model = bake(run.model(device="cpu", root=root))
+    contents = Contents(
+        run=run,
+        record=record,
+        architecture=_architecture(run, record) if found is None or found.architecture is None else found.architecture,
+        predictor=found,
+        rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
+        name=name or folder.resolve().name,
+        license=license,
+        hub_dataset=hub_dataset,
+    )
+    try:
+        _write(contents, model, folder)
+    except BaseException:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
+    return folder
+
+
+def check(run: Run, folder: Path, *, hub_dataset: str = "", test: str = "") -> dict[str, Any]:
+    """Raise what keeps a run from being published in a folder; return the run's record."""
+    if run.config.members > 1:
+        raise ValueError(
+            f"run must be one model, {run.folder} is an ensemble of {run.config.members}: publish its members, "
+            f"{', '.join(member.folder.name for member in run.members())}"
+        )
+    record = run.provenance()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
+    if hub_dataset and not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", hub_dataset):
+        raise ValueError(f"hub_dataset must be OWNER/DATASET or OWNER/DATASET:TASK, got {hub_dataset!r}")
+    role = role_of(test, run.config.train_set) if test else "test"
+    if role not in ("test", None) or (test and overlap(find(test), find(run.config.train_set))):
+        raise ValueError(f"test must name test images, got {test}, whose images have the role {role or 'train'} here")
+    return record
+
+
+def load(folder: str | Path, *, device: str | torch.device | None = None) -> Classifier:
+    """Return the network of a published folder, in evaluation mode: from pixels, uint8 or in [0, 1], to logits.
+
+    `rm.Predictor.load(folder)` adds calibrated probabilities and decisions, where a predictor was published.
+    device: default, the accelerator if there is one.
+    """
+    import_components()
+    path = Path(folder) / CONFIG
+    own = read_json(path).get("regmixup") if path.is_file() else None
+    if not isinstance(own, dict) or not {"architecture", "weights"} <= own.keys():
+        raise ValueError(f"{folder} must be a folder that `regmixup publish` has written, it has no such {CONFIG}")
+    architecture = decode(Architecture, own["architecture"], str(path))
+    model = architecture.build()[0]
+    files.restore(model, Path(folder), str(own["weights"]), architecture)
+    return model.to(choose_device(device)).eval()
+
+
+def _predictor_of(run: Run, given: Predictor | str | Path | None) -> Predictor | None:
+    if given is None and not (run.folder / SAVED / files.PREDICTOR).is_file():
+        return None
+    found = given if isinstance(given, Predictor) else Predictor.load(given or run.folder / SAVED, device="cpu")
+    if found.fingerprint != run.fingerprint:
+        raise ValueError(
+            f"predictor must be made from the run {run.folder.name}, got one of "
+            f"{f'the run {found.fingerprint[:12]}' if found.fingerprint else 'another model'}: Predictor.from_run(run)"
+        )
+    return found
+
+
+def _architecture(run: Run, record: Mapping[str, Any]) -> Architecture:
+    return Architecture(
+        network=run.config.network,
+        num_classes=len(record["classes"]),
+        input_shape=tuple(record["input"]),
+        mean=run.config.mean,
+        std=run.config.std,
+        head=head_of(run.config.head),
+        members=1,
+        factor=0.0,
+    )
+
+
+def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bool) -> list[Row]:
+    """Measure the stored predictions; of OOD scores, the one that the predictor uses or the paper."""
+    stored: dict[str, list[Predictions]] = {}
+    for path in _files(run):
+        found = predictions.load(path)
+        if found.dataset.startswith("path:"):  # images between two others, which have no right answer
+            continue
+        stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
+    score = predictor.score if predictor is not None else paper_score(run.config.objective)
+    factor = predictor.architecture.factor if predictor is not None and predictor.architecture is not None else 0.0
+    rows: list[Row] = []
+    for number, test in enumerate(stored.get("test", ())):
+        rows += evaluate(
+            test,
+            shift=stored.get("shifted", ()) if number == 0 else (),
+            ood=stored.get("ood", ()) if number == 0 else (),
+            temperature=predictor.temperature if predictor is not None else None,
+            posthoc=MeanField(factor=factor).fit() if uncertain and predictor is not None else None,
+            bootstrap=Bootstrap(),
+        )
+    return list(_shown(rows, score))
+
+
+def _shown(rows: list[Row], score: str) -> Iterator[Row]:
+    """Yield the rows for the card: of shifted sets the mean, and no accuracy that a temperature leaves as it is."""
+    sets = Counter(row.dataset for row in rows if row.metric == "accuracy" and row.posthoc == "none")
+    for row in rows:
+        unchanged = row.metric == "accuracy" and row.posthoc == "temperature"
+        if row.metric in METRICS and row.corruption in ("", MEAN) and row.score in ("", score) and not unchanged:
+            mean = f", mean of {sets[row.dataset] - 1} sets" if row.corruption == MEAN else ""
+            yield replace(row, dataset=public_name(row.dataset) + mean)
+
+
+def _files(run: Run) -> list[Path]:
+    return sorted(run.predictions_path("any").parent.glob("*.safetensors"))
+
+
+def tested_on(run: Run) -> str:
+    """Return the name of a test set that the run has stored predictions of; "" if there is none.
+
+    For a model of image folders, that is what `regmixup finetune` has recorded.
+    """
+    recorded = read_table(run.folder / FINETUNED)["photos"]["test"] if (run.folder / FINETUNED).is_file() else ""
+    for path in _files(run):
+        info = predictions.read_header(path).info
+        if info.get("role") == "test" or (recorded and info.get("dataset") == recorded):
+            return info["dataset"]
+    return ""
+
+
+def _write(contents: Contents, model: Classifier, folder: Path) -> None:
+    tensors = library_state_dict(contents.architecture.network, model)
+    save_tensors(folder / MODEL, {name: value.contiguous() for name, value in tensors.items()}, {"format": "pt"})
+    weights = digest(folder / MODEL)
+    write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
+    if contents.predictor is not None:
+        facts = values_of(contents.predictor)
+        facts["validation"] = public_name(contents.predictor.validation)
+        write_table(folder / files.PREDICTOR, {**encode(Facts(**facts)), "weights": weights})
+    write_json(folder / TRAINING, _training(contents))
+    write_text(folder / CARD, card(contents))
+    if contents.hub_dataset and (entries := hub_entries(contents)):
+        write_text(folder / RESULTS, yaml_text(entries))
+    written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    written.remove(CARD)
+    write_text(folder / SUMS, "".join(f"{digest(folder / name)}  {name}\n" for name in written))
+
+
+def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any]:
+    architecture, classes = contents.architecture, contents.record["classes"]
+    own = {"version": regmixup.__version__, "fingerprint": contents.run.fingerprint, "weights": weights,
+           "architecture": encode(architecture)}  # fmt: skip
+    config: dict[str, Any] = {"num_classes": len(classes), "num_features": feature_dim, "label_names": classes}
+    if contents.timm:
+        from regmixup.networks.timm_models import published_config
+
+        transform = contents.run.transform()
+        size, resized = (transform.size, transform.resize) if transform is not None else (1, 1)
+        interpolation = transform.interpolation if transform is not None else "bicubic"
+        config = published_config(
+            architecture.network, input_shape=architecture.input_shape, num_classes=len(classes),
+            mean=architecture.mean, std=architecture.std, interpolation=interpolation, crop=(size, resized),
+        ) | config  # fmt: skip
+    return {**config, "regmixup": own}
+
+
+def _training(contents: Contents) -> dict[str, Any]:
+    """Return the run's configuration and record, without paths."""
+    config, record = encode(contents.run.config), contents.record
+    for key in ("train_set", "validation"):
+        config[key] = public_name(config[key])
+    config["init"] = without_path(config["init"])
+    kept = ("fingerprint", "commit", "seed", "input", "transform", "device", "processes", "seconds", "versions")
+    data = {public_name(name): checksum for name, checksum in record["data"].items()}
+    return {"config": config, "data": data, **{key: record[key] for key in kept if key in record}}
