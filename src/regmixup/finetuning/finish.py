@@ -207,10 +207,10 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
         f"test         {100 * accuracy['value']:.1f} % of {test['images']} images right (95 % interval "
         f"{100 * accuracy['low']:.1f} to {100 * accuracy['high']:.1f}); no test image had a part in any choice"
     )
-    say(
-        f"calibration  error {100 * before['value']:.1f} % on test, {100 * after['value']:.1f} % with the temperature "
-        f"{record['temperature']:.2f}, fitted on validation by NLL"
+    scaled = (
+        f", {100 * after['value']:.1f} % with the temperature {record['temperature']:.2f}, fitted on validation by NLL"
     )
+    say(f"calibration  error {100 * before['value']:.1f} % on test{scaled if record['temperature'] != 1 else ''}")
     say(
         f"rejection    the threshold accepts {test['accepted']} of {test['images']} test images, "
         f"{test['accepted_right']} of them right" + (f"; promised: {record['promise']}" if record["promise"] else "")
@@ -244,9 +244,9 @@ def render(record: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{title}</title><style>{web_file('page.css')}</style></head><body>"
+        f"<title>{title}</title><style>{web_file('page.css')}header, .layout {{ max-width: 60rem; }}</style></head><body>"
         f'<header><p class="kicker">regmixup finetune</p><h1>{title}</h1><p class="lead">{escape(lead)}</p></header>'
-        f'<div style="max-width:60rem;margin:0 auto;padding:0 1.25rem"><main>{body}</main></div></body></html>\n'
+        f'<div class="layout" style="display:block"><main>{body}</main></div></body></html>\n'
     )
 
 
