@@ -244,7 +244,8 @@ def render(record: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{title}</title><style>{web_file('page.css')}header, .layout {{ max-width: 60rem; }}</style></head><body>"
+        f"<title>{title}</title><style>{web_file('page.css')}header, .layout {{ max-width: 60rem; }}</style>"
+        "</head><body>"
         f'<header><p class="kicker">regmixup finetune</p><h1>{title}</h1><p class="lead">{escape(lead)}</p></header>'
         f'<div class="layout" style="display:block"><main>{body}</main></div></body></html>\n'
     )
