@@ -171,7 +171,9 @@ def _prepare_worker(worker: int) -> None:
 
 
 def _exit_on_sigterm_from(pid: int | None) -> None:
-    """Wait for SIGTERM from a process, and exit."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != pid:
-        pass
+    """Wait for SIGTERM from the main process, or for its death, and exit; a worker holds its lock of the run folder."""
+    while os.getppid() == pid:
+        sent = signal.sigtimedwait({signal.SIGTERM}, 0.2)
+        if sent is not None and sent.si_pid == pid:
+            break
     os._exit(0)
