@@ -128,7 +128,7 @@ def test_a_convolutional_network_takes_any_size_its_layers_can_halve():
         ("timm/xcit_nano_12_p16_224", 33, "`patch_size` should divide image dimensions evenly"),
         ("timm/vit_tiny_patch16_224", 33, "images must be divisible into its patches of 16x16 pixels"),
         ("timm/vit_tiny_patch16_224", (32, 40), "images must be divisible into its patches of 16x16 pixels"),
-        ("timm/test_convnext", 8, "too small|can't be greater than actual input size"),
+        ("timm/test_convnext", 8, "size"),
         ("timm/levit_128", 33, ""),
     ],
 )
