@@ -64,7 +64,10 @@ def entropy(logits: Tensor | Softmax) -> Tensor:
     >>> entropy(torch.zeros(1, 4)).exp()
     tensor([4.], dtype=torch.float64)
     """
-    return torch.special.entr(softmax_of(logits).probs).sum(dim=1)
+    probs = softmax_of(logits).probs
+    if torch.compiler.is_exporting():  # torch 2.10 and 2.11 fail to decompose entr for ONNX
+        return -(probs * probs.clamp_min(torch.finfo(probs.dtype).tiny).log()).sum(dim=1)
+    return torch.special.entr(probs).sum(dim=1)
 
 
 def dempster_shafer(logits: Tensor | Softmax) -> Tensor:
