@@ -52,7 +52,7 @@ from regmixup.data.decode import EvalTransform, TrainTransform
 from regmixup.data.folders import FolderSet, class_folders, image_files
 from regmixup.data.images import ImageSet
 from regmixup.data.streaming import StreamingLoader
-from regmixup.report.significance import Difference
+from regmixup.report.significance import resampled_difference
 from regmixup.training.config import device_name, resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, cudnn, settings
@@ -420,8 +420,7 @@ def difference_of(values: dict[tuple[int, int], float], factor: float, overlap: 
     shown = f"{factor * statistics.fmean(means):+.{digits}f}"
     if len(means) < 2:
         return shown
-    squared = (1 / len(means) + overlap) * statistics.variance(means)
-    low, high = Difference(statistics.fmean(means), squared, len(means) - 1, "paired").interval()
+    low, high = resampled_difference(means, [0.0] * len(means), test_share=overlap).interval()
     return f"{shown} [{factor * low:+.{digits}f}, {factor * high:+.{digits}f}]"
 
 

@@ -12,27 +12,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import regmixup as rm
 from regmixup.methods import METHODS, Method, Spec
+from regmixup.objectives import OBJECTIVES
 from regmixup.recipes import RECIPES
 from regmixup.study.cost import step_times
 
 DOCS = Path(__file__).parent
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
-CLASSES = {
-    "erm": "ERM", "label_smoothing": "LabelSmoothing", "mixup": "Mixup", "cutmix": "CutMix", "regmixup": "RegMixup",
-    "regcutmix": "RegCutMix", "alternate": "Alternate", "duq": "DUQ", "augmix": "AugMix",
-    "half_regmixup": "HalfRegMixup", "bimodal": "Bimodal",
-    "gaussian_noise": "GaussianNoise", "reg_gaussian_noise": "RegGaussianNoise",
-}  # fmt: skip
 
 
 def call(spec: Spec) -> str:
     """Return an objective as Python, with its alpha and what differs from its defaults."""
-    made = getattr(rm, CLASSES[spec.name])
+    made = OBJECTIVES[spec.name]
     shown = {f.name: f.default for f in dataclasses.fields(made) if f.name == "alpha"} | dict(spec.fields)
     fields = (f"{k}={call(v)}" if isinstance(v, Spec) else f"{k}={v!r}" for k, v in shown.items())
-    return f"rm.{CLASSES[spec.name]}({', '.join(fields)})"
+    return f"rm.{made.__name__}({', '.join(fields)})"
 
 
 def loop(method: Method) -> str:

@@ -1,17 +1,15 @@
-"""RegMixup with timm: as a task of its own (where timm has tasks), and as the `mixup_fn` of its training script."""
-
-from importlib.util import find_spec
+"""RegMixup with timm: as a task of its own, and as the `mixup_fn` of its training script."""
 
 import timm
 import torch
 from timm.loss import SoftTargetCrossEntropy
+from timm.task import ClassificationTask
 
 import regmixup as rm
 
 
 def make_task(model, objective, generator=None):
     """Return a timm task that trains by any objective. generator: of the mixing; None is torch's global one."""
-    from timm.task import ClassificationTask
 
     class ObjectiveTask(ClassificationTask):
         def forward(self, input, target):
@@ -32,14 +30,14 @@ def main():
     data, objective = rm.data.load("digits/train"), rm.RegMixup(alpha=20)
     model = timm.create_model("test_resnet", num_classes=10, in_chans=1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    task = make_task(model, objective) if find_spec("timm.task") else None
+    task = make_task(model, objective)
     mixup_fn, loss_fn = rm.BatchTransform(objective, num_classes=10), SoftTargetCrossEntropy()
     mixup_fn.check(loss_fn)
     for epoch in range(2):
         for index in torch.randperm(len(data)).split(64):
             x, y = data.images[index] / 255, data.labels[index]
-            use_task = task is not None and epoch < 1  # both ways compute the same loss
-            loss = task(x, y)["loss"] if use_task else script_step(model, mixup_fn, loss_fn, x, y)
+            # Both ways compute the same loss.
+            loss = task(x, y)["loss"] if epoch < 1 else script_step(model, mixup_fn, loss_fn, x, y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

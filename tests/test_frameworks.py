@@ -4,7 +4,6 @@ The same weights, lambda and partners: all draw from a generator with the same s
 """
 
 from contextlib import contextmanager
-from importlib.util import find_spec
 
 import pytest
 import torch
@@ -154,7 +153,6 @@ def test_accelerate():
     assert_same_training(model, expected, losses, own_losses)
 
 
-@pytest.mark.skipif(find_spec("timm.task") is None, reason="this timm has no tasks")
 def test_a_task_of_timm():
     """With its own way to accumulate, which divides the loss as its training script does."""
     model, losses = network(), []

@@ -164,7 +164,7 @@ def _prepare_worker(worker: int) -> None:
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main = parent_process()
-    if main is None or not hasattr(signal, "sigwaitinfo"):  # macOS, where a signal's sender cannot be told
+    if main is None or not hasattr(signal, "sigtimedwait"):  # macOS, where a signal's sender cannot be told
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     Thread(target=_exit_on_sigterm_from, args=(main.pid,), daemon=True).start()
