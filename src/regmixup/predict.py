@@ -77,11 +77,16 @@ def store(
         if missing:
             run.provenance()  # before anything is written, as there may be no model
             with run.owned(ranks):
-                found = _predict_each if single else _predict_members
-                for name, prediction in found(run, missing, root, device, features, ranks):
-                    if prediction is not None:
-                        predictions.save(prediction, run.predictions_path(name))
+                predict = _predict_each if single else _predict_members
+                found = predict(run, missing, root, device, features, ranks)
+                for _ in ahead(lambda pair: _write(run, *pair), found, most=1):  # each while the next is predicted
+                    pass
             ranks.wait()  # until the files can be read
+
+
+def _write(run: Run, name: str, prediction: Predictions | None) -> None:
+    if prediction is not None:
+        predictions.save(prediction, run.predictions_path(name))
 
 
 def _is_stored(run: Run, name: str, root: str | Path | None, *, features: bool) -> bool:

@@ -85,8 +85,8 @@ class ClassMoments:
     def packed(self) -> dict[str, Tensor]:
         """Return fields of `Predictions`, on the CPU; of the symmetric scatter the lower triangle, by rows."""
         width = len(self.scatter)
-        triangle = self.scatter.cpu()[tuple(torch.tril_indices(width, width))]
-        return {"class_count": self.count.cpu(), "class_mean": self.mean.cpu(), "class_scatter": triangle}
+        triangle = self.scatter[tuple(torch.tril_indices(width, width, device=self.scatter.device))]
+        return {"class_count": self.count.cpu(), "class_mean": self.mean.cpu(), "class_scatter": triangle.cpu()}
 
     def criterion(self, *, regulariser: float = 1e-6) -> float:
         """Return trace((S_W + r tr(S_W) / D I)^-1 S_B), r being the `regulariser`."""
