@@ -173,7 +173,7 @@ class Study:
                             if self.refresh_augmented:
                                 yield planned.refreshed("refreshed-augmented")
 
-    def _plan(self, part: Part, method: str, seed: int, point: Point, changes: Mapping[str, Any]) -> PlannedRun:
+    def _plan(self, part: Part, method: str, seed: int, point: Point, changes: dict[str, Any]) -> PlannedRun:
         from regmixup import posthoc
         from regmixup.training.config import configure
 
