@@ -1,9 +1,10 @@
 """Training length in docs/results.md: the figure, as SVG text, and the paragraph. make_results.py calls both."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import stdev
+from statistics import mean, stdev
+from typing import Any
 
 from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.claims import CLAIMS, Finding, Training, points, prose
@@ -11,6 +12,8 @@ from regmixup.report.significance import mean_interval
 
 WIDTH, HEIGHT, LEFT, TOP, ACROSS = 230, 175, 46, 30, 4
 """Size of a panel, its margins, and panels in a row."""
+RECIPE = "cifar10-resnet18"
+LABELS = ("dnn", "dnn(bn=refreshed)", "mixup", "mixup(bn=refreshed)", "regmixup", "regmixup(bn=refreshed)")
 COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030", "mixup": "#6b8e23"}
 NAMES = {"dnn": "plain training", "regmixup": "RegMixup", "mixup": "Mixup"}
 
@@ -129,9 +132,28 @@ def _legend(panels: Sequence[Panel]) -> list[str]:
     return parts + [f'<text x="20" y="{start + 14 * i}" fill="#444">{note}</text>' for i, note in enumerate(notes)]
 
 
+def measured_figure(
+    found: Mapping[Training, Aggregation], planned: Sequence[int], columns: Sequence[Any], interval: Callable[..., Any]
+) -> str:
+    """Return the figure of the columns of a table against the planned lengths. interval: of a column and some rows."""
+    panels = []
+    for column in columns:
+        lines = []
+        for label in LABELS:
+            points = []
+            for training, aggregation in at_lengths(found, planned).items():
+                if rows := column.rows(aggregation, label):
+                    value = column.scale * mean(row.value for row in rows)
+                    points.append(Point(training.epochs, value, *interval(column, rows)))
+            lines.append(Line(label.partition("(")[0], "refreshed" in label, points))
+        name, _, metric = column.title.partition(" ")
+        title = f"{prose(name)} {metric}".strip() + (" x 1000" if column.scale == 1000 else ", %")
+        panels.append(Panel(title, [line for line in lines if line.points]))
+    return figure(panels, planned)
+
+
 # ---- the paragraph
 
-RECIPE = "cifar10-resnet18"
 DETECTION = next(claim for claim in CLAIMS if (claim.method, claim.reference, claim.on) == ("regmixup", "dnn", "OOD"))
 ACCURACY = [
     claim for claim in CLAIMS if (claim.method, claim.reference, claim.metric) == ("regmixup", "dnn", "accuracy")

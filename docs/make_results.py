@@ -23,7 +23,7 @@ from regmixup.report.claims import Training, gather, prose
 from regmixup.report.paper import paper_value
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.significance import mean_interval
-from regmixup.study.archive import archived_rows, find_archive
+from regmixup.study.archive import archive_places, archived_rows, find_archive
 from regmixup.study.cost import estimate, spent
 from regmixup.study.plan import PlannedRun, load_study, studies
 from regmixup.training.config import resolve
@@ -32,8 +32,7 @@ from regmixup.types import MEAN, Row
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
 FIGURE = DOCS / "images" / "length.svg"
-LENGTH = runpy.run_path(str(DOCS / "make_length.py"))
-LENGTH_LABELS = ("dnn", "dnn(bn=refreshed)", "mixup", "mixup(bn=refreshed)", "regmixup", "regmixup(bn=refreshed)")
+LENGTH, CAUSES = (runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes"))
 FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 """The recipes of the headline tables."""
 README = """# Results
@@ -91,8 +90,9 @@ class Archived:
 
 def archives(study: str, results: Path = RESULTS) -> list[tuple[PlannedRun, Path]]:
     """Return the planned runs of a study that are archived, with their folders."""
-    place, device = results / study, torch.device("cuda")
-    plan = [(p, find_archive([place], resolve(p.config, device).name, p.stem)) for p in load_study(study).runs()]
+    own, device = load_study(study), torch.device("cuda")
+    places = archive_places(own, results / study)
+    plan = [(p, find_archive(places, resolve(p.config, device).name, p.stem)) for p in own.runs()]
     return [(planned, folder) for planned, folder in plan if folder is not None]
 
 
@@ -110,7 +110,8 @@ def rows_of(folder: Path, stem: str) -> tuple[Row, ...]:
 @cache
 def everything(results: Path = RESULTS) -> list[Archived]:
     """Return every archived evaluation, study by study; runs of several numerics versions are an error."""
-    found = [Archived(study, *one) for study in folders(results) for one in archives(study, results)]
+    begun = dict.fromkeys([*folders(results), *(name for name in studies() if load_study(name).reuses)])
+    found = [Archived(study, *one) for study in begun for one in archives(study, results)]
     Results(results, "", "", [one.record for one in found], [])  # refuses to mix numerics versions
     return found
 
@@ -134,6 +135,12 @@ def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in shown) + "\n"
 
 
+def command(study: str) -> str:
+    """Return the command that continues a study, as a block of code."""
+    chosen = f" --selected runs/study-{name}/selected.json" if (name := load_study(study).confirms) else ""
+    return f"    regmixup study {study} --archive results/{study} --device cuda{chosen}"
+
+
 def fingerprints(rows: Iterable[Iterable[Row]]) -> str:
     """Return the runs behind some rows."""
     return " ".join(dict.fromkeys(f"`{row.run}`" for own in rows for row in own))
@@ -145,9 +152,9 @@ def fingerprints(rows: Iterable[Iterable[Row]]) -> str:
 def section(study: str, found: Sequence[Archived]) -> str:
     """Return a study's table, what it cost, and how it is continued."""
     plan, title = list(load_study(study).runs()), load_study(study).title
-    command = f"    regmixup study {study} --archive results/{study} --device cuda --dry-run"
+    shown = f"{command(study)} --dry-run"
     if not found:
-        return f"## {title}\n\nNothing is archived yet; {len(plan)} lines are missing:\n\n{command}\n"
+        return f"## {title}\n\nNothing is archived yet; {len(plan)} lines are missing:\n\n{shown}\n"
     aggregation = Aggregation(row for one in found for row in rows_of(one.folder, one.planned.stem))
     sets = found[0].planned.evaluate
     own = columns(sets.test, sets.shift, sets.ood)
@@ -156,11 +163,11 @@ def section(study: str, found: Sequence[Archived]) -> str:
         rows = [column.rows(aggregation, label) for column in own]
         cells = [_spread(column, r) for column, r in zip(own, rows, strict=True)]
         lines.append([label, str(len(rows[0])), *cells, fingerprints(rows)])
-    cost = spent(one.folder for one in found)
+    cost = spent(one.folder for one in found if one.folder.parent.name == study)
     missing = f"{len(plan) - len(found)} of {len(plan)} lines are missing."
     text = f"{cost[0].upper() + cost[1:]}; {missing} What they are, and what they cost:"
-    shown = table(["", "n", *(column.title for column in own), "runs"], lines)
-    return f"## {title}\n\n{shown}\n{text}\n\n{command}\n"
+    numbers = table(["", "n", *(column.title for column in own), "runs"], lines)
+    return f"## {title}\n\n{numbers}\n{text}\n\n{shown}\n"
 
 
 def _spread(column: Column, rows: Sequence[Row]) -> str:
@@ -284,27 +291,11 @@ def length_table(found: Mapping[Training, Aggregation]) -> str:
     lines = [
         line
         for training, aggregation in LENGTH["at_lengths"](found, planned_lengths()).items()
-        for line in measured(own, training, aggregation, [name for name in LENGTH_LABELS if name in aggregation.labels])
+        for line in measured(
+            own, training, aggregation, [name for name in LENGTH["LABELS"] if name in aggregation.labels]
+        )
     ]
     return table(["", "epochs", "n", *(column.title for column in own), "runs"], lines)
-
-
-def figure(found: Mapping[Training, Aggregation]) -> str:
-    """Return the figure of metrics against length, as SVG."""
-    kept, panels = LENGTH["at_lengths"](found, planned_lengths()), []
-    for column in standard_columns(LENGTH["RECIPE"]):
-        lines = []
-        for label in LENGTH_LABELS:
-            points = []
-            for training, aggregation in kept.items():
-                if rows := column.rows(aggregation, label):
-                    value = column.scale * mean(row.value for row in rows)
-                    points.append(LENGTH["Point"](training.epochs, value, *interval(column, rows)))
-            lines.append(LENGTH["Line"](label.partition("(")[0], "refreshed" in label, points))
-        name, _, metric = column.title.partition(" ")
-        title = f"{prose(name)} {metric}".strip() + (" x 1000" if column.scale == 1000 else ", %")
-        panels.append(LENGTH["Panel"](title, [line for line in lines if line.points]))
-    return LENGTH["figure"](panels, planned_lengths())
 
 
 def runs_table(found: Sequence[Archived]) -> str:
@@ -316,7 +307,15 @@ def runs_table(found: Sequence[Archived]) -> str:
         numbers = [str(config["seed"]), str(config["epochs"]), f"{record['seconds'] / 60:.1f}"]
         how = record["execution"].partition(": ")[2] + (f", {n} members" if (n := config["members"]) > 1 else "")
         version = f"{(record.get('commit') or '–')[:8]}, {record['versions']['numerics']}"
-        lines[run.key] = [f"`{run.key}`", one.study, one.planned.method, *numbers, record["device"], how, version]
+        lines[run.key] = [
+            f"`{run.key}`",
+            one.folder.parent.name,
+            one.planned.method,
+            *numbers,
+            record["device"],
+            how,
+            version,
+        ]
     heads = ["run", "study", "method", "seed", "epochs", "minutes", "hardware", "executed in", "commit, numerics"]
     return table(heads, lines.values())
 
@@ -339,9 +338,9 @@ def costs(found: Sequence[Archived]) -> str:
             done = {(one.planned.stem, one.planned.config.name) for one in found if one.study == name}
             plan = list(study.runs())
             left = [planned for planned in plan if (planned.stem, planned.config.name) not in done]
-            cost = spent(one.folder for one in found if one.study == name)
-            command = f"`regmixup study {name} --archive results/{name} --device cuda`"
-            lines.append([name, f"{len(plan) - len(left)} of {len(plan)}", cost, str(estimate(left)), command])
+            cost = spent(one.folder for one in found if one.study == one.folder.parent.name == name)
+            measured = f"{len(plan) - len(left)} of {len(plan)}"
+            lines.append([name, measured, cost, str(estimate(left)), f"`{command(name).strip()}`"])
     return table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
 
 
@@ -356,12 +355,15 @@ def page(results: Path = RESULTS) -> str:
         f"{LENGTH['answer'](found, planned_lengths())}\n",
         f"![Metrics against training length](images/{FIGURE.name})\n",
         length_table(found),
-        "    regmixup study length --archive results/length --device cuda\n",
+        f"{command('length')}\n{command('length-mixup')}\n",
+        "## Which of RegMixup's choices matter?\n",
+        CAUSES["section"](found, standard_columns(LENGTH["RECIPE"])),
+        f"{command('causes')}\n",
         "## The headline\n",
         "The field's ResNet-18 (OpenOOD's training) at its own length; below ours the paper's means over 5 seeds with "
         "larger networks and 350 epochs, its ECE after temperature scaling left out.\n",
         *(headline(found, recipe) for recipe in FIELD),
-        "    regmixup study standard --archive results/standard --device cuda\n",
+        "\n".join(map(command, ("standard", "constrained", "cifar100"))) + "\n",
         "## Beside others' numbers\n",
         "Theirs / ours, where recipe and length are the same; detection by MSP, as they do. Near-OOD is the mean of "
         "the other CIFAR and Tiny-ImageNet.\n",
@@ -371,8 +373,7 @@ def page(results: Path = RESULTS) -> str:
         "percent. Equivalent: the whole interval lies within the margin.\n",
         f"{precision}\n",
         precision_runs(archived),
-        "    regmixup study precision --archive results/precision --device cuda\n"
-        "    python benchmarks/equivalence.py results/precision\n",
+        f"{command('precision')}\n    python benchmarks/equivalence.py results/precision\n",
         "## What it cost, and what is missing\n",
         "Training alone, without companions, which are not archived; a line is a method at one seed, and a network may "
         "have several. The command with `--dry-run` prints the same, line by line.\n",
@@ -391,7 +392,7 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
         results / "README.md": readme(results),
         DOCS / "results.md": page(results),
         DOCS / "claims.md": runpy.run_path(str(DOCS / "make_claims.py"))["ledger"](found),
-        FIGURE: figure(found),
+        FIGURE: LENGTH["measured_figure"](found, planned_lengths(), standard_columns(LENGTH["RECIPE"]), interval),
     }
 
 

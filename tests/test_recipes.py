@@ -47,6 +47,18 @@ class TestStep:
         assert {short.lr_at(t / 4) for t in range(21)} == {0.1}
 
 
+class TestLinear:
+    def test_it_is_a_triangle_with_its_peak_at_the_end_of_the_warm_up(self):
+        schedule = recipe(schedule="linear", warmup_epochs=2, warmup_lr=0.1, min_lr=0.04).lr_at
+        assert [schedule(t) for t in (0, 1, 2)] == pytest.approx([0.1, 0.25, 0.4])
+        assert [schedule(t) for t in (4, 6, 9, 10)] == pytest.approx([0.31, 0.22, 0.085, 0.04])
+        assert schedule(12) == pytest.approx(0.04)  # a cool-down
+
+    def test_without_a_warm_up_it_falls_from_the_start_and_with_nothing_else_it_never_does(self):
+        assert [recipe(schedule="linear").lr_at(t) for t in (0, 2.5, 10)] == pytest.approx([0.4, 0.3, 0])
+        assert recipe(schedule="linear", warmup_epochs=10).lr_at(9.999) == pytest.approx(0.4, rel=1e-3)
+
+
 class TestWarmUp:
     def test_the_rate_grows_linearly_from_zero(self):
         schedule = recipe(schedule="step", milestones=(8,), warmup_epochs=2).lr_at

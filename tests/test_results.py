@@ -13,17 +13,18 @@ from sklearn.metrics import roc_auc_score
 
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training
-from regmixup.study.archive import archived_rows
+from regmixup.report.significance import difference
+from regmixup.study.archive import archived_rows, outcomes_path
+from regmixup.study.plan import load_study, studies
+from regmixup.study.tasks import Job
 from regmixup.types import Row
 
 ROOT = Path(__file__).parent.parent
 made = runpy.run_path(str(ROOT / "docs" / "make_results.py"))
 length = made["LENGTH"]
-ARCHIVES = [
-    pytest.param(planned, folder, id=f"{planned.name}")
-    for study in sorted(path.name for path in (ROOT / "results").iterdir() if path.is_dir())
-    for planned, folder in made["archives"](study)
-]
+ARCHIVED = {study: made["archives"](study) for study in made["folders"](ROOT / "results")}
+ARCHIVES = [pytest.param(*one, id=f"{one[0].name}") for found in ARCHIVED.values() for one in found]
+WITH_OUTCOMES = [one for one in ARCHIVES if outcomes_path(one.values[1], one.values[0].stem).is_file()]
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,37 @@ def test_the_repository_stays_small():
     assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file()) < 30e6
 
 
+def test_what_is_planned_fits_into_the_repository():
+    """Sizes as archived so far, for every line of the field's recipes that is missing; and room for some logits."""
+    total = sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file())
+    outcomes, rows, note, an_epoch = 206e3, 28e3, 10.6e3, 140  # those of CIFAR-10 with CIFAR-10-C
+    one = ROOT / "results" / "length" / "erm-cifar10-train-resnet18-s0-957b590cf683"
+    for pattern, size in (
+        ("outcomes-*", outcomes),
+        ("[rf]*-dnn*", rows),
+        ("archive*", note),
+        ("hist*", 200 * an_epoch),
+    ):
+        assert 0.9 * size < sum(path.stat().st_size for path in one.glob(pattern)) < 1.1 * size, pattern
+    for name in studies():
+        study = load_study(name)
+        if {part.recipe for part in study.parts} <= set(made["FIELD"]) and not study.select:
+            done = {(planned.stem, planned.config) for planned, _ in made["archives"](name)}
+            left = [planned for planned in study.runs() if (planned.stem, planned.config) not in done]
+            job = Job(study=study, runs=ROOT, root=None, workers=None)
+            scaled = 2 if study.parts[0].evaluate.validation else 1  # rows with and without temperature
+            total += sum(scaled * rows + note + outcomes * job.keeps_outcomes(planned) for planned in left)
+            total += sum(an_epoch * config.epochs for config in {planned.config for planned in left})
+    assert total + 2 * 1.1e6 < 29e6, f"{total / 1e6:.1f} MB"
+
+
+def test_the_first_seed_has_its_outcomes():
+    for name, found in ARCHIVED.items():
+        job = Job(study=load_study(name), runs=ROOT, root=None, workers=None)
+        for planned, folder in found:
+            assert outcomes_path(folder, planned.stem).is_file() or not job.keeps_outcomes(planned), folder
+
+
 def test_every_number_names_runs_that_are_archived(pages):
     """Every line of a table of ours has a fingerprint, and every archived run is listed with its minutes."""
     there = {folder.name[-12:] for _, folder in (param.values for param in ARCHIVES)}
@@ -52,7 +84,7 @@ def test_every_number_names_runs_that_are_archived(pages):
             assert re.search(r"`[0-9a-f]{12}` \|$", line), line
 
 
-@pytest.mark.parametrize(("planned", "folder"), ARCHIVES)
+@pytest.mark.parametrize(("planned", "folder"), WITH_OUTCOMES)
 def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planned, folder):
     """Accuracy exactly; the others to what float16 leaves of a score: ties, and images at the edge of a bin."""
     rows = {
@@ -155,3 +187,66 @@ def test_the_answer_to_the_open_question_follows_from_the_intervals(short, long,
     told = length["answer"](found, [25, 50, 200])
     assert said in told.partition("Both methods")[0]
     assert "At 50 epochs one of the two is missing." in told
+
+
+def measured(values, dataset="svhn/test", metric="auroc", score="dempster_shafer", **place):
+    """Rows of 50 epochs: a value for each seed of each label."""
+    return [
+        Row(method=label, seed=seed, run=f"{label}{seed}", dataset=dataset, metric=metric, score=score, value=value,
+            train_set="cifar10/train", **place)
+        for label, own in values.items()
+        for seed, value in enumerate(own)
+    ]  # fmt: skip
+
+
+def causes(values):
+    training = Training("cifar10-resnet18", ("epochs 50 instead of 100",), 50, "bfloat16")
+    columns = made["standard_columns"]("cifar10-resnet18")
+    return made["CAUSES"]["section"]({training: Aggregation(measured(values))}, columns)
+
+
+BASE = [0.85, 0.86, 0.84]
+
+
+def test_causes_are_differences_from_the_base_paired_by_seed():
+    """Seeds differ by a point and the sum adds one to each of them: pairs see it to a hundredth, eta adds nothing."""
+    summed, weighted = [0.8601, 0.87, 0.8499], [0.861, 0.850, 0.8405]
+    text = causes(
+        {"regmixup": BASE, "regmixup(scale=sum)": summed, "regmixup(eta=2)": weighted, "dnn": [0.88, 0.89, 0.87]}
+    )
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in text.splitlines() if line.startswith("| ")}
+    found = difference({0: 0.01, 1: 0.0, 2: 0.0005}, {0: -0.001, 1: 0.01, 2: 0.0}).interval()
+    assert found[0] < 0 < found[1]
+    assert "| **+1.00 [+0.98, +1.02]** |" in lines["regmixup(scale=sum)"]
+    low, high = (f"{100 * bound:+.2f}".replace("-", "−") for bound in found)
+    assert f"| +0.05 [{low}, {high}] |" in lines["regmixup(eta=2)"]
+    assert "| **+3.00 [+3.00, +3.00]** |" in lines["dnn"]
+    assert "| 85.00 |" in lines["regmixup, the base"]
+    assert lines["regmixup(passes=separate)"].endswith("| – | missing |")
+    assert "`regmixup(scale=sum)0` `regmixup(scale=sum)1`" in lines["regmixup(scale=sum)"]
+    assert "**SVHN AUROC:** the sum of both terms +1.00; nothing is ahead of plain training." in text
+
+
+def test_a_choice_explains_the_gain_only_if_it_is_ahead_of_plain_training():
+    ahead = [value + 0.03 for value in BASE]
+    text = causes({"regmixup": BASE, "regmixup(alpha=1)": ahead, "dnn": [0.862, 0.87, 0.851]})
+    assert "**SVHN AUROC:** regmixup(alpha=1) +3.00; ahead of plain training: regmixup(alpha=1)." in text
+
+
+def test_many_choices_without_effect_decide_nothing_although_one_interval_excludes_zero():
+    """The correction counts the lines: +0.2 with p = 0.03 by itself is not decided beside six others."""
+    others = ("passes=separate", "scale=sum", "lam=sample", "alpha=10", "eta=0.5", "eta=2")
+    values = {f"regmixup({name})": [0.86, 0.85, 0.84] for name in others}
+    text = causes({"regmixup": BASE, "regmixup(alpha=1)": [0.852, 0.8625, 0.8415], **values})
+    (line,) = [line for line in text.splitlines() if line.startswith("| regmixup(alpha=1)")]
+    assert "| +0.20 [+0.08, +0.32] |" in line
+    assert "none of 7 choices has an effect that the seeds can tell from none" in text
+
+
+@pytest.mark.parametrize("values", [{}, {"regmixup": [0.85], "regmixup(eta=2)": [0.95]}])
+def test_causes_need_two_seeds(values):
+    text = causes(values)
+    assert "**Not decided**" in text
+    assert "**+" not in text
+    assert text.count("missing") == (9 if not values else 7)
+    assert ("| (+10.00) |" in text) == bool(values)

@@ -56,10 +56,11 @@ class Recipe:
     whole batch (SyncBatchNorm), for several GPUs with one shard each."""
     lr: float = 0.1
     """Largest learning rate."""
-    schedule: Literal["cosine", "step"] = "cosine"
-    """cosine: to `min_lr`, per step. step: times `lr_decay` at each of the `milestones`."""
+    schedule: Literal["cosine", "step", "linear"] = "cosine"
+    """cosine: to `min_lr`, per step. step: times `lr_decay` at each of the `milestones`. linear: straight from the end
+    of the warm-up to `min_lr`, per step; with a long warm-up, a triangle."""
     min_lr: float = 0.0
-    """Where the cosine ends."""
+    """Where the cosine, or the line, ends."""
     milestones: tuple[int, ...] = ()
     """Epochs at which the step schedule lowers the learning rate; one beyond the last epoch has no effect."""
     lr_decay: float = 0.1
@@ -217,6 +218,9 @@ class Recipe:
             return self.warmup_lr + (self.lr - self.warmup_lr) * (progress / self.warmup_epochs)
         if self.schedule == "step":
             return self.lr * self.lr_decay ** sum(progress >= milestone for milestone in self.milestones)
+        if self.schedule == "linear":
+            left = max(0.0, self.epochs - progress) / max(self.epochs - self.warmup_epochs, 1e-12)
+            return self.min_lr + (self.lr - self.min_lr) * left
         cosine = math.cos(math.pi * min(1.0, progress / self.epochs))
         return self.min_lr + (self.lr - self.min_lr) * (1 + cosine) / 2
 

@@ -20,6 +20,7 @@ from regmixup.study.archive import NOTE, archived_rows, check_archive, find_arch
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status
+from regmixup.study.tasks import Job
 from regmixup.training.run import Run
 
 CPU = torch.device("cpu")
@@ -91,6 +92,42 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     assert check_archive(here / gone.name) is None
     for one in write_report(Results.open(folder)):
         assert one.stat().st_size > 0
+
+
+def test_outcomes_are_kept_of_the_first_seed_and_rows_of_all(finished_study, kept, tmp_path):
+    run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path)
+    for entry in Results.open(finished_study.folder).study["runs"]:
+        folder, stem = tmp_path / entry["folder"], entry["stem"]
+        assert (folder / f"outcomes-{stem}.npz").is_file() == (entry["seed"] == 0)
+        assert archived_rows(folder, stem) == archived_rows(kept / entry["folder"], stem)
+        assert not list(folder.glob("logits-*"))
+    job = Job(study=finished_study.study, runs=tmp_path, root=None, workers=None)
+    first = next(iter(finished_study.study.runs()))
+    assert job.keeps_outcomes(first)
+    assert not job.keeps_outcomes(first.refreshed())  # a second set of outcomes of the same weights
+
+
+def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_study, kept, tmp_path, capsys):
+    """Not without the key; with it, dry run, study and report find the archives beside their own folder."""
+    text = Path(finished_study.study.source).read_text()
+    for keys, done in (("", 0), ('reuses = ["other"]\n', 4)):
+        place = tmp_path / f"{done}"
+        shutil.copytree(kept, place / "results" / "other")
+        source, here = place / "mini.toml", place / "results" / "mini"
+        source.write_text(keys + text)
+        words = ["--runs", str(place / "runs"), "--archive", str(here), "--device", "cpu"]
+        main(["study", str(source), *words, "--dry-run"])
+        assert capsys.readouterr().out.count("done ") == done
+        main(["study", str(source), *words, "--minutes", "0"])
+        assert (place / "runs" / "study-mini" / "rows.csv").is_file() == bool(done)
+    assert (place / "runs" / "study-mini" / "rows.csv").read_bytes() == (
+        finished_study.folder / "rows.csv"
+    ).read_bytes()
+    assert not here.exists()
+    here.mkdir()
+    capsys.readouterr()
+    main(["report", str(source), "--runs", str(here)])
+    assert len({row.run for row in read_rows(here / "study-mini" / "rows.csv")}) == 4
 
 
 def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Selection: by validation accuracy, by validation ECE where nothing is trained, and by nothing else."""
 
 import json
+import re
 from dataclasses import asdict
 from functools import reduce
 
@@ -206,3 +207,17 @@ def test_what_does_not_fit_is_not_taken(tmp_path):
         take_selected(load_study("vicinals"), path)
     with pytest.raises(ValueError, match=r"selected must be the selected.json of a study, got .*no\.json: "):
         take_selected(load_study("vicinals"), tmp_path / "no.json")
+
+
+def test_one_of_several_tables_is_chosen_by_accuracy_also_if_the_first_changes_nothing(tmp_path):
+    text = STUDY.replace("[grid.regmixup]", "[[grid.regmixup]]\n[[grid.regmixup]]").replace('"kfac-llla", "dnn"', "")
+    study = load_study(str(write_mini(tmp_path, re.sub(r"(?s)\[grid.kfac.*?\n\n", "", text))))
+    values = {"regmixup": (0.8, 0.01), "regmixup(alpha=0.1)": (0.9, 0.05), "regmixup(alpha=20)": (0.85, 0.03)}
+    rows = [
+        row(label, seed, metric, value)
+        for label, own in values.items()
+        for metric, value in zip(("accuracy", "ece"), own, strict=True)
+        for seed in (0, 1)
+    ]
+    (choice,) = select(study, rows)
+    assert (choice.by, choice.fields, choice.candidates) == ("accuracy", {"objective.alpha": 0.1}, 3)

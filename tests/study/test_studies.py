@@ -4,16 +4,21 @@ import functools
 import json
 import runpy
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from regmixup.cli import main
+from regmixup.config import encode
 from regmixup.methods import METHODS
 from regmixup.recipes import RECIPES
+from regmixup.report.claims import CLAIMS
 from regmixup.report.paper import TABLES
 from regmixup.storage import read_rows
 from regmixup.study.plan import load_study, read_header, studies
+from regmixup.study.runner import run_study
+from regmixup.study.select import take_selected
 from regmixup.study.smoke import STAND_INS
 from regmixup.training.config import configure
 
@@ -49,6 +54,12 @@ def test_list_shows_every_study_with_its_cost(capsys):
         assert read_header(path).cost in text
 
 
+OTHER_LENGTHS = (
+    "cost", "length", "length-mixup", "precision", "batch-norm", "causes", "fast-search", "fast-confirm",
+)  # fmt: skip
+"""Studies that need fewer epochs than their recipe has, or ask how many are needed."""
+
+
 @pytest.mark.parametrize("name", studies())
 def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     study = load_study(name)
@@ -57,9 +68,10 @@ def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     for planned in plan:
         own = METHODS[planned.method].at(planned.recipe).train
         recipe = RECIPES[planned.recipe].recipe
-        if name not in ("cost", "length", "precision", "batch-norm"):  # which need less, or ask how much is needed
+        if name not in OTHER_LENGTHS:
             assert planned.config.epochs == own.get("epochs", recipe.epochs)
-        assert planned.config.lr == own.get("lr", recipe.lr)
+        if name != "fast-search":
+            assert planned.config.lr == own.get("lr", recipe.lr)
         part = "train-90" if study.select and "cifar" in planned.recipe else "train"
         assert planned.config.train_set == f"{recipe.train_set.partition('/')[0]}/{part}"
     assert len(study.seeds) in (1, 3, 5)
@@ -76,6 +88,50 @@ def test_the_standard_table_has_five_seeds_of_what_is_compared_and_an_ensemble_o
     (ensemble,) = [p for p in plan if p.method == "deep-ensemble"]
     assert {ensemble.config.member(index) for index in range(5)} == plain
     assert {p.companion.seed for p in plan} == {0}
+
+
+def test_causes_change_one_choice_at_a_time_and_reuse_what_length_measured():
+    """Same seeds, sets and recipe; the base and plain training are the lines of `length`, to the name of the file."""
+    plan = planned_runs("causes")
+    base = {p.config.seed: p for p in plan if p.label == "regmixup(epochs=50)"}
+    changed = {}
+    for planned in (p for p in plan if p.method == "regmixup" and p not in base.values()):
+        reference = base[planned.config.seed].config
+        assert replace(planned.config, objective=reference.objective) == reference
+        assert planned.evaluate == base[0].evaluate
+        own, usual = encode(planned.config.objective), encode(reference.objective)
+        (field,) = [name for name in own if own[name] != usual[name]]
+        changed.setdefault((field, own[field]), []).append(planned.config.seed)
+    each = {"passes": ["separate"], "scale": ["sum"], "lam": ["sample"], "alpha": [1, 10], "eta": [0.5, 2]}
+    assert changed == {(name, value): [0, 1, 2] for name, values in each.items() for value in values}
+    there = {(p.stem, p.config) for p in planned_runs("length")}
+    shared = [p for p in plan if (p.stem, p.config) in there]
+    assert len(shared) == 6
+    assert {p.method for p in shared} == {"dnn", "regmixup"}
+    asked = {label for claim in CLAIMS for label in (claim.method, claim.reference) if "=" in label}
+    assert asked <= {p.label for p in plan}  # the ledger finds what it asks for
+
+
+def test_the_fast_recipe_is_chosen_on_validation_images_and_confirmed_with_other_seeds(tmp_path):
+    search, confirm = load_study("fast-search"), load_study("fast-confirm")
+    plan = planned_runs("fast-search")
+    assert {p.evaluate.reported()[0] for p in plan} == {"cifar10/val-10"}
+    assert not set(search.seeds) & set(confirm.seeds)
+    grids = [{p.label.partition("(")[2] for p in plan if p.method == method} for method in ("regmixup", "dnn")]
+    assert grids[0] == grids[1]
+    lengths = {p.method: p.config.epochs for p in planned_runs("fast-confirm")}
+    assert lengths == {p.method: p.config.epochs for p in plan}
+    per_epoch = {"regmixup": 1.14, "dnn": 0.69}  # seconds, as the file says
+    assert lengths["dnn"] * per_epoch["dnn"] == pytest.approx(lengths["regmixup"] * per_epoch["regmixup"], rel=0.01)
+    with pytest.raises(ValueError, match=r"must run with what study fast-search selected .*study-fast-search/selected"):
+        run_study(confirm, tmp_path, root=tmp_path, device="cpu")
+    fields = {"batch_size": 512, "lr": 0.4, "schedule": "linear"}
+    choices = [{"recipe": "cifar10-resnet18", "method": name, "fields": fields} for name in confirm.methods]
+    (tmp_path / "selected.json").write_text(json.dumps(choices))
+    chosen = list(take_selected(confirm, tmp_path / "selected.json").runs())
+    assert {(p.config.batch_size, p.config.lr, p.config.schedule, p.config.train_set) for p in chosen} == {
+        (512, 0.4, "linear", "cifar10/train")
+    }
 
 
 def test_every_table_and_figure_of_the_paper_has_a_study():
@@ -155,7 +211,7 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
         assert (folder / file).stat().st_size > 0
     assert "smoke scale" in (folder / "report.html").read_text()
     assert ("Selected on validation sets" in shown) == any(p.evaluate.validation for p in plan)
-    assert ("relative to dnn" in shown) == (name == "cost")
+    assert ("relative to dnn" in shown) == load_study(name).timing
     if any(p.evaluate.validation for p in plan):
         chosen = json.loads((folder / "selected.json").read_text())
         assert {entry["method"] for entry in chosen} == {p.method for p in plan}

@@ -21,7 +21,7 @@ from regmixup.progress import LiveProgress
 from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
-from regmixup.study.archive import find_archive
+from regmixup.study.archive import archive_places, find_archive
 from regmixup.study.check import explain_missing, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
@@ -70,10 +70,10 @@ class StudyVerb(Resources):
     """ray: CPU cores per run, default 1."""
     engine: Annotated[FlagCreatePairsOff[Engine], arg(name="")] = field(default_factory=Engine)
     archive: Path | None = None
-    """Also keep every finished run here without its weights and predictions: a few hundred kilobytes. A run archived
-    here is done, wherever it was trained."""
+    """Also keep every finished run here without its weights and predictions: 50 kilobytes, for the first seed 250. A
+    run archived here is done, wherever it was trained."""
     logits: Switch = False
-    """Also archive the logits of test and OOD sets, in float16."""
+    """Also archive the logits of test and OOD sets, in float16, and outcomes of every seed."""
     minutes: float | None = None
     """Start no run that would not end within so many minutes, judged by the pace of earlier ones; print what is
     left."""
@@ -96,7 +96,7 @@ def main(args: Sequence[str]) -> None:
             verb = replace(verb, device="cpu")
     launcher = choose_launcher(verb)
     plan = list(study.runs())
-    archives = [verb.archive] if verb.archive is not None else []
+    archives = archive_places(study, verb.archive)
     console = Console()
     if verb.status:
         show_status(plan, runs, launcher.device, study.title, console, archives)

@@ -1,10 +1,10 @@
-"""Archived runs: a finished run without its weights and predictions, a few hundred kilobytes.
+"""Archived runs: a finished run without its weights and predictions, 50 to 250 kilobytes for CIFAR.
 
 An archive is a folder with the run's own name, so archives are merged by copying folders:
 
     config.json provenance.json history.jsonl   as the run has them
     rows-STEM.csv.gz figures-STEM.json.gz       every row and figure of an evaluation
-    outcomes-STEM.npz                           per test and OOD image: right or wrong, 1 - MSP, DS
+    outcomes-STEM.npz                           per test and OOD image: right or wrong, 1 - MSP, DS, of some lines
     logits-STEM.npz                             where asked for: logits of the test and OOD sets, float16
     archive.json                                checksums of all of these and of the predictions, commit, numerics
 """
@@ -23,7 +23,7 @@ from regmixup import predictions, run_folder
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
-from regmixup.study.plan import PlannedRun
+from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
@@ -52,12 +52,12 @@ def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
     _write_arrays(path, arrays)
 
 
-def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = False) -> Path:
+def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool = True, logits: bool = False) -> Path:
     """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = into / run.folder.name, planned.stem
     sets, written = planned.evaluate, list(_AS_THEY_ARE)
-    if (outcomes := outcomes_path(run.folder, stem)).is_file():
-        written.append(outcomes.name)
+    if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
+        written.append(path.name)
     for name in written:
         _copy(run.folder / name, folder / name)
     for name in (pattern.format(stem) for pattern in _PACKED):
@@ -87,6 +87,11 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, logits: bool = F
         },
     )
     return folder
+
+
+def archive_places(study: Study, folder: Path | None) -> list[Path]:
+    """Return where a study's archives may lie: its own folder, and beside it those of the studies that it reuses."""
+    return [folder, *(folder.parent / name for name in study.reuses)] if folder is not None else []
 
 
 def find_archive(places: Iterable[Path], name: str, stem: str) -> Path | None:

@@ -6,6 +6,9 @@
     "objective.first.eta, objective.second.eta" = [0.1, 1, 3]       several fields that change together
     posthoc.predictive = "mean_field"                               no list: the same for all points
 
+All combinations are points. Tables in double brackets, [[grid.regmixup]], are grids of their own, one after the other:
+values to try one at a time. An empty one is the method as it is.
+
 Fields are those of TrainConfig, its objective, constraint and head, and the method's posthoc map, whose `name` may be
 set, too, and is set first. A value that is itself a list goes in a list: milestones = [[60, 120, 160]].
 """

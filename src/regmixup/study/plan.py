@@ -46,6 +46,8 @@ class Study:
     """Methods x recipes x seeds x grids.
 
     seeds_of: the seeds of a method, where they differ from `seeds`. grid: the values of a method, see `grid.py`.
+    reuses: other studies; what is archived of them in folders of their names, beside this study's, is done here, too.
+    confirms: the study that selects what this one measures; this one then only runs with these choices.
     select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
     timing: report the time of an epoch of each method, too.
     refresh_batch_norm: the methods (true for all) that are also measured with batch-norm statistics estimated again
@@ -65,6 +67,8 @@ class Study:
     timing: bool = False
     refresh_batch_norm: bool | tuple[str, ...] = introduced(False)
     refresh_augmented: bool = introduced(False)
+    reuses: tuple[str, ...] = introduced(())
+    confirms: str = introduced("")
     about: str = ""
     scale: Scale = "full"
     source: str = ""
@@ -73,6 +77,9 @@ class Study:
         check_choices(self)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
+        for name in self.reuses:
+            if not re.fullmatch(r"\w[\w.-]*", name):
+                raise ValueError(f"reuses must be names of studies, each the name of a folder, got {name!r}")
         for name, seeds in self.seeds_of.items():
             check_name("method under [seeds_of]", name, self.methods)
             if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
@@ -96,15 +103,19 @@ class Study:
                 )
         for name in self.grid:
             check_name("method with a grid", name, self.methods)
-            if not isinstance(self.grid[name], Mapping):
-                raise ValueError(f"grid.{name} must be a table, got {self.grid[name]!r}")
-            grid = self.grid_of(name)
+            grids = self.grids_of(name)
             for of_study in ("seed", "objective"):
-                if of_study in grid.fields:
+                if any(of_study in grid.fields for grid in grids):
                     raise ValueError(
                         f"{of_study} cannot stand under [grid.{name}]: a study names its seeds and methods"
                     )
-            kinds = {axis.of_posthoc for axis in grid.axes}
+            labels = [f"{name}{point}" for grid in grids for point in grid.points()]
+            if twice := [label for label in labels if labels.count(label) > 1]:
+                raise ValueError(
+                    f"grid.{name} must give each point a label of its own, got {twice[0]} twice: a value appears in it "
+                    "if it stands in a list"
+                )
+            kinds = {axis.of_posthoc for grid in grids for axis in grid.axes}
             if self.select and len(kinds) > 1:
                 raise ValueError(
                     f"the grid of {name} must be over training or over posthoc fields where a study selects: the "
@@ -122,9 +133,13 @@ class Study:
         asked = self.refresh_batch_norm
         return asked if isinstance(asked, tuple) else self.methods if asked else ()
 
-    def grid_of(self, method: str) -> ValueGrid:
-        """Return a method's grid; without one, the single point that changes nothing."""
-        return ValueGrid.of(self.grid.get(method, {}))
+    def grids_of(self, method: str) -> list[ValueGrid]:
+        """Return a method's grids, one for each of its tables; without any, the single point that changes nothing."""
+        tables = self.grid.get(method, {})
+        tables = [tables] if isinstance(tables, Mapping) else tables
+        if not isinstance(tables, list) or not tables or not all(isinstance(one, Mapping) for one in tables):
+            raise ValueError(f"grid.{method} must be a table, or several ([[grid.{method}]]), got {tables!r}")
+        return [ValueGrid.of(table) for table in tables]
 
     def runs(self) -> Iterator[PlannedRun]:
         """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
@@ -146,9 +161,9 @@ class Study:
         for seed in dict.fromkeys([*self.seeds, *(seed for own in self.seeds_of.values() for seed in own)]):
             for part in self.parts:
                 for method in (name for name in part.methods if seed in self.seeds_of.get(name, self.seeds)):
-                    for point in self.grid_of(method).points():
+                    for grid, point in ((one, point) for one in self.grids_of(method) for point in one.points()):
                         try:
-                            planned = self._plan(part, method, seed, point)
+                            planned = self._plan(part, method, seed, point, grid.changes(point))
                         except ValueError as error:
                             where = f"{method}{point}, {part.recipe}, of study {self.source or self.name}"
                             raise ValueError(f"cannot plan {where}: {error}") from error
@@ -158,11 +173,11 @@ class Study:
                             if self.refresh_augmented:
                                 yield planned.refreshed("refreshed-augmented")
 
-    def _plan(self, part: Part, method: str, seed: int, point: Point) -> PlannedRun:
+    def _plan(self, part: Part, method: str, seed: int, point: Point, changes: dict[str, Any]) -> PlannedRun:
         from regmixup import posthoc
         from regmixup.training.config import configure
 
-        changes = part.values.get(method, {}) | self.grid_of(method).changes(point)
+        changes = part.values.get(method, {}) | changes
         plain = {name: value for name, value in (part.train | changes).items() if "." not in name}
         config = configure(part.recipe, method, seed=seed, **{name: _value(value) for name, value in plain.items()})
         spec = methods.get(method).at(part.recipe).posthoc
@@ -257,6 +272,8 @@ class StudyFile(StudyHeader):
     timing: bool = False
     refresh_batch_norm: bool | tuple[str, ...] = False
     refresh_augmented: bool = False
+    reuses: tuple[str, ...] = ()
+    confirms: str = ""
     about: str = ""
 
     def study(self, source: str) -> Study:

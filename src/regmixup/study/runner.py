@@ -20,7 +20,7 @@ from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
 from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, digest, owning, read_rows, write_json, write_rows
-from regmixup.study.archive import archived_rows, check_trainable, find_archive
+from regmixup.study.archive import archive_places, archived_rows, check_trainable, find_archive
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
@@ -66,7 +66,8 @@ def run_study(
     A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that run the same study
     at the same time share its runs: a run that another process holds is skipped, and waited for at the end.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
-    done. logits: archive those of test and OOD sets, too. minutes: start no run that would not end within them.
+    done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
+    run that would not end within them.
     """
     if world_size() > 1:
         raise ValueError(
@@ -77,6 +78,11 @@ def run_study(
         launcher = InTurn(device)
     elif device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
+    if study.confirms and study.scale == "full" and not any(part.values for part in study.parts):
+        raise ValueError(
+            f"study {study.name} must run with what study {study.confirms} selected (--selected "
+            f"{study_folder(study, runs).with_name(f'study-{study.confirms}')}/selected.json), got no choices"
+        )
     folder = study_folder(study, runs)
     root = Path(root).absolute() if root else None
     job = Job(
@@ -127,6 +133,7 @@ def run_study(
 def _tasks(job: Job, device: torch.device) -> list[Task]:
     """Return a task per planned run, with the run folder for this kind of device."""
     plan = list(job.study.runs())
+    places = [*archive_places(job.study, job.archive), *archive_places(job.study, job.runs)]
     several = len({planned.recipe for planned in plan}) > 1
     tasks = []
     for index, planned in enumerate(plan):
@@ -140,7 +147,7 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
                 planned=planned,
                 run=Run(job.runs / config.name, config),
                 companion=Run(job.runs / companion.name, companion) if companion is not None else None,
-                archive=find_archive([*([job.archive] if job.archive else []), job.runs], config.name, planned.stem),
+                archive=find_archive(places, config.name, planned.stem),
             )
         )
     return tasks

@@ -99,7 +99,8 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Cho
     """Return the best of some labels, each with its runs; None while one of them lacks a seed."""
     by, score, chosen = "", None, next(iter(candidates.values()))
     if len(candidates) > 1:
-        by = "ece" if all(axis.of_posthoc for axis, _ in chosen[0].point.values) else "accuracy"
+        axes = [axis for runs in candidates.values() for axis, _ in runs[0].point.values]
+        by = "ece" if all(axis.of_posthoc for axis in axes) else "accuracy"
         means = {label: _mean(rows, runs, by) for label, runs in candidates.items()}
         known = {label: mean for label, mean in means.items() if mean is not None}
         if len(known) < len(candidates):

@@ -40,7 +40,8 @@ RETRIES = 3
 class Job:
     """The settings that all runs of a study share. runs: an absolute path that every machine sees.
 
-    archive: a folder for archives of finished runs; an archived run counts as done. logits: archive logits, too.
+    archive: a folder for archives of finished runs; an archived run counts as done. logits: archive logits, too, and
+    the outcomes of every line.
     """
 
     study: Study
@@ -54,6 +55,15 @@ class Job:
     def __post_init__(self) -> None:
         if self.workers is not None:
             check_count("workers", self.workers, least=0)
+
+    def keeps_outcomes(self, planned: PlannedRun) -> bool:
+        """Return whether an archive gets the outcomes of every image: five times the size of everything else in it.
+
+        Those of the first seed with the statistics of training, so that the tables of many studies stay small enough
+        for a repository; rows are kept of every line.
+        """
+        first = planned.config.seed == self.study.seeds[0] and planned.batch_norm == "trained"
+        return first or self.logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +141,8 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         if job.archive is not None:
             with owning(task.run.folder):  # another process may archive another line of the same run
                 run = replace(task.run, batch_norm=task.planned.batch_norm)
-                write_archive(run, task.planned, job.archive, logits=job.logits)
+                kept = job.keeps_outcomes(task.planned)
+                write_archive(run, task.planned, job.archive, outcomes=kept, logits=job.logits)
         return TaskOutcome(task=task, rows=rows)
     except InUseError as error:
         return TaskOutcome(task=task, held=str(error))
