@@ -2,6 +2,7 @@
 
 import multiprocessing
 import random
+import time
 
 import numpy as np
 import pytest
@@ -57,14 +58,42 @@ def test_the_number_of_workers_changes_nothing(files):
 def test_the_processes_are_kept_between_epochs_and_change_nothing(files):
     helped, alone = loader(files, workers=2), loader(files)
     pids = []
-    for epoch in (3, 0, 1):
-        for a, b in zip(helped.epoch(epoch, start=epoch // 3), alone.epoch(epoch, start=epoch // 3), strict=True):
+    for epoch in (1, 2, 3):
+        for a, b in zip(helped.epoch(epoch, start=epoch % 2), alone.epoch(epoch, start=epoch % 2), strict=True):
             assert torch.equal(a.x, b.x)
             assert torch.equal(a.y, b.y)
             pids.append({process.pid for process in multiprocessing.active_children()})
+    kept, new = pids[:5], pids[5:]  # epoch 3 does not start where epoch 2 ended
     assert len(pids[0]) == 2
-    assert all(running == pids[0] for running in pids)
+    assert all(running == pids[0] for running in kept)
+    assert all(not running & pids[0] for running in new)
     helped.close()
+    assert not multiprocessing.active_children()
+
+
+def test_the_next_epoch_is_decoded_ahead_and_none_beyond_the_last(files, tmp_path):
+    """Otherwise a set of a few batches keeps few of the processes busy, and makes the GPU wait in every epoch."""
+    decoded = tmp_path / "decoded"
+
+    class Counting(EvalTransform):
+        def build(self):
+            transform = super().build()
+
+            def counted(image):
+                with decoded.open("ab", buffering=0) as file:
+                    file.write(b".")
+                return transform(image)
+
+            return counted
+
+    read = loader(files, workers=1, transform=Counting(size=8, resize=8), epochs=2)
+    list(read.epoch(0))
+    deadline = time.monotonic() + 30
+    while decoded.stat().st_size < 12 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert decoded.stat().st_size > 11  # images of an epoch
+    list(read.epoch(1))
+    assert decoded.stat().st_size == 22
     assert not multiprocessing.active_children()
 
 

@@ -58,10 +58,12 @@ class StreamingLoader:
     """Shuffled batches of images, decoded and augmented by `workers` processes; the last, partial batch is kept.
 
     Its contract is that of `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers,
-    and can start at any batch (`start`). Ranks share every global batch without overlap. The processes of an epoch that
-    was read to its end wait for the next one: starting them takes longer than decoding a few hundred images.
+    and can start at any batch (`start`). Ranks share every global batch without overlap. Towards the end of an epoch
+    the workers decode the first batches of the next, as each of them decodes whole batches: a small set would have to
+    wait for them at the start of every epoch.
 
     images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8.
+    epochs: how many there will be; default, no end. Nothing is decoded beyond.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class StreamingLoader:
         workers: int = 4,
         shuffle: bool = True,
         balanced: bool = False,
+        epochs: int | None = None,
         rank: int = 0,
         world: int = 1,
     ) -> None:
@@ -89,7 +92,8 @@ class StreamingLoader:
         self.balance = labels if balanced else None
         self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
         self.shuffle, self.rank, self.world = shuffle, rank, world
-        self._waiting: DataLoader[tuple[Tensor, int]] | None = None
+        self.epochs = epochs
+        self._ahead: tuple[int, Iterator[list[Tensor]]] | None = None
 
     @property
     def num_images(self) -> int:
@@ -116,43 +120,54 @@ class StreamingLoader:
 
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of one epoch, starting at batch `start`; x is uint8 on the loader's device."""
+        size = self.samples.size
+        height, width = size if isinstance(size, tuple) else (size, size)
+        pin = self.device.type == "cuda"
+        (comes, batches), self._ahead = self._ahead or (-1, iter([])), None  # of two epochs at once, each has its own
+        if comes != epoch or start:
+            batches = self._decoded(epoch, start)
+        for number in range(start, len(self)):
+            if number * self.batch_size + self.rank < self.num_images:
+                x, y = next(batches)
+            else:  # only a last batch of fewer images than ranks
+                x, y = torch.empty(0, self.samples.channels, height, width, dtype=torch.uint8), torch.empty(0).long()
+            yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
+        if self.epochs is None or epoch + 1 < self.epochs:
+            self._ahead = epoch + 1, batches
+
+    def _keys(self, epoch: int) -> list[list[tuple[int, ...]]]:
+        """Return the keys of this rank's samples in each batch of an epoch."""
         places = itertools.count()
         every: list[list[tuple[int, ...]]] = [
             [(epoch, index, next(places)) for index in batch.tolist()] for batch in self.batches(epoch)
         ]
         if self.balance is None:  # an image comes once
             every = [[key[:2] for key in batch] for batch in every]
-        batches = share_of(every[start:], self.rank, self.world)
-        pin = self.device.type == "cuda"
-        empty = [batch for batch in batches if not len(batch)]  # only a last batch of fewer images than ranks
-        batches = batches[: len(batches) - len(empty)]
-        loader, self._waiting = self._waiting or self._start_workers(), None  # of two epochs at once, each has its own
-        loader.batch_sampler[:] = batches  # type: ignore[index]
-        for x, y in loader:
-            yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
-        self._waiting = loader
-        for _ in empty:
-            size = self.samples.size
-            height, width = size if isinstance(size, tuple) else (size, size)
-            x = torch.empty(0, self.samples.channels, height, width, dtype=torch.uint8, device=self.device)
-            yield Batch(x, torch.empty(0, dtype=torch.int64, device=self.device))
+        return share_of(every, self.rank, self.world)
 
-    def _start_workers(self) -> DataLoader[tuple[Tensor, int]]:
-        """Return a loader whose batches, a list, may be replaced before each epoch."""
-        return DataLoader(
-            self.samples,
-            batch_sampler=[],
-            num_workers=self.workers,
-            pin_memory=self.device.type == "cuda",
-            prefetch_factor=4 if self.workers else None,
-            generator=generator_for(self.seed, "workers", 0),
-            worker_init_fn=_prepare_worker,
-            persistent_workers=self.workers > 0,
+    def _decoded(self, epoch: int, start: int) -> Iterator[list[Tensor]]:
+        """Yield the batches of an epoch from batch `start` on, and of all later ones, decoded by new processes."""
+
+        def every() -> Iterator[list[tuple[int, ...]]]:
+            epochs = itertools.count(epoch) if self.epochs is None else range(epoch, max(self.epochs, epoch + 1))
+            for number in epochs:
+                yield from filter(None, self._keys(number)[start if number == epoch else 0 :])
+
+        return iter(
+            DataLoader(
+                self.samples,
+                batch_sampler=every(),
+                num_workers=self.workers,
+                pin_memory=self.device.type == "cuda",
+                prefetch_factor=4 if self.workers else None,
+                generator=generator_for(self.seed, "workers", 0),
+                worker_init_fn=_prepare_worker,
+            )
         )
 
     def close(self) -> None:
-        """End the processes that wait for another epoch; one may follow all the same."""
-        self._waiting = None
+        """End the processes that decode another epoch; one may follow all the same."""
+        self._ahead = None
 
 
 def _prepare_worker(worker: int) -> None:

@@ -55,6 +55,7 @@ def make_loaders(
             dataset.labels,
             transform=_transform(dataset, config),
             balanced=balanced,
+            epochs=config.epochs,
             batch_size=config.batch_size,
             seed=config.seed,
             device=device,
