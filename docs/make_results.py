@@ -1,6 +1,8 @@
-"""Write what the archived runs under results/ say: results/README.md, docs/results.md, docs/claims.md and its figure.
+"""Write what the archived runs under results/ say.
 
     python docs/make_results.py
+
+That is results/README.md, docs/results.md with its figure, docs/claims.md, and the table of README.md.
 
 To be run after runs were added; a test compares. Every folder of results/ is named after a study.
 """
@@ -182,6 +184,20 @@ def readme(results: Path = RESULTS) -> str:
     found = everything(results)
     parts = [section(study, [one for one in found if one.study == study]) for study in folders(results)]
     return "\n".join([README, *parts])
+
+
+def front_page(found: Mapping[Training, Aggregation]) -> str:
+    """Return the README of the project with its table: plain training and RegMixup at every length."""
+    own, lines = standard_columns(LENGTH["RECIPE"])[:-1], []
+    for training, aggregation in LENGTH["at_lengths"](found, planned_lengths()).items():
+        for label, name in (("dnn", "plain"), ("regmixup", "RegMixup")):
+            rows = [column.rows(aggregation, label) for column in own]
+            cells = [_spread(column, r) for column, r in zip(own, rows, strict=True)]
+            lines.append([f"{name}, {training.epochs} epochs", str(len(rows[0])), *cells])
+    heads = [f"{prose(first)} {rest}".strip() for first, _, rest in (column.title.partition(" ") for column in own)]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, after = text.split("<!-- table -->\n")[0], text.split("<!-- end of table -->\n")[1]
+    return f"{before}<!-- table -->\n{table(['', 'n', *heads], lines)}<!-- end of table -->\n{after}"
 
 
 # ---- docs/results.md
@@ -389,6 +405,7 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
     """Return every generated file with its text."""
     found = settings(everything(results))
     return {
+        ROOT / "README.md": front_page(found),
         results / "README.md": readme(results),
         DOCS / "results.md": page(results),
         DOCS / "claims.md": runpy.run_path(str(DOCS / "make_claims.py"))["ledger"](found),
