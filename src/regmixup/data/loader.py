@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.config import check_count
+from regmixup.data.decode import to_pixel
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
 from regmixup.types import Batch
@@ -206,7 +207,7 @@ class ResidentLoader:
         self.device = device
         self.batch_size, self.seed, self.padding, self.flip = batch_size, seed, padding, flip
         self.balance = dataset.labels if balanced else None
-        self.erasing, self.fill = erasing, _pixel(fill, dataset.images.dtype).to(device)
+        self.erasing, self.fill = erasing, to_pixel(fill, dataset.images.dtype).to(device)
         self.rank, self.world = rank, world
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
@@ -268,9 +269,3 @@ class ResidentLoader:
 
     def close(self) -> None:
         """Do nothing: there are no processes."""
-
-
-def _pixel(fill: Sequence[float], dtype: torch.dtype) -> Tensor:
-    """Return a colour in [0, 1] as a pixel of the images' type."""
-    values = torch.tensor(fill, dtype=torch.float64)
-    return (255 * values).round().to(dtype) if dtype == torch.uint8 else values.to(dtype)

@@ -95,7 +95,7 @@ def _transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform |
         rand_augment=config.rand_augment,
         magnitude=config.magnitude,
         erasing=config.random_erasing,
-        fill=tuple(float(round(255 * value)) for value in config.mean),
+        fill=config.mean,
     )
 
 
