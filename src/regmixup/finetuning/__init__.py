@@ -28,7 +28,16 @@ import torch
 from regmixup.config import check_count, check_number
 from regmixup.data.folders import FolderSet
 from regmixup.finetuning.finish import Say, check_export, finish
-from regmixup.finetuning.folder import BACKBONE, PhotoFolder, Settings, hide_files, inspect, load_files, suggest
+from regmixup.finetuning.folder import (
+    BACKBONE,
+    PhotoFolder,
+    Settings,
+    expected_pixels,
+    hide_files,
+    inspect,
+    load_files,
+    suggest,
+)
 from regmixup.finetuning.probe import (
     Pace,
     Plan,
@@ -179,7 +188,7 @@ class _Job:
             "warmup_epochs": min(1.0, epochs / 10),
             "image_size": size,
             "seed": self.seed,
-            **_pixels_of(self.settings.backbone),
+            **expected_pixels(self.settings.backbone),
         }
         method = self.method if epochs else "dnn"
         changes |= {} if epochs else {"freeze": "always"}
@@ -221,24 +230,13 @@ class _Job:
 
     def pace_at(self, size: int) -> Pace:
         """Measure the pace at an image size."""
-        model, _ = self.build(size)
-        return measure_pace(model, self.images, resolve(self.configure(size, epochs=1), self.device))
+        return measure_pace(self.configure(size, epochs=1), self.images, self.device)
 
     def key(self, *asked: object) -> str:
         """Return what identifies the work: the request, the images and the weights."""
         config = resolve(self.configure(self.settings.image_size, epochs=1), self.device)
         parts = [Run(Path(), config).fingerprint, self.photos.fingerprint, self.device.type, *map(str, asked)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
-
-
-def _pixels_of(backbone: str) -> dict[str, Any]:
-    """Return the normalisation and the interpolation that a backbone's weights expect; ImageNet's for our networks."""
-    if not backbone.startswith("timm/"):
-        return {}
-    from regmixup.networks.timm_models import expected_input, expected_interpolation
-
-    mean, std = expected_input(backbone)
-    return {"mean": mean, "std": std, "eval_interpolation": expected_interpolation(backbone)}
 
 
 class _TooSlowError(Exception):

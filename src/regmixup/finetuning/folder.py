@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -208,6 +208,16 @@ def native_size(backbone: str) -> int:
     from regmixup.networks.timm_models import check_timm_name, default_image_size
 
     return max(default_image_size(check_timm_name(backbone)))
+
+
+def expected_pixels(backbone: str) -> dict[str, Any]:
+    """Return the normalisation and the interpolation that a backbone's weights expect; ImageNet's for our networks."""
+    if not backbone.startswith("timm/"):
+        return {}
+    from regmixup.networks.timm_models import expected_input, expected_interpolation
+
+    mean, std = expected_input(backbone)
+    return {"mean": mean, "std": std, "eval_interpolation": expected_interpolation(backbone)}
 
 
 def suggest_batch(images: int) -> int:

@@ -53,7 +53,7 @@ def make_loaders(
         StreamingLoader(
             _sources(dataset),
             dataset.labels,
-            transform=_transform(dataset, config),
+            transform=train_transform(dataset, config),
             balanced=balanced,
             batch_size=config.batch_size,
             seed=config.seed,
@@ -79,7 +79,7 @@ def _sources(dataset: LabelledImages) -> tuple[str, ...] | Tensor:
     return dataset.images
 
 
-def _transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform | CustomTransform:
+def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform | CustomTransform:
     """Return how worker processes augment an image: files to the size of the network, others keep their own."""
     _, height, width = dataset.shape or (3, config.image_size, config.image_size)
     if config.transform:
