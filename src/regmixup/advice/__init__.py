@@ -41,6 +41,7 @@ from regmixup.advice.verdict import CANDIDATES, METRICS, PLAIN, Goal, Verdict, j
 from regmixup.config import check_count, check_number, decode
 from regmixup.data.catalogue import find
 from regmixup.data.folders import hash_files
+from regmixup.finetuning import RECIPE as FINETUNING
 from regmixup.finetuning.folder import BACKBONE, expected_pixels, inspect, load_files, native_size, suggest_batch
 from regmixup.finetuning.probe import measure_pace
 from regmixup.names import printable
@@ -103,12 +104,12 @@ class Plan:
     def changes(self, name: str, images: int) -> dict[str, Any]:
         """Return what a candidate's training changes in the recipe for folders. images: in its train set."""
         candidate = CANDIDATES[name]
-        given: dict[str, Any] = {"init": self.init, **expected_pixels(self.network)} if self.init else {}
+        given: dict[str, Any] = {"init": self.init, **_pretrained(self.network)} if self.init else {}
         given |= {"ema": candidate.ema} if candidate.ema else {}
         return {
-            "network": self.network, **given, "image_size": self.size, "color_jitter": 0.0,
-            "epochs": self.epochs // candidate.cost, "warmup_epochs": 1.0, "cooldown_epochs": 0,
-            "batch_size": suggest_batch(images), "optimizer": "adamw", "lr": self.lr, "weight_decay": 0.05,
+            "network": self.network, "cooldown_epochs": 0, "optimizer": "adamw", "weight_decay": 0.05, **given,
+            "image_size": self.size, "color_jitter": 0.0, "epochs": self.epochs // candidate.cost,
+            "warmup_epochs": 1.0, "batch_size": suggest_batch(images), "lr": self.lr,
         }  # fmt: skip
 
     def config(self, name: str, fold: int, images: int) -> TrainConfig:
@@ -157,6 +158,11 @@ class Plan:
             f"candidates x {self.folds} folds) take about {self.trainings * each / 60:.0f} min; {record.done} are "
             f"done, {fitting} of the other {left} fit now"
         )
+
+
+def _pretrained(network: str) -> dict[str, Any]:
+    """Return how a pretrained network is trained: as `finetune` does, on the pixels that its weights expect."""
+    return {**FINETUNING, **expected_pixels(network)}
 
 
 def _words(value: object) -> list[str]:
@@ -279,7 +285,7 @@ def make_plan(request: Request) -> Plan:
     digests = source.digests or hash_files(source.paths)
     content = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
     asked = [str(found.path), network, init, size, goal, request.folds, request.epochs, request.seed]
-    asked += [expected_pixels(network)] if init else []  # a plan from before they were used is another one
+    asked += [_pretrained(network)] if init else []  # so that a plan is always carried out in one way
     key = hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
     folder = Path(runs) / f"advise-{found.path.name}-{key}"
     if is_stored(folder / "plan.json"):
@@ -307,7 +313,7 @@ def make_plan(request: Request) -> Plan:
     plan = Plan(
         folder=folder.name, path=str(found.path), photos=name, fingerprint=content, images=len(copies),
         chance=max(counts) / (len(copies) * (1 - away)), classes=classes, notes=notes, network=network, init=init,
-        size=size, folds=scope.folds, epochs=scope.epochs, lr=5e-4 if init else 3e-3, goal=goal, seed=request.seed,
+        size=size, folds=scope.folds, epochs=scope.epochs, lr=1e-3 if init else 3e-3, goal=goal, seed=request.seed,
         left_out=left_out, seconds=scope.seconds,
     )  # fmt: skip
     write_table(folder / "plan.json", asdict(plan))

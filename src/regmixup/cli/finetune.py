@@ -41,7 +41,8 @@ class FinetuneVerb:
     """How all weights are trained after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
     no worse than RegMixup on a few hundred images in our tests. `regmixup advise` compares them on yours."""
     minutes: float = 10.0
-    """The time for everything. The measured pace decides image size and epochs."""
+    """The time for everything. The measured pace decides image size and epochs; where it turns out slower, training
+    stops at the last epoch that fits, and the same command goes on with the others."""
     epochs: int | None = None
     """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
     image_size: int | None = None

@@ -195,6 +195,11 @@ class Plan:
     wanted: int
     paces: dict[int, Pace]
 
+    def finishing(self, photos: PhotoFolder) -> float:
+        """Return the seconds for what follows training: validation and test images, and the page."""
+        rest = sum(photos.sizes.values()) - photos.sizes[photos.train]
+        return rest * _assumed(self.paces, self.size).forward + _OVERHEAD / 2
+
     def describe(self, images: int, minutes: float) -> str:
         """Return it in two lines. images: in the train part."""
         speed = ", ".join(f"{1 / pace.train:.1f} at {size} pixels" for size, pace in self.paces.items())
