@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
 
 def finetune(folder, runs, weights, **changes):
     lines = []
-    asked = {"backbone": BACKBONE, "epochs": 2, "image_size": 32, "workers": 0, "device": "cpu", **changes}
+    asked = {"backbone": BACKBONE, "epochs": 3, "image_size": 32, "workers": 0, "device": "cpu", **changes}
     run = rm.finetune(folder, runs, init=str(weights), say=lines.append, **asked)
     return run, "\n".join(lines)
 
@@ -63,7 +63,7 @@ def test_the_result_is_an_ordinary_run(finished):
     assert again.finished
     assert rm.train(again.config, runs, device="cpu").folder == run.folder
     assert run.folder.name == again.config.name
-    assert len(opened(runs)[2].history()) == 2
+    assert len(opened(runs)[3].history()) == 3
     assert (run.folder / "provenance.json").is_file()
     assert str(run.folder) in lines
 
@@ -79,7 +79,7 @@ def test_all_that_was_chosen_is_said(finished):
         "AdamW at 0.0003",
         "random crops",
         "32 pixels (given)",
-        "epochs     2 (given)",
+        "epochs     3 (given)",
         "validation images right",
         "no test image had a part in any choice",
         "the threshold accepts",
@@ -99,7 +99,7 @@ def test_the_probe_initialises_the_head_and_leaves_the_backbone_alone(finished, 
         assert run.config.init.startswith(str(file))
         assert run.provenance()["init"]["initialised"] == []
     assert runs[0].history() == []
-    changed = runs[2].model(device="cpu").state_dict()
+    changed = runs[3].model(device="cpu").state_dict()
     assert not torch.equal(changed["backbone.0.conv1.0.weight"], pretrained["conv1.0.weight"])
 
 
@@ -150,7 +150,7 @@ def test_results_are_those_of_the_test_part(finished):
 def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_call(finished, folder, weights, capsys):
     run, _, runs = finished
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
-    words = ["--backbone", BACKBONE, "--init", str(weights), "--epochs", "2", "--image-size", "32", "--workers", "0"]
+    words = ["--backbone", BACKBONE, "--init", str(weights), "--epochs", "3", "--image-size", "32", "--workers", "0"]
     assert main(["finetune", str(folder), *words, "--runs", str(runs), "--device", "cpu"]) == 0
     assert str(run.folder) in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
@@ -162,9 +162,11 @@ def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_cal
     assert answers[0] == answers[1] != []
 
 
-def test_after_an_interruption_or_a_stop_the_same_call_goes_on_to_the_same_bits(folder, weights, tmp_path, monkeypatch):
+def test_after_an_interruption_or_a_stop_the_same_call_goes_on_to_the_same_bits(
+    finished, folder, weights, tmp_path, monkeypatch
+):
     """Interrupted after the first epoch, then out of time after the second, then with time enough."""
-    whole = opened(finetune(folder, tmp_path / "whole", weights, epochs=3)[0].folder.parent)[3]
+    whole = opened(finished[2])[3]
     monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: replace(PLAN, epochs=3))
     asked = {"epochs": None, "minutes": 1e-3}
 
@@ -179,12 +181,12 @@ def test_after_an_interruption_or_a_stop_the_same_call_goes_on_to_the_same_bits(
         with pytest.raises(KeyboardInterrupt):
             finetune(folder, tmp_path, weights, watch=interrupt, **asked)
     assert not opened(tmp_path)[3].finished
-    run, lines = finetune(folder, tmp_path, weights, export=tmp_path / "model.pt2", **asked)
+    run, lines = finetune(folder, tmp_path, weights, **asked)
     assert "stopped    after 2 of 3 epochs" in lines
     left, record = opened(tmp_path)[3], read_table(run.folder / "finetune.json")
     assert not left.finished
     assert (record["epochs"], list(record["validation"])) == (2, ["linear probe", "fine-tuned"])
-    assert (tmp_path / "model.pt2").is_file()
+    assert (run.folder / "predictor").is_dir()
     assert run.finished
     (stopped,) = tmp_path.glob("finetune-fruit-*/stopped.safetensors")
     kept = read_checkpoint(left.checkpoint, fingerprint=left.fingerprint)
