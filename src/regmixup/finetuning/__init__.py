@@ -18,7 +18,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -56,7 +56,7 @@ from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
 from regmixup.training.initial_weights import InitialWeights, load_initial_weights
 from regmixup.training.run import Run
-from regmixup.training.train import Hooks, train
+from regmixup.training.train import train
 
 __all__ = ["BACKBONE", "PhotoFolder", "Settings", "finetune", "inspect", "suggest"]
 
@@ -94,7 +94,7 @@ def finetune(
     device: str | torch.device | None = None,
     workers: int | None = None,
     say: Say = print,
-    watch: Callable[[TrainConfig], Hooks] | None = None,
+    watch: Callable[[TrainConfig], Mapping[str, Any]] | None = None,
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
@@ -170,8 +170,10 @@ def finetune(
             config = job.configure(plan.size, epochs=0, init=str(stopped))
             candidates["fine-tuned"] = train(config, runs, **options)
             break
-    facts = {"settings": asdict(settings), "plan": asdict(plan), "init": initial.record(), "method": method}
-    facts["epochs"] = trained
+    facts = {
+        "settings": asdict(settings), "plan": asdict(plan), "epochs": trained, "init": initial.record(),
+        "method": method,
+    }  # fmt: skip
     return finish(
         candidates, photos, facts, acceptance=acceptance, risk=risk, export=export, device=device, say=say, begun=begun
     )
@@ -261,7 +263,7 @@ class _TooSlowError(Exception):
         self.seconds, self.fits = seconds, fits
 
 
-def _watching(hooks: Hooks, plan: Plan, *, end: float) -> Hooks:
+def _watching(hooks: Mapping[str, Any], plan: Plan, *, end: float) -> dict[str, Any]:
     """Add to callbacks that epochs are compared with the time left: other programs may slow this one down.
 
     If the first one shows that all would take half as long again as the time left, training begins again with as many
