@@ -20,6 +20,7 @@ from regmixup.finetuning.probe import Pace
 from regmixup.metrics import accuracy, auroc, ece, nll
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.training.run import Run
+from tests.finetuning.photos import BACKBONE, write_weights
 
 NAMES = list(CANDIDATES)
 LATER = 1e9
@@ -175,6 +176,29 @@ def test_an_effect_gives_a_page_and_a_command_that_trains_the_same(photos, capsy
     assert told["train_set"] == f"folder:{photos}/train-85"
 
 
+def test_pretrained_weights_see_the_pixels_they_expect_also_in_the_command(photos, tmp_path, capsys):
+    weights = write_weights(tmp_path / "weights.pth")
+    plan = replace(make_plan(Request(photos, 30, folds=5)), network=BACKBONE, init=str(weights), lr=1e-3, size=32)
+    config = plan.config("regmixup-10", 1, plan.images)
+    assert (config.mean, config.std, config.layer_decay) == ((0.5,) * 3, (0.5,) * 3, 0.9)
+    assert main([*shlex.split(plan.command("regmixup-10"))[1:], "--device", "cpu", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    told = json.loads(out[out.index("{") :])
+    for name in (
+        "mean",
+        "std",
+        "eval_interpolation",
+        "layer_decay",
+        "crop_area",
+        "clip_norm",
+        "lr",
+        "min_lr",
+        "epochs",
+    ):
+        value = getattr(config, name)
+        assert told[name] == (list(value) if isinstance(value, tuple) else value), name
+
+
 def test_photos_that_changed_are_noticed_and_few_images_are_told(photos, tmp_path):
     make_plan(Request(photos, 30))
     (photos / "class0" / "1.png").write_bytes((photos / "class1" / "1.png").read_bytes())
@@ -217,4 +241,5 @@ def test_the_verb_prints_the_plan_first_and_stops_in_time(photos, capsys):
     out = capsys.readouterr().out
     assert "0 of the other 30 fit now" in out
     assert out.index("rule        accuracy decides") < out.index("undecided: 0 of 5 folds")
+    assert f"next  regmixup advise {photos} --minutes 0.0001" in out
     assert PLAIN in Record.read(next(advice.Path("runs").glob("advise-photos-*"))).values
