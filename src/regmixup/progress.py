@@ -72,6 +72,8 @@ class LiveProgress:
         if label not in self.under_way:
             task = self.bars.add_task(label, total=epochs, left="", note="")
             self.under_way[label] = _UnderWay(task, epochs)
+        self.under_way[label].epochs = epochs  # fewer, where fine-tuning begins again
+        self.bars.update(self.under_way[label].task, total=epochs)
 
     def hooks(self, label: str, epochs: int) -> dict[str, Any]:
         """Add a run that starts, and return the callbacks of `rm.train` that show it."""
