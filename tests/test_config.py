@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Literal
 
@@ -89,6 +90,19 @@ class TestRoundTrip:
         config = configure("cifar10-wrn28-10", network="timm/resnet18")
         assert decode(TrainConfig, through_json(config)) == config
         assert config.name.startswith("regmixup-cifar10-train-timm-resnet18-s0-")
+
+    def test_the_name_of_a_run_has_the_folder_without_its_path(self, tmp_path):
+        changes = {"train_set": f"folder:{tmp_path}/photos/train-85/train-82", "network": "timm/resnet18"}
+        config = configure("imagenet-resnet50", "dnn", **changes)
+        assert re.fullmatch(r"erm-photos-timm-resnet18-s0-[0-9a-f]{12}", config.name)
+        assert config.folder_in(tmp_path) == tmp_path / config.name
+        path = f"folder--{str(tmp_path)[1:].replace('/', '-')}-photos-train-85-train-82"
+        (tmp_path / config.name.replace("photos", path)).mkdir()  # as earlier versions called it
+        assert config.folder_in(tmp_path) == tmp_path / config.name.replace("photos", path)
+        deep = configure("imagenet-resnet50", train_set=f"folder:/{'x' * 300}/photos", network="timm/resnet18")
+        assert deep.folder_in(tmp_path).name == deep.name
+        relative = configure("imagenet-resnet50", train_set="folder:photos/train-90", network="timm/resnet18")
+        assert relative.name.startswith("regmixup-folder-photos-train-90-timm-resnet18-s0-")
 
     def test_the_class_is_recorded(self):
         assert encode(FULL)["kind"] == "Tree"

@@ -118,3 +118,11 @@ def test_how_runs_are_carried_out_is_said_once(clock):
 )
 def test_speeds_are_short(speed, shown):
     assert describe([{"epoch": 1, "loss": 1.0, "images_per_second": speed}]) == f"loss 1.000, {shown}"
+
+
+def test_a_run_that_begins_again_with_fewer_epochs_is_shown_with_these():
+    live, _ = display(terminal=True)
+    for epochs in (7, 3):
+        hooks = live.hooks("fine-tuning", epochs)
+    hooks["on_epoch"]({**EPOCH, "epoch": 2})
+    assert "2/3" in rendered(live)

@@ -32,7 +32,9 @@ def pages():
     return made["pages"]()
 
 
-@pytest.mark.parametrize("name", ["README.md", "results/README.md", "docs/results.md", "docs/claims.md", "docs/images/length.svg"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "results/README.md", "docs/results.md", "docs/claims.md", "docs/images/length.svg"]
+)
 def test_a_page_is_what_the_archives_say(pages, name):
     assert pages[ROOT / name] == (ROOT / name).read_text(encoding="utf-8"), "run docs/make_results.py"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -28,6 +28,15 @@ def check_name(kind: str, name: str, options: Iterable[str]) -> str:
     if name not in listed:
         raise unknown(kind, name, listed)
     return name
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """Return names with commas; of more than `most`, the first ones and how many there are beyond them.
+
+    >>> shortened(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
 def printable(text: str, *, keep: str = "") -> str:

@@ -77,8 +77,7 @@ def store(
         if missing:
             run.provenance()  # before anything is written, as there may be no model
             with run.owned(ranks):
-                predict = _predict_each if single else _predict_members
-                found = predict(run, missing, root, device, features, ranks)
+                found = _predict_each(run, missing, root, device, features, ranks)
                 for _ in ahead(lambda pair: _write(run, *pair), found, most=1):  # each while the next is predicted
                     pass
             ranks.wait()  # until the files can be read
@@ -117,7 +116,16 @@ def _predict_each(
     features: bool | None,
     ranks: Ranks,
 ) -> Iterator[tuple[str, Predictions | None]]:
-    """Yield the predictions of one model for each dataset, while the next ones are read."""
+    """Yield the predictions for each dataset, while the next ones are read.
+
+    Those of an ensemble are the mean of its members' logits, with the members' own beside it.
+    """
+    if run.config.members > 1:
+        members = [member.predict_all(names, root=root, device=device, features=features) for member in run.members()]
+        for index, name in enumerate(names if ranks.first else ()):
+            mean = ensemble([member[index] for member in members])
+            yield name, replace(mean, info={**mean.info, "run": run.fingerprint})
+        return
     model = run.model(device=device, root=root)
     where = next(model.parameters()).device
     model = model.to(memory_format=memory_format(run.predicts_in, where))
@@ -133,21 +141,6 @@ def _predict_each(
         shifted = bool(find(name).corruption)
         kept = not shifted if features is None else features
         yield name, _predict(run, model, name, source, ranks, features=kept, moments=shifted)
-
-
-def _predict_members(
-    run: Run,
-    names: list[str],
-    root: str | Path | None,
-    device: str | torch.device | None,
-    features: bool | None,
-    ranks: Ranks,
-) -> Iterator[tuple[str, Predictions | None]]:
-    """Yield the mean of the members' logits, with the members' own beside it."""
-    of_members = [member.predict_all(names, root=root, device=device, features=features) for member in run.members()]
-    for index, name in enumerate(names if ranks.first else ()):
-        mean = ensemble([member[index] for member in of_members])
-        yield name, replace(mean, info={**mean.info, "run": run.fingerprint})
 
 
 def _predict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -71,6 +72,17 @@ class LiveProgress:
         if label not in self.under_way:
             task = self.bars.add_task(label, total=epochs, left="", note="")
             self.under_way[label] = _UnderWay(task, epochs)
+        self.under_way[label].epochs = epochs  # fewer, where fine-tuning begins again
+        self.bars.update(self.under_way[label].task, total=epochs)
+
+    def hooks(self, label: str, epochs: int) -> dict[str, Any]:
+        """Add a run that starts, and return the callbacks of `rm.train` that show it."""
+        self.begin(label, epochs)
+        return {
+            "on_start": self.start,
+            "on_step": partial(self.step, label),
+            "on_epoch": partial(self.epoch, label),
+        }
 
     def start(self, execution: object) -> None:
         """Print how a run is executed, if it differs from the last one."""

@@ -11,14 +11,16 @@ import torch
 from PIL import Image
 
 from regmixup import advice, data
-from regmixup.advice import Record, carry_out, make_plan
-from regmixup.advice.trainings import CORRUPTIONS, MARGIN, SEVERITY, Experiment, Pace, fit, leave_out
+from regmixup.advice import Record, Request, carry_out, make_plan
+from regmixup.advice.trainings import CORRUPTIONS, MARGIN, SEVERITY, Experiment, fit, leave_out
 from regmixup.advice.verdict import CANDIDATES, PLAIN
 from regmixup.cli import main
 from regmixup.data.splits import generator_for
+from regmixup.finetuning.probe import Pace
 from regmixup.metrics import accuracy, auroc, ece, nll
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.training.run import Run
+from tests.finetuning.photos import BACKBONE, write_weights
 
 NAMES = list(CANDIDATES)
 LATER = 1e9
@@ -69,7 +71,7 @@ def images_of(name):
 
 
 def test_folds_cover_the_images_once_and_left_out_classes_are_never_trained_on(photos):
-    plan = make_plan(photos, 30, folds=5)
+    plan = make_plan(Request(photos, 30, folds=5))
     away = [set(classes) for classes in plan.left_out]
     assert set.union(*away) == {f"class{c}" for c in range(5)}  # a fifth each, in turn
     tested = {}
@@ -90,7 +92,7 @@ def test_folds_cover_the_images_once_and_left_out_classes_are_never_trained_on(p
 
 
 def test_every_training_sees_equally_many_images(photos):
-    plan = make_plan(photos, 30, folds=5, epochs=7)
+    plan = make_plan(Request(photos, 30, folds=5, epochs=7))
     for fold in (1, 2):
         images = len(data.load(plan.sets(fold)["train"], root="runs"))
         configs = {name: plan.config(name, fold, images) for name in NAMES}
@@ -101,7 +103,7 @@ def test_every_training_sees_equally_many_images(photos):
 
 
 def test_without_four_classes_nothing_is_left_out(tmp_path, monkeypatch, photos):
-    plan = make_plan(write_photos(tmp_path / "three", classes=3), 30)
+    plan = make_plan(Request(write_photos(tmp_path / "three", classes=3), 30))
     assert plan.left_out == ()
     assert "novel" not in plan.sets(1)
     assert "no class: OOD needs 4 classes, found 3" in plan.describe()
@@ -111,7 +113,7 @@ def test_without_four_classes_nothing_is_left_out(tmp_path, monkeypatch, photos)
 
 def test_folds_and_epochs_follow_the_time():
     def scope(minutes, **given):
-        pace = Pace(0.01, 0.001)
+        pace = Pace(0.01, 0.011)
         return fit(400, minutes, pace, most=10, **{"folds": None, "epochs": None, "pretrained": False, **given})
 
     assert (scope(1e4).folds, scope(1e4).epochs) == (10, 50)
@@ -128,10 +130,10 @@ def test_folds_and_epochs_follow_the_time():
 
 def test_a_second_call_goes_on_with_the_plan_and_repeats_nothing(photos):
     first, again = [], []
-    plan = make_plan(photos, 30)
+    plan = make_plan(Request(photos, 30))
     with pytest.raises(KeyboardInterrupt):
         carry_out(plan, fake(calls=first, stop_after=8), "runs", end=LATER)
-    assert make_plan(photos, 3) == plan  # the minutes of a later call do not change it
+    assert make_plan(Request(photos, 3)) == plan  # the minutes of a later call do not change it
     stopped = carry_out(plan, fake(calls=again), "runs", end=time.monotonic() - 1)
     assert again == []
     assert (stopped.done, stopped.verdict.decision, stopped.command) == (8, "undecided", "")
@@ -146,7 +148,7 @@ def test_a_second_call_goes_on_with_the_plan_and_repeats_nothing(photos):
 def test_no_training_is_started_that_would_not_end_in_time(photos, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    plan = replace(make_plan(photos, 30), seconds=10.0)
+    plan = replace(make_plan(Request(photos, 30)), seconds=10.0)
 
     def slow(name, fold):
         now[0] += 10
@@ -157,7 +159,7 @@ def test_no_training_is_started_that_would_not_end_in_time(photos, monkeypatch):
 
 
 def test_an_effect_gives_a_page_and_a_command_that_trains_the_same(photos, capsys):
-    plan = make_plan(photos, 30, folds=5, epochs=6)
+    plan = make_plan(Request(photos, 30, folds=5, epochs=6))
     found = carry_out(plan, fake(effect=0.3), "runs", end=LATER)
     assert found.verdict.choice == "regmixup-10"
     assert "use RegMixup (alpha 10, eta 1): accuracy +" in found.page.read_text()
@@ -174,21 +176,44 @@ def test_an_effect_gives_a_page_and_a_command_that_trains_the_same(photos, capsy
     assert told["train_set"] == f"folder:{photos}/train-85"
 
 
+def test_pretrained_weights_see_the_pixels_they_expect_also_in_the_command(photos, tmp_path, capsys):
+    weights = write_weights(tmp_path / "weights.pth")
+    plan = replace(make_plan(Request(photos, 30, folds=5)), network=BACKBONE, init=str(weights), lr=1e-3, size=32)
+    config = plan.config("regmixup-10", 1, plan.images)
+    assert (config.mean, config.std, config.layer_decay) == ((0.5,) * 3, (0.5,) * 3, 0.9)
+    assert main([*shlex.split(plan.command("regmixup-10"))[1:], "--device", "cpu", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    told = json.loads(out[out.index("{") :])
+    for name in (
+        "mean",
+        "std",
+        "eval_interpolation",
+        "layer_decay",
+        "crop_area",
+        "clip_norm",
+        "lr",
+        "min_lr",
+        "epochs",
+    ):
+        value = getattr(config, name)
+        assert told[name] == (list(value) if isinstance(value, tuple) else value), name
+
+
 def test_photos_that_changed_are_noticed_and_few_images_are_told(photos, tmp_path):
-    make_plan(photos, 30)
+    make_plan(Request(photos, 30))
     (photos / "class0" / "1.png").write_bytes((photos / "class1" / "1.png").read_bytes())
     with pytest.raises(ValueError, match=r"has changed since .* delete that folder to plan anew"):
-        make_plan(photos, 30)
+        make_plan(Request(photos, 30))
     with pytest.raises(ValueError, match="folds must be at most 8, the images of the smallest class, got 9"):
-        make_plan(write_photos(tmp_path / "other"), 30, folds=9)
+        make_plan(Request(write_photos(tmp_path / "other"), 30, folds=9))
     with pytest.raises(ValueError, match="at least two classes with 5 different images each"):
-        make_plan(write_photos(tmp_path / "few", images=4), 30)
+        make_plan(Request(write_photos(tmp_path / "few", images=4), 30))
     with pytest.raises(ValueError, match="goal must be one of accuracy"):
-        make_plan(photos, 30, goal="speed")
+        make_plan(Request(photos, 30, goal="speed"))
 
 
 def test_a_real_training_is_an_ordinary_run_and_measured_as_stated(photos):
-    plan = make_plan(photos, 30, folds=2, epochs=2, size=32)
+    plan = make_plan(Request(photos, 30, folds=2, epochs=2, size=32))
     measure = Experiment(plan, advice.Path("runs"), "cpu")
     found = measure("regmixup-10", 1)
     assert measure("regmixup-10", 1) == found
@@ -216,4 +241,5 @@ def test_the_verb_prints_the_plan_first_and_stops_in_time(photos, capsys):
     out = capsys.readouterr().out
     assert "0 of the other 30 fit now" in out
     assert out.index("rule        accuracy decides") < out.index("undecided: 0 of 5 folds")
+    assert f"next  regmixup advise {photos} --minutes 0.0001" in out
     assert PLAIN in Record.read(next(advice.Path("runs").glob("advise-photos-*"))).values

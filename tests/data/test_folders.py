@@ -201,7 +201,7 @@ def test_classes_are_described_with_their_counts(tmp_path: Path) -> None:
         write_image(tmp_path / "many" / f"c{n:02}" / "a.png", smooth_image(n, 8, 8))
     described = describe_classes(f"folder:{tmp_path / 'many'}")
     assert "60 images of 60 classes: c00 1, c01 1, " in described
-    assert described.endswith("c49 1, and 10 more")
+    assert described.endswith("c49 1 and 10 more")
     assert describe_classes("digits/train") == ""
 
 

@@ -191,7 +191,7 @@ def by_hand(transform, image, *key):
 
 def test_rand_augment_and_erasing_are_those_of_torchvision(files):
     """After the crop and the flip, from the same generator; filled with the colour given."""
-    ours = TrainTransform(size=8, jitter=0, rand_augment=2, magnitude=15, erasing=1.0, fill=(1, 2, 3))
+    ours = TrainTransform(size=8, jitter=0, rand_augment=2, magnitude=15, erasing=1.0, fill=(1 / 255, 2 / 255, 3 / 255))
     twin = v2.Compose([v2.RandomResizedCrop(8, antialias=True), v2.RandomHorizontalFlip(), v2.RandAugment(2, 15),
                        v2.PILToTensor(), v2.RandomErasing(1.0, value=[1, 2, 3])])  # fmt: skip
     x, y = gather(loader(files, transform=ours, workers=1).epoch(2))

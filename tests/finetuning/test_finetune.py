@@ -1,12 +1,13 @@
 """The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
 
-import json
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import regmixup as rm
 from regmixup import finetuning
@@ -14,12 +15,14 @@ from regmixup.cli import main
 from regmixup.data import load
 from regmixup.data.roles import validation_of
 from regmixup.finetuning import probe
-from regmixup.finetuning.finish import render
+from regmixup.finetuning.finish import page_sections
 from regmixup.finetuning.folder import load_files
 from regmixup.storage import read_table
 from regmixup.training.checkpoint import read_checkpoint
 
 from .photos import BACKBONE, COLOURS, write_photos, write_weights
+
+PLAN = probe.Plan(32, 32, 4, 4, {32: probe.Pace(1e-3, 1e-3)})
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def folder(tmp_path_factory):
 
 def finetune(folder, runs, weights, **changes):
     lines = []
-    asked = {"backbone": BACKBONE, "epochs": 2, "image_size": 32, "workers": 0, "device": "cpu", **changes}
+    asked = {"backbone": BACKBONE, "epochs": 3, "image_size": 32, "workers": 0, "device": "cpu", **changes}
     run = rm.finetune(folder, runs, init=str(weights), say=lines.append, **asked)
     return run, "\n".join(lines)
 
@@ -60,7 +63,7 @@ def test_the_result_is_an_ordinary_run(finished):
     assert again.finished
     assert rm.train(again.config, runs, device="cpu").folder == run.folder
     assert run.folder.name == again.config.name
-    assert len(opened(runs)[2].history()) == 2
+    assert len(opened(runs)[3].history()) == 3
     assert (run.folder / "provenance.json").is_file()
     assert str(run.folder) in lines
 
@@ -76,7 +79,7 @@ def test_all_that_was_chosen_is_said(finished):
         "AdamW at 0.0003",
         "random crops",
         "32 pixels (given)",
-        "epochs     2 (given)",
+        "epochs     3 (given)",
         "validation images right",
         "no test image had a part in any choice",
         "the threshold accepts",
@@ -96,7 +99,7 @@ def test_the_probe_initialises_the_head_and_leaves_the_backbone_alone(finished, 
         assert run.config.init.startswith(str(file))
         assert run.provenance()["init"]["initialised"] == []
     assert runs[0].history() == []
-    changed = runs[2].model(device="cpu").state_dict()
+    changed = runs[3].model(device="cpu").state_dict()
     assert not torch.equal(changed["backbone.0.conv1.0.weight"], pretrained["conv1.0.weight"])
 
 
@@ -147,7 +150,7 @@ def test_results_are_those_of_the_test_part(finished):
 def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_call(finished, folder, weights, capsys):
     run, _, runs = finished
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
-    words = ["--backbone", BACKBONE, "--init", str(weights), "--epochs", "2", "--image-size", "32", "--workers", "0"]
+    words = ["--backbone", BACKBONE, "--init", str(weights), "--epochs", "3", "--image-size", "32", "--workers", "0"]
     assert main(["finetune", str(folder), *words, "--runs", str(runs), "--device", "cpu"]) == 0
     assert str(run.folder) in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
@@ -159,21 +162,41 @@ def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_cal
     assert answers[0] == answers[1] != []
 
 
-def test_after_an_interruption_the_same_call_goes_on_to_the_same_bits(finished, folder, weights, tmp_path):
-    runs = opened(finished[2])
+def test_after_an_interruption_or_a_stop_the_same_call_goes_on_to_the_same_bits(
+    finished, folder, weights, tmp_path, monkeypatch
+):
+    """Interrupted after the first epoch, then out of time after the second, then with time enough."""
+    whole = opened(finished[2])[3]
+    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: replace(PLAN, epochs=3))
+    asked = {"epochs": None, "minutes": 1e-3}
 
     def interrupt(config):
         return {"on_step": lambda record: os.kill(os.getpid(), signal.SIGINT)}
 
-    with pytest.raises(KeyboardInterrupt):
-        finetune(folder, tmp_path, weights, watch=interrupt)
-    left = opened(tmp_path)[2]
+    def unwatched(hooks, *_, **__):
+        return hooks
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "_watching", unwatched)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(folder, tmp_path, weights, watch=interrupt, **asked)
+    assert not opened(tmp_path)[3].finished
+    run, lines = finetune(folder, tmp_path, weights, **asked)
+    assert "stopped    after 2 of 3 epochs" in lines
+    left, record = opened(tmp_path)[3], read_table(run.folder / "finetune.json")
     assert not left.finished
-    before = left.checkpoint.stat().st_size
-    finetune(folder, tmp_path, weights)
-    again = opened(tmp_path)[2]
-    assert before > 0
-    states = [read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in (runs[2], again)]
+    assert (record["epochs"], list(record["validation"])) == (2, ["linear probe", "fine-tuned"])
+    assert (run.folder / "predictor").is_dir()
+    assert run.finished
+    (stopped,) = tmp_path.glob("finetune-fruit-*/stopped.safetensors")
+    kept = read_checkpoint(left.checkpoint, fingerprint=left.fingerprint)
+    tensors = {name: value for name, value in load_file(stopped).items() if not name.endswith("num_batches_tracked")}
+    assert all(torch.equal(value, kept.tensors[f"model.{name}"]) for name, value in tensors.items())
+    monkeypatch.setattr(finetuning, "_watching", unwatched)
+    run, lines = finetune(folder, tmp_path, weights, **asked)
+    assert "stopped" not in lines
+    again = opened(tmp_path)[3]
+    states = [read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in (whole, again)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
@@ -227,22 +250,30 @@ def test_a_promise_that_cannot_be_made_is_not_made(finished, folder, weights):
     assert read_table(run.folder / "finetune.json")["promise"] == ""
 
 
-PLAN = probe.Plan(32, 32, 4, 4, {32: probe.Pace(1e-3, 1e-3)})
-
-
-@pytest.mark.parametrize(("seconds", "fits"), [(100.0, 1), (70.0, 1), (500.0, 0), (50.0, None), (1.0, None)])
-def test_the_first_epoch_is_compared_with_the_time_left(seconds, fits):
-    """With 120 s left: 3 more epochs of 50 s take 150 s, which is let be; of 70 s, 210 s."""
+@pytest.mark.parametrize(
+    ("epoch", "seconds", "outcome"),
+    [
+        (1, 1.0, "goes on"),
+        (1, 25.0, "goes on"),  # 7 more take 175 s, which is let be
+        (1, 30.0, 3),  # 210 s: more than half as long again
+        (1, 100.0, "goes on"),  # one more fits, and nothing is gained by beginning again
+        (1, 130.0, "stops"),
+        (5, 100.0, "goes on"),
+        (5, 130.0, "stops"),
+        (8, 130.0, "goes on"),  # that was the last
+    ],
+)
+def test_epochs_are_compared_with_the_time_left(epoch, seconds, outcome):
+    """Of 8 epochs, with 120 s left: training goes on, begins again with fewer, or stops."""
     seen = []
-    hooks = finetuning._watching({"on_epoch": seen.append}, PLAN, end=time.monotonic() + 120)
-    hooks["on_epoch"]({"epoch": 2, "seconds": 1e9})
-    if fits is None:
-        hooks["on_epoch"]({"epoch": 1, "seconds": seconds})
+    hooks = finetuning._watching({"on_epoch": seen.append}, replace(PLAN, epochs=8), end=time.monotonic() + 120)
+    if outcome == "goes on":
+        hooks["on_epoch"]({"epoch": epoch, "seconds": seconds})
     else:
         with pytest.raises(finetuning._TooSlowError) as slow:
-            hooks["on_epoch"]({"epoch": 1, "seconds": seconds})
-        assert slow.value.fits == fits
-    assert [record["epoch"] for record in seen] == [2, 1]
+            hooks["on_epoch"]({"epoch": epoch, "seconds": seconds})
+        assert slow.value.fits == (None if outcome == "stops" else outcome)
+    assert [record["epoch"] for record in seen] == [epoch]
 
 
 def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(folder, weights, tmp_path, monkeypatch):
@@ -257,7 +288,7 @@ def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(fo
 
     monkeypatch.setattr(finetuning, "_watching", watching)
     run, lines = finetune(folder, tmp_path, weights, epochs=None)
-    assert "an epoch takes 100 s, longer than measured: begins again with 1" in lines
+    assert "an epoch takes 100 s: begins again with 1 epochs" in lines
     assert sorted(opened(tmp_path)) == [0, 1]
     assert read_table(run.folder / "finetune.json")["plan"]["epochs"] == 1
     assert "epochs     1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]
@@ -306,10 +337,12 @@ def test_without_a_network_the_error_says_where_to_put_the_file(folder, tmp_path
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_page_shows_names_of_files_as_text(finished):
+def test_the_page_shows_names_of_classes_as_text(finished):
     record = read_table(finished[0].folder / "finetune.json")
-    figures = {"reliability": {}, "classes": [], "mistakes": [["<script>x</script>\x1b.jpg", "a", "b", 0.5]]}
-    page = render(json.loads(json.dumps(record)), figures)
+    record["photos"]["classes"][0] = "<script>x</script>\x1b"
+    test = finished[0].predict(record["photos"]["test"], device="cpu")
+    page = "".join(section.html() for section in page_sections(record, test))
+    assert "&lt;script&gt;" in page
     assert "<script>" not in page
     assert "\x1b" not in page
 

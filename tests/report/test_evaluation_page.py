@@ -10,6 +10,7 @@ import torch
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
 from regmixup.report.evaluation_page import summarize, write_page
+from regmixup.report.page import PageSection
 from regmixup.rows.comparison import ModelPredictions, measure_models
 from regmixup.rows.measure import Place
 from regmixup.types import Predictions
@@ -125,8 +126,14 @@ def test_one_model_from_a_file_or_from_memory_gives_the_same_page(tmp_path):
     assert 'id="detection"' not in text
     assert 'id="examples"' not in text
     assert "difference" not in text.partition("<script")[0].partition('id="results"')[2]
-    write_page(tmp_path / "c.html", given, bootstrap=None)
-    assert "95 % interval" not in (tmp_path / "c.html").read_text()
+    (setting,) = data_of(text)["settings"]
+    assert setting["detection"]["first"] in setting["scores"][0]  # what the figure of risk draws
+    more = PageSection("more", "More", "<p>of mine</p>")
+    write_page(tmp_path / "c.html", given, bootstrap=None, lead="First.", sections=[more])
+    other = (tmp_path / "c.html").read_text()
+    assert "95 % interval" not in other
+    assert "First. 120 test images" in other
+    assert other.index('id="selective"') < other.index("of mine") < other.index('id="rows"')
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path, two):

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from regmixup import data, networks
+from regmixup import networks
 from regmixup.advice.trainings import (
     CORRUPTIONS,
     LEAST_CLASSES,
@@ -36,18 +36,19 @@ from regmixup.advice.trainings import (
     fit,
     leave_out,
     link_images,
-    measure_pace,
 )
 from regmixup.advice.verdict import CANDIDATES, METRICS, PLAIN, Goal, Verdict, judge, to_markdown
 from regmixup.config import check_count, check_number, decode
 from regmixup.data.catalogue import find
-from regmixup.data.folders import FolderSet, hash_files
-from regmixup.finetuning.folder import BACKBONE, inspect, native_size, suggest_batch
+from regmixup.data.folders import hash_files
+from regmixup.finetuning import RECIPE as FINETUNING
+from regmixup.finetuning.folder import BACKBONE, expected_pixels, inspect, load_files, native_size, suggest_batch
+from regmixup.finetuning.probe import measure_pace
 from regmixup.names import printable
 from regmixup.objectives import build
 from regmixup.progress import LiveProgress
 from regmixup.storage import is_stored, read_table, write_json, write_table, write_text
-from regmixup.training.config import TrainConfig, configure
+from regmixup.training.config import TrainConfig, choose_device, configure
 
 MOST_FOLDS = 10
 RECIPE = "imagenet-resnet50"
@@ -103,12 +104,12 @@ class Plan:
     def changes(self, name: str, images: int) -> dict[str, Any]:
         """Return what a candidate's training changes in the recipe for folders. images: in its train set."""
         candidate = CANDIDATES[name]
-        given: dict[str, Any] = {"init": self.init} if self.init else {}
+        given: dict[str, Any] = {"init": self.init, **_pretrained(self.network)} if self.init else {}
         given |= {"ema": candidate.ema} if candidate.ema else {}
         return {
-            "network": self.network, **given, "image_size": self.size, "color_jitter": 0.0,
-            "epochs": self.epochs // candidate.cost, "warmup_epochs": 1.0, "cooldown_epochs": 0,
-            "batch_size": suggest_batch(images), "optimizer": "adamw", "lr": self.lr, "weight_decay": 0.05,
+            "network": self.network, "cooldown_epochs": 0, "optimizer": "adamw", "weight_decay": 0.05, **given,
+            "image_size": self.size, "color_jitter": 0.0, "epochs": self.epochs // candidate.cost,
+            "warmup_epochs": 1.0, "batch_size": suggest_batch(images), "lr": self.lr,
         }  # fmt: skip
 
     def config(self, name: str, fold: int, images: int) -> TrainConfig:
@@ -124,7 +125,7 @@ class Plan:
         candidate = CANDIDATES[name]
         flags = {"recipe": RECIPE, "train_set": self.photos, "method": candidate.method, **candidate.fields}
         flags |= self.changes(name, self.images)
-        words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", _plain(value))]
+        words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", *_words(value))]
         return shlex.join(["regmixup", "train", *words])
 
     def describe(self) -> str:
@@ -159,9 +160,14 @@ class Plan:
         )
 
 
-def _plain(value: object) -> str:
-    """Return a value as a word of the command line."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _pretrained(network: str) -> dict[str, Any]:
+    """Return how a pretrained network is trained: as `finetune` does, on the pixels that its weights expect."""
+    return {**FINETUNING, **expected_pixels(network)}
+
+
+def _words(value: object) -> list[str]:
+    """Return a value as words of the command line."""
+    return [f"{v:g}" if isinstance(v, float) else str(v) for v in (value if isinstance(value, tuple) else (value,))]
 
 
 @dataclass(frozen=True)
@@ -191,6 +197,53 @@ Measure = Callable[[str, int], Mapping[str, float]]
 """Train a candidate for a fold, both given, and return its metrics by name."""
 
 
+@dataclass(frozen=True)
+class Request:
+    """What `advise` is asked for; the fields are the flags of `regmixup advise`."""
+
+    photos: str | Path
+    """A folder of class folders, or one with train/; its test part is not touched."""
+    minutes: float = 30.0
+    """Start no training that would not end within so many minutes, judged by the pace."""
+    goal: Goal = "accuracy"
+    """The metric that decides: accuracy, nll, ece, shift (accuracy under corruptions), ood (AUROC of classes that were
+    left out)."""
+    backbone: str = ""
+    """Network, see `regmixup list networks`; default: small, or with --init the one that `finetune` takes."""
+    init: str = ""
+    """Weights to start from: timm, or the path of a file; default: random ones."""
+    size: int | None = None
+    """Side of the images; default: at most 64, with --init 128."""
+    folds: int | None = None
+    """Folds, at least 5 for a verdict; default: as many as fit, 5 to 10."""
+    epochs: int | None = None
+    """Epochs of plain training, and half as many of RegMixup; default: by the number of images and the time."""
+    seed: int = 0
+    """Decides initialisation, data order, augmentation and mixing; every fold has its own, shared by the candidates."""
+    runs: str | Path = "runs"
+    """Folder for run folders, and for the folder with the verdict."""
+    device: str | None = None
+    """For example cpu or cuda:0; default: the accelerator if there is one."""
+    workers: int | None = None
+    """Processes that decode image files; default: none on a CPU."""
+
+    def check(self) -> None:
+        """Raise unless the values are in their ranges."""
+        check_number("minutes", self.minutes, above=0)
+        check_count("seed", self.seed, least=0)
+        for name, least in (("folds", 2), ("epochs", 2), ("size", 16)):
+            if (value := getattr(self, name)) is not None:
+                check_count(name, value, least=least)
+        if self.goal not in METRICS:
+            raise ValueError(f"goal must be one of {', '.join(METRICS)}, got {self.goal!r}")
+        networks.check_network(self.network)
+
+    @property
+    def network(self) -> str:
+        """The network that is trained."""
+        return self.backbone or (BACKBONE if self.init else "small")
+
+
 def advise(
     photos: str | Path,
     minutes: float = 30.0,
@@ -214,47 +267,25 @@ def advise(
     size: side of the images; default, at most 64, or 128 with `init`. folds, epochs: of the plan; by default what fits.
     The rest is that of `rm.train`. Calling it again goes on with the same plan, for so many minutes.
     """
-    end = time.monotonic() + 60 * minutes
-    plan = make_plan(
-        photos, minutes, runs=runs, goal=goal, backbone=backbone, init=init, size=size, folds=folds, epochs=epochs,
-        seed=seed, device=device,
-    )  # fmt: skip
-    return carry_out(plan, Experiment(plan, Path(runs), device, workers), runs, end=end)
+    end, where = time.monotonic() + 60 * minutes, None if device is None else str(device)
+    request = Request(photos, minutes, goal, backbone, init, size, folds, epochs, seed, runs, where, workers)
+    plan = make_plan(request)
+    return carry_out(plan, Experiment(plan, Path(runs), where, workers), runs, end=end)
 
 
-def make_plan(
-    photos: str | Path,
-    minutes: float,
-    *,
-    runs: str | Path = "runs",
-    goal: Goal = "accuracy",
-    backbone: str = "",
-    init: str = "",
-    size: int | None = None,
-    folds: int | None = None,
-    epochs: int | None = None,
-    seed: int = 0,
-    device: str | torch.device | None = None,
-) -> Plan:
+def make_plan(request: Request) -> Plan:
     """Return the plan that an earlier call has stored, or make one: copy the images, measure the pace, choose folds."""
-    check_number("minutes", minutes, above=0)
-    for name, value, least in (("folds", folds, 2), ("epochs", epochs, 2), ("size", size, 16)):
-        if value is not None:
-            check_count(name, value, least=least)
-    check_count("seed", seed, least=0)
-    if goal not in METRICS:
-        raise ValueError(f"goal must be one of {', '.join(METRICS)}, got {goal!r}")
-    found = inspect(photos)
-    network = backbone or (BACKBONE if init else "small")
-    networks.check_network(network)
-    size = size or min(max(found.side, 32), 128 if init else 64, max(native_size(network), 64))
+    request.check()
+    network, init, goal, runs = request.network, request.init, request.goal, request.runs
+    found = inspect(request.photos)
+    size = request.size or min(max(found.side, 32), 128 if init else 64, max(native_size(network), 64))
     part = find(found.train).part
     name = part.of if part else found.train
-    source = data.load(name)
-    assert isinstance(source, FolderSet)
+    source = load_files(name)
     digests = source.digests or hash_files(source.paths)
     content = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
-    asked = [str(found.path), network, init, size, goal, folds, epochs, seed]
+    asked = [str(found.path), network, init, size, goal, request.folds, request.epochs, request.seed]
+    asked += [_pretrained(network)] if init else []  # so that a plan is always carried out in one way
     key = hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
     folder = Path(runs) / f"advise-{found.path.name}-{key}"
     if is_stored(folder / "plan.json"):
@@ -263,24 +294,27 @@ def make_plan(
             raise ValueError(f"{found.path} has changed since {folder} was planned: delete that folder to plan anew")
         return plan
     chosen, notes = choose_files(source, digests)
-    classes = tuple(chosen)
-    if folds is not None and folds > (few := min(len(files) for files in chosen.values())):
-        raise ValueError(f"folds must be at most {few}, the images of the smallest class, got {folds}")
+    classes, counts = tuple(chosen), [len(files) for files in chosen.values()]
+    if request.folds is not None and request.folds > min(counts):
+        few = f"{min(counts)}, the images of the smallest class"
+        raise ValueError(f"folds must be at most {few}, got {request.folds}")
     copy_images(chosen, folder / "images", round(size * 8 / 7))
-    images = sum(map(len, chosen.values()))
-    pace = measure_pace(network, size, len(classes), sorted((folder / "images").rglob("*.png"))[:32], device)
-    most = min(MOST_FOLDS, min(len(files) for files in chosen.values()))
-    scope = fit(images, minutes, pace, most=most, folds=folds, epochs=epochs, pretrained=bool(init))
+    copies = load_files(f"folder:{folder.absolute()}/images")
+    config = configure(RECIPE, "dnn", network=network, image_size=size, color_jitter=0.0, train_set=copies.name)
+    scope = fit(
+        len(copies), request.minutes, measure_pace(config, copies, choose_device(request.device)),
+        most=min(MOST_FOLDS, *counts), folds=request.folds, epochs=request.epochs, pretrained=bool(init),
+    )  # fmt: skip
     left_out = leave_out(classes, scope.folds)
     for fold, novel in enumerate(left_out, 1):
         for c in classes:
             link_images(folder / "images" / c, folder / f"{'novel' if c in novel else 'known'}-{fold}" / c)
     away = len(left_out[0]) / len(classes) if left_out else 0.0
-    chance = max(len(files) for files in chosen.values()) / (images * (1 - away))
     plan = Plan(
-        folder=folder.name, path=str(found.path), photos=name, fingerprint=content, images=images, chance=chance,
-        classes=classes, notes=notes, network=network, init=init, size=size, folds=scope.folds, epochs=scope.epochs,
-        lr=5e-4 if init else 3e-3, goal=goal, seed=seed, left_out=left_out, seconds=scope.seconds,
+        folder=folder.name, path=str(found.path), photos=name, fingerprint=content, images=len(copies),
+        chance=max(counts) / (len(copies) * (1 - away)), classes=classes, notes=notes, network=network, init=init,
+        size=size, folds=scope.folds, epochs=scope.epochs, lr=1e-3 if init else 3e-3, goal=goal, seed=request.seed,
+        left_out=left_out, seconds=scope.seconds,
     )  # fmt: skip
     write_table(folder / "plan.json", asdict(plan))
     return plan

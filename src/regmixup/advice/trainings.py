@@ -1,40 +1,38 @@
-"""Trainings of `advise`: copies of the images, the pace of this machine, and a candidate trained and measured."""
+"""Trainings of `advise`: copies of the images, what fits in the time, and a candidate trained and measured."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from regmixup import data, metrics, networks, predictions
+from regmixup import data, metrics, predictions
 from regmixup.advice.verdict import CANDIDATES, LEAST_FOLDS
-from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb
+from regmixup.data.decode import EvalTransform, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.data.splits import generator_for
+from regmixup.finetuning.probe import Pace
 from regmixup.metrics import scores
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
 from regmixup.training.config import choose_device
 from regmixup.training.loading import reader
 from regmixup.training.run import Run
-from regmixup.training.train import Hooks, train
+from regmixup.training.train import train
 
 if TYPE_CHECKING:
     from regmixup.advice import Plan
 
 CORRUPTIONS, SEVERITY = ("gaussian_noise", "defocus_blur", "brightness", "jpeg_compression"), 3
 """The shift: one corruption of each kind, at a moderate severity."""
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 MOST_IMAGES, LEAST_CLASSES = 4000, 4
 MARGIN = 1.15
 """Factor on the expected time of a training."""
@@ -60,13 +58,7 @@ class Experiment:
     def __call__(self, name: str, fold: int) -> dict[str, float]:
         sets, label = self.plan.sets(fold), f"fold {fold}, {CANDIDATES[name].label}"
         config = self.plan.config(name, fold, len(data.load(sets["train"], root=self.runs)))
-        hooks: Hooks = {}
-        if self.progress is not None:
-            self.progress.begin(label, config.total_epochs)
-            hooks = {
-                "on_step": partial(self.progress.step, label),
-                "on_epoch": partial(self.progress.epoch, label),
-            }
+        hooks = self.progress.hooks(label, config.total_epochs) if self.progress is not None else {}
         run = train(config, self.runs, root=self.runs, device=self.device, workers=self.workers, **hooks)
         return self._measure(run, sets, fold)
 
@@ -100,37 +92,6 @@ class Experiment:
         ]
 
 
-class Pace(NamedTuple):
-    """Seconds for an image: forward and backward, and decoded."""
-
-    step: float
-    decode: float
-
-
-def measure_pace(
-    network: str, size: int, classes: int, files: Sequence[Path], device: str | torch.device | None = None
-) -> Pace:
-    """Measure the pace of training on this machine, as it is now: a few steps, and a few files decoded."""
-    where = choose_device(device)
-    transform = TrainTransform(size=size, jitter=0.0).build()
-    begun = time.perf_counter()
-    for file in files:
-        transform(open_rgb(file))
-    decode = (time.perf_counter() - begun) / len(files)
-    model = networks.build(network, num_classes=classes, normalize=(MEAN, STD), image_size=(size, size)).to(where)
-    optimizer = torch.optim.AdamW(model.parameters())
-    x, y = torch.rand(32, 3, size, size, device=where), torch.arange(32, device=where) % classes
-    took: list[float] = []
-    while len(took) < 4 or (len(took) < 20 and sum(took) < 2):
-        begun = time.perf_counter()
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        loss.item()  # waits for the device
-        took.append(time.perf_counter() - begun)
-    return Pace(median(took[1:]) / 32, decode)
-
-
 class Scope(NamedTuple):
     """What fits: the folds, the epochs of plain training (even), and the seconds of a training with its evaluation."""
 
@@ -152,7 +113,7 @@ def fit(
 
     def seconds(count: int, folds: int) -> float:
         train, test = images * (folds - 1) / folds, images / folds
-        return 1.5 + count * train * (pace.step + pace.decode) + len(CORRUPTIONS) * 2 * test * (pace.step + pace.decode)
+        return 1.5 + (count * train + 2 * len(CORRUPTIONS) * test) * pace.train
 
     def fits(count: int, folds: int) -> bool:
         return MARGIN * len(CANDIDATES) * folds * seconds(count, folds) <= 60 * minutes

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import Literal
 
 from regmixup.names import check_name
@@ -185,16 +185,9 @@ def _effect(
         # Counted in whole images, a difference may come out the same in every fold by chance, with no spread at all.
         # At least as many images changed sides as the net gain, and one might have: McNemar's error is no smaller.
         changed = abs(found.mean) + 1 / images
-        half = _normal(1 - LEVEL / candidates) * math.sqrt(changed / images)
+        half = NormalDist().inv_cdf(1 - LEVEL / candidates / 2) * math.sqrt(changed / images)
         low, high = min(low, found.mean - half), max(high, found.mean + half)
     return Effect(name, metric, fmean(own), found.mean, low, high)
-
-
-def _normal(level: float) -> float:
-    """Return the half-width of the normal distribution's central interval."""
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))
 
 
 def _undecided(goal: str, metrics: Sequence[str], folds: int, planned: int) -> list[str]:

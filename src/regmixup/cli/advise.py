@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +11,15 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
-from regmixup.advice import Advice, Record, carry_out, make_plan
+from regmixup.advice import Record, Request, carry_out, make_plan
 from regmixup.advice.trainings import Experiment
-from regmixup.advice.verdict import Goal
 from regmixup.cli.parsing import parse
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
 
 
 @dataclass(frozen=True)
-class AdviseVerb:
+class AdviseVerb(Request):
     """Find out on your own images whether RegMixup, label smoothing or EMA are worth it, at equal compute.
 
     The images, but for those that `finetune` tests on, are cut into folds, and each candidate is trained for each fold.
@@ -33,46 +33,22 @@ class AdviseVerb:
 
     photos: Positional[Path]
     """A folder of class folders, or one with train/."""
-    minutes: float = 30.0
-    """Start no training that would not end within so many minutes, judged by the pace."""
-    goal: Goal = "accuracy"
-    """The metric that decides: accuracy, nll, ece, shift (accuracy under corruptions), ood (AUROC of classes that were
-    left out)."""
-    backbone: str = ""
-    """Network, see `regmixup list networks`; default: small, or with --init the one that `finetune` takes."""
-    init: str = ""
-    """Weights to start from: timm, or the path of a file; default: random ones."""
-    size: int | None = None
-    """Side of the images; default: at most 64, with --init 128."""
-    folds: int | None = None
-    """Folds, at least 5 for a verdict; default: as many as fit, 5 to 10."""
-    epochs: int | None = None
-    """Epochs of plain training, and half as many of RegMixup; default: by the number of images and the time."""
-    seed: int = 0
-    """Decides initialisation, data order, augmentation and mixing; every fold has its own, shared by the candidates."""
     runs: Path = Path("runs")
     """Folder for run folders, and for the folder with the verdict."""
-    device: str | None = None
-    """For example cpu or cuda:0; default: the accelerator if there is one."""
-    workers: int | None = None
-    """Processes that decode image files; default: none on a CPU."""
 
 
 def main(args: Sequence[str]) -> None:
-    """Print the plan and what fits, train, and print the verdict."""
+    """Print the plan and what fits, train, and print the verdict and the command to run next."""
     verb = parse(AdviseVerb, "advise", args)
     end = time.monotonic() + 60 * verb.minutes
-    plan = make_plan(
-        verb.photos, verb.minutes, runs=verb.runs, goal=verb.goal, backbone=verb.backbone, init=verb.init,
-        size=verb.size, folds=verb.folds, epochs=verb.epochs, seed=verb.seed, device=verb.device,
-    )  # fmt: skip
-    print(f"{plan.describe()}\n{plan.scope(verb.runs, end - time.monotonic())}")
+    plan = make_plan(verb)
+    print(f"{plan.describe()}\n{plan.scope(verb.runs, end - time.monotonic())}", flush=True)
     left = plan.trainings - Record.read(verb.runs / plan.folder).done
     with LiveProgress(Console(), total=left) as progress:
         measure = Experiment(plan, verb.runs, verb.device, verb.workers, progress)
         advice = carry_out(plan, measure, verb.runs, end=end, progress=progress)
-    _show(advice)
-
-
-def _show(advice: Advice) -> None:
-    print(f"\n{printable(str(advice), keep=chr(10))}\npage  {advice.page}")
+    words = printable(str(advice).removesuffix(advice.command).rstrip(), keep="\n")
+    print(f"\n{words}\npage  {advice.page}")
+    same = shlex.join(["regmixup", "advise", *args]) if advice.done < plan.trainings else ""
+    if following := advice.command or same:
+        print(f"next  {printable(following)}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
@@ -17,8 +16,6 @@ from regmixup.finetuning import finetune
 from regmixup.finetuning.folder import BACKBONE
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
-from regmixup.training.config import TrainConfig
-from regmixup.training.train import Hooks
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,8 @@ class FinetuneVerb:
     """How all weights are trained after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
     no worse than RegMixup on a few hundred images in our tests. `regmixup advise` compares them on yours."""
     minutes: float = 10.0
-    """The time for everything. The measured pace decides image size and epochs."""
+    """The time for everything. The measured pace decides image size and epochs; where it turns out slower, training
+    stops at the last epoch that fits, and the same command goes on with the others."""
     epochs: int | None = None
     """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
     image_size: int | None = None
@@ -72,37 +70,9 @@ class FinetuneVerb:
 def main(args: Sequence[str]) -> None:
     """Fine-tune, with a progress bar."""
     verb = parse(FinetuneVerb, "finetune", args)
+    options = {f.name: getattr(verb, f.name) for f in fields(verb) if f.name != "photos"}
     with LiveProgress(Console(), total=1) as progress:
-
-        def watch(config: TrainConfig) -> Hooks:
-            label = "fine-tuning"
-            progress.begin(label, config.total_epochs)
-            return {
-                "on_start": progress.start,
-                "on_step": partial(progress.step, label),
-                "on_epoch": partial(progress.epoch, label),
-            }
-
-        finetune(
-            verb.photos,
-            verb.runs,
-            backbone=verb.backbone,
-            init=verb.init,
-            method=verb.method,
-            minutes=verb.minutes,
-            epochs=verb.epochs,
-            image_size=verb.image_size,
-            class_weights=verb.class_weights,
-            acceptance=verb.acceptance,
-            risk=verb.risk,
-            export=verb.export,
-            hide_unreadable=verb.hide_unreadable,
-            seed=verb.seed,
-            device=verb.device,
-            workers=verb.workers,
-            say=_say,
-            watch=watch,
-        )
+        finetune(verb.photos, **options, say=_say, watch=lambda config: progress.hooks("fine-tuning", config.epochs))
 
 
 def _say(line: str) -> None:

@@ -121,16 +121,14 @@ def main(args: Sequence[str]) -> None:
         tensorboard=verb.tensorboard,
     )  # fmt: skip
     if verb.dry_run:
-        print(json.dumps({"folder": str(verb.runs / config.name), **encode(config)}, indent=2))
+        print(json.dumps({"folder": str(config.folder_in(verb.runs)), **encode(config)}, indent=2))
         start(dry_run=True)
         return
     if classes := describe_classes(config.train_set, verb.root):
         print(classes)
     label = f"{verb.method} seed {config.seed}"
     with LiveProgress(Console(), total=1) as progress:
-        progress.begin(label, config.total_epochs * config.members)
-        on_step, on_epoch = partial(progress.step, label), partial(progress.epoch, label)
-        run = start(on_start=progress.start, on_step=on_step, on_epoch=on_epoch)
+        run = start(**progress.hooks(label, config.total_epochs * config.members))
     print(f"epoch {config.total_epochs}: {describe(run.history())}")
     if selected := run.provenance().get("selected"):
         print(f"the model is epoch {selected['epoch']}: {selected['by']} {selected['value']:.4f} on {selected['on']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,16 @@ def decode_all(sources: Iterable[Source], decode: Reader) -> Tensor:
     return torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).contiguous()
 
 
+def to_pixel(colour: Sequence[float], dtype: torch.dtype = torch.uint8) -> Tensor:
+    """Return a colour in [0, 1] as a pixel (C,) of images of a type.
+
+    >>> to_pixel((0.5, 1.0))
+    tensor([128, 255], dtype=torch.uint8)
+    """
+    values = torch.tensor(colour, dtype=torch.float64)
+    return (255 * values).round().to(dtype) if dtype == torch.uint8 else values.to(dtype)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainTransform:
     """The paper's ImageNet augmentation: random resized crop, flip, colour jitter; then RandAugment and erasing.
@@ -78,7 +88,7 @@ class TrainTransform:
     interpolation: how the crop is resized; random: bilinear or bicubic, drawn for every image, as in timm.
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
     rand_augment, magnitude: number of RandAugment's operations, and their strength. erasing: probability of a random
-    rectangle filled with `fill`, one value in [0, 255] per channel. With it the result is a tensor, else a PIL image.
+    rectangle filled with `fill`, a colour in [0, 1]. With it the result is a tensor, else a PIL image.
     """
 
     size: int | tuple[int, int] = 224
@@ -114,7 +124,7 @@ class TrainTransform:
         if self.rand_augment:
             steps.append(v2.RandAugment(self.rand_augment, self.magnitude))
         if self.erasing:
-            steps += [v2.PILToTensor(), v2.RandomErasing(self.erasing, value=list(self.fill))]
+            steps += [v2.PILToTensor(), v2.RandomErasing(self.erasing, value=to_pixel(self.fill).tolist())]
         return v2.Compose(steps)
 
 

@@ -23,6 +23,7 @@ from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet
 from regmixup.data.records import FOLDER_PARTS
 from regmixup.data.splits import stratified_by_content
+from regmixup.names import shortened
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
 """Usual names of the parts of a dataset, in lower case."""
@@ -243,11 +244,9 @@ def describe_classes(name: str, root: str | Path | None = None) -> str:
     assert isinstance(found, FolderSet)
     counts = found.labels.bincount().tolist()
     entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
-    more = f", and {len(entries) - _SHOWN} more" if len(entries) > _SHOWN else ""
-    return f"{name}: {len(found):,} images of {len(entries):,} classes: {', '.join(entries[:_SHOWN])}{more}"
+    return f"{name}: {len(found):,} images of {len(entries):,} classes: {shortened(entries, _SHOWN)}"
 
 
 def _listed(names: list[str]) -> str:
     """Join names from the file system for a message; quote those with line breaks or escape sequences."""
-    shown = [c if c.isprintable() else ascii(c) for c in names[:_SHOWN]]
-    return ", ".join(shown) + (f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return shortened([c if c.isprintable() else ascii(c) for c in names], _SHOWN)

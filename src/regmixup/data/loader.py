@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regmixup.config import check_count
+from regmixup.data.decode import to_pixel
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
 from regmixup.types import Batch
@@ -177,7 +178,27 @@ class Picked:
     boxes: Tensor | None = None
 
 
-class ResidentLoader:
+class EpochBatches:
+    """Which images are in which batch of an epoch: the part that both loaders share."""
+
+    num_images: int
+    """Images per epoch, over all ranks."""
+    batch_size: int
+    seed: int
+    balance: Tensor | None
+    shuffle: bool = True
+
+    def __len__(self) -> int:
+        """Return the number of batches per epoch."""
+        return -(-self.num_images // self.batch_size)
+
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Return the image indices of each batch of an epoch, over all ranks."""
+        size, seed = self.batch_size, self.seed
+        return epoch_batches(self.num_images, size, seed, epoch, shuffle=self.shuffle, balance=self.balance)
+
+
+class ResidentLoader(EpochBatches):
     """Shuffled, augmented batches of an `ImageSet` held on the device; the last, partial batch is kept.
 
     Order and augmentation of an epoch depend on (seed, epoch) alone, so any epoch can be produced without the ones
@@ -203,10 +224,10 @@ class ResidentLoader:
         check_count("padding", padding, least=0)
         self.images = dataset.images.to(device)
         self.labels = dataset.labels.to(device)
-        self.device = device
+        self.device, self.num_images = device, len(dataset.images)
         self.batch_size, self.seed, self.padding, self.flip = batch_size, seed, padding, flip
         self.balance = dataset.labels if balanced else None
-        self.erasing, self.fill = erasing, _pixel(fill, dataset.images.dtype).to(device)
+        self.erasing, self.fill = erasing, to_pixel(fill, dataset.images.dtype).to(device)
         self.rank, self.world = rank, world
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
@@ -214,19 +235,6 @@ class ResidentLoader:
         part = copy.copy(self)
         part.rank, part.world = rank, world
         return part
-
-    @property
-    def num_images(self) -> int:
-        """Number of images per epoch, over all ranks."""
-        return len(self.images)
-
-    def __len__(self) -> int:
-        """Return the number of batches per epoch."""
-        return -(-self.num_images // self.batch_size)
-
-    def batches(self, epoch: int) -> list[Tensor]:
-        """Return the image indices of each batch of an epoch, over all ranks."""
-        return epoch_batches(self.num_images, self.batch_size, self.seed, epoch, balance=self.balance)
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
         """Yield the choices for each batch of one epoch, starting at batch `start`."""
@@ -268,9 +276,3 @@ class ResidentLoader:
 
     def close(self) -> None:
         """Do nothing: there are no processes."""
-
-
-def _pixel(fill: Sequence[float], dtype: torch.dtype) -> Tensor:
-    """Return a colour in [0, 1] as a pixel of the images' type."""
-    values = torch.tensor(fill, dtype=torch.float64)
-    return (255 * values).round().to(dtype) if dtype == torch.uint8 else values.to(dtype)

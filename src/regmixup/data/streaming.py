@@ -20,7 +20,7 @@ from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from regmixup.config import check_count
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
-from regmixup.data.loader import epoch_batches, share_of
+from regmixup.data.loader import EpochBatches, share_of
 from regmixup.data.splits import generator_for, seed_for
 from regmixup.types import Batch
 
@@ -54,7 +54,7 @@ class _Samples(Dataset[tuple[Tensor, int]]):
             torch.default_generator.set_state(state)
 
 
-class StreamingLoader:
+class StreamingLoader(EpochBatches):
     """Shuffled batches of images, decoded and augmented by `workers` processes; the last, partial batch is kept.
 
     Its contract is that of `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers,
@@ -88,27 +88,12 @@ class StreamingLoader:
             raise ValueError(
                 f"paths and labels must be equally many, at least one, got {len(images)} and {len(labels)}"
             )
-        self.samples = _Samples(images, labels, transform, seed)
+        self.samples, self.num_images = _Samples(images, labels, transform, seed), len(labels)
         self.balance = labels if balanced else None
         self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
         self.shuffle, self.rank, self.world = shuffle, rank, world
         self.epochs = epochs
         self._ahead: tuple[int, Iterator[list[Tensor]]] | None = None
-
-    @property
-    def num_images(self) -> int:
-        """Number of images per epoch, over all ranks."""
-        return len(self.samples)
-
-    def __len__(self) -> int:
-        """Return the number of batches per epoch."""
-        return -(-self.num_images // self.batch_size)
-
-    def batches(self, epoch: int) -> list[Tensor]:
-        """Return the image indices of each batch of an epoch, over all ranks."""
-        return epoch_batches(
-            self.num_images, self.batch_size, self.seed, epoch, shuffle=self.shuffle, balance=self.balance
-        )
 
     def load(self, picked: Batch) -> Batch:
         """Return the batch itself: the workers have made it."""

@@ -13,7 +13,7 @@ from regmixup.data.catalogue import find
 from regmixup.deployment.export import Architecture
 from regmixup.deployment.predictor import Predictor
 from regmixup.metrics.registry import BINNED_INTERVALS
-from regmixup.names import printable
+from regmixup.names import printable, shortened
 from regmixup.recipes import without_path
 from regmixup.training.run import Run
 from regmixup.types import Row
@@ -76,9 +76,7 @@ def card(contents: Contents) -> str:
     config, classes = run.config, record["classes"]
     train_set = public_name(config.train_set)
     channels, height, width = contents.architecture.input_shape
-    names = ", ".join(classes[:_MOST_NAMES]) + (
-        f" and {len(classes) - _MOST_NAMES} more" * (len(classes) > _MOST_NAMES)
-    )
+    names = shortened(classes, _MOST_NAMES)
     recipe = [
         ("objective", repr(config.objective)), ("network", config.network), ("head", config.head_name),
         ("constraint", repr(config.constraint)), ("initial weights", without_path(config.init) or "random"),

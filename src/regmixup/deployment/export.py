@@ -25,7 +25,7 @@ from regmixup.deployment.calibration import Promise
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
 from regmixup.mixing import logits_of, to_float
-from regmixup.names import check_name, unknown
+from regmixup.names import check_name, shortened, unknown
 from regmixup.networks import bake, build, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
 from regmixup.posthoc import FittedConformal
@@ -221,7 +221,7 @@ def restore(module: nn.Module, folder: Path, expected: str, architecture: Archit
         if wanted[name].shape != tensors[name].shape
     ]
     if differing:
-        shown = ", ".join(sorted(differing)[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
+        shown = shortened(sorted(differing), 3)
         raise ValueError(f"model must have the architecture that was saved in {folder}; they differ in {shown}")
     module.load_state_dict(tensors)
 

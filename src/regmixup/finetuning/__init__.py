@@ -18,7 +18,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,16 @@ import torch
 from regmixup.config import check_count, check_number
 from regmixup.data.folders import FolderSet
 from regmixup.finetuning.finish import Say, check_export, finish
-from regmixup.finetuning.folder import BACKBONE, PhotoFolder, Settings, hide_files, inspect, load_files, suggest
+from regmixup.finetuning.folder import (
+    BACKBONE,
+    PhotoFolder,
+    Settings,
+    expected_pixels,
+    hide_files,
+    inspect,
+    load_files,
+    suggest,
+)
 from regmixup.finetuning.probe import (
     Pace,
     Plan,
@@ -43,10 +52,11 @@ from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.storage import save_tensors
+from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
 from regmixup.training.initial_weights import InitialWeights, load_initial_weights
 from regmixup.training.run import Run
-from regmixup.training.train import Hooks, train
+from regmixup.training.train import train
 
 __all__ = ["BACKBONE", "PhotoFolder", "Settings", "finetune", "inspect", "suggest"]
 
@@ -84,7 +94,7 @@ def finetune(
     device: str | torch.device | None = None,
     workers: int | None = None,
     say: Say = print,
-    watch: Callable[[TrainConfig], Hooks] | None = None,
+    watch: Callable[[TrainConfig], Mapping[str, Any]] | None = None,
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
@@ -92,7 +102,8 @@ def finetune(
     backbone: a network, such as any `timm/...`. init: its weights, as in a recipe: timm for its own, or a file.
     method: how all weights are trained, after the linear probe; see `regmixup list methods`. Plain training is the
     default because RegMixup was not better on a few hundred images (docs/fine-tuning.md).
-    minutes: the time for everything. The measured pace decides image size and epochs, so it is met about, not exactly.
+    minutes: the time for everything. The measured pace decides image size and epochs; where it turns out slower,
+    training stops at the last epoch that fits, and the same call goes on with the others.
     epochs, image_size: instead of what the pace allows; 0 epochs for the linear probe alone.
     acceptance: the share of validation images that the threshold accepts; risk: see `Predictor.fit`.
     export: a .pt2 or .onnx file to write, which runs without this package.
@@ -134,21 +145,35 @@ def finetune(
         _write_probe(weights, job, plan.probe_size, say)
     options: dict[str, Any] = {"device": device, "workers": workers}
     probe = train(job.configure(plan.probe_size, epochs=0, init=str(weights)), runs, **options)
-    candidates = {"linear probe": probe}
-    while plan.epochs:
+    candidates, trained = {"linear probe": probe}, 0
+    while plan.epochs > trained:
         config = resolve(job.configure(plan.size, epochs=plan.epochs, init=str(weights)), device)
         hooks = watch(config) if watch is not None else {}
         if epochs is None:
-            hooks = _watching(hooks, plan, end=begun + 60 * minutes)
+            hooks = _watching(hooks, plan, end=begun + 60 * minutes - plan.finishing(photos))
         try:
-            candidates["fine-tuned"] = train(config, runs, **options, **hooks)
-            break
+            candidates["fine-tuned"], trained = train(config, runs, **options, **hooks), plan.epochs
         except _TooSlowError as slow:
-            plan = replace(plan, epochs=slow.fits)
-            write_plan(work, plan)
-            shutil.rmtree(Path(runs) / config.name)
-            say(f"slower     an epoch takes {slow.seconds:.0f} s, longer than measured: begins again with {slow.fits}")
-    facts = {"settings": asdict(settings), "plan": asdict(plan), "init": initial.record(), "method": method}
+            run = Run.of(config, runs)
+            if slow.fits is not None:
+                plan = replace(plan, epochs=slow.fits)
+                write_plan(work, plan)
+                shutil.rmtree(run.folder)
+                say(f"slower     an epoch takes {slow.seconds:.0f} s: begins again with {slow.fits} epochs")
+                continue
+            stopped = work / "stopped.safetensors"
+            trained = _write_stopped(stopped, job, run)
+            say(
+                f"stopped    after {trained} of {plan.epochs} epochs, of {slow.seconds:.0f} s each: the time is up. "
+                "What was learned is used; the same command trains the other epochs"
+            )
+            config = job.configure(plan.size, epochs=0, init=str(stopped))
+            candidates["fine-tuned"] = train(config, runs, **options)
+            break
+    facts = {
+        "settings": asdict(settings), "plan": asdict(plan), "epochs": trained, "init": initial.record(),
+        "method": method,
+    }  # fmt: skip
     return finish(
         candidates, photos, facts, acceptance=acceptance, risk=risk, export=export, device=device, say=say, begun=begun
     )
@@ -179,7 +204,7 @@ class _Job:
             "warmup_epochs": min(1.0, epochs / 10),
             "image_size": size,
             "seed": self.seed,
-            **_pixels_of(self.settings.backbone),
+            **expected_pixels(self.settings.backbone),
         }
         method = self.method if epochs else "dnn"
         changes |= {} if epochs else {"freeze": "always"}
@@ -221,8 +246,7 @@ class _Job:
 
     def pace_at(self, size: int) -> Pace:
         """Measure the pace at an image size."""
-        model, _ = self.build(size)
-        return measure_pace(model, self.images, resolve(self.configure(size, epochs=1), self.device))
+        return measure_pace(self.configure(size, epochs=1), self.images, self.device)
 
     def key(self, *asked: object) -> str:
         """Return what identifies the work: the request, the images and the weights."""
@@ -231,33 +255,30 @@ class _Job:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
-def _pixels_of(backbone: str) -> dict[str, Any]:
-    """Return the normalisation and the interpolation that a backbone's weights expect; ImageNet's for our networks."""
-    if not backbone.startswith("timm/"):
-        return {}
-    from regmixup.networks.timm_models import expected_input, expected_interpolation
-
-    mean, std = expected_input(backbone)
-    return {"mean": mean, "std": std, "eval_interpolation": expected_interpolation(backbone)}
-
-
 class _TooSlowError(Exception):
-    """Training is so much slower than measured that it would take half as long again as the time left."""
+    """Training is slower than measured. fits: the epochs to begin again with; None: the next one does not fit."""
 
-    def __init__(self, seconds: float, fits: int) -> None:
+    def __init__(self, seconds: float, fits: int | None) -> None:
         super().__init__(f"an epoch takes {seconds:.0f} s")
         self.seconds, self.fits = seconds, fits
 
 
-def _watching(hooks: Hooks, plan: Plan, *, end: float) -> Hooks:
-    """Add to callbacks that the first epoch is compared with the time left: other programs may slow this one down."""
+def _watching(hooks: Mapping[str, Any], plan: Plan, *, end: float) -> dict[str, Any]:
+    """Add to callbacks that epochs are compared with the time left: other programs may slow this one down.
+
+    If the first one shows that all would take half as long again as the time left, training begins again with as many
+    as fit, so that the learning rate falls to its end. Later it stops where the next epoch does not fit.
+    """
 
     def on_epoch(record: dict[str, Any]) -> None:
         if (inner := hooks.get("on_epoch")) is not None:
             inner(record)
-        left, seconds = end - time.monotonic(), record["seconds"]
-        if record["epoch"] == 1 and (plan.epochs - 1) * seconds > 1.5 * max(left, 0):
-            raise _TooSlowError(seconds, min(plan.epochs - 1, max(0, int(0.85 * left / seconds))))
+        left, seconds, more = end - time.monotonic(), record["seconds"], plan.epochs - record["epoch"]
+        fits = int(0.85 * left / seconds)
+        if record["epoch"] == 1 and more * seconds > 1.5 * left and fits > 1:
+            raise _TooSlowError(seconds, min(more, fits))
+        if more and seconds > left:
+            raise _TooSlowError(seconds, None)
 
     return {**hooks, "on_epoch": on_epoch}
 
@@ -278,12 +299,27 @@ def _write_probe(path: Path, job: _Job, size: int, say: Say) -> None:
     with torch.no_grad():
         model.head.weight.copy_(head.weight)
         model.head.bias.copy_(head.bias)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-    save_tensors(path, tensors, {"decay": str(head.decay)})
+    _save_model(path, model, decay=str(head.decay))
     say(
         f"probe      {100 * head.accuracy:.1f} % of the validation images right, decay {head.decay:g} chosen on them, "
         f"{time.monotonic() - begun:.0f} s"
     )
+
+
+def _write_stopped(path: Path, job: _Job, run: Run) -> int:
+    """Write the weights that a run has so far, as its last checkpoint has them; return after how many epochs that is.
+
+    A run of no epochs then has them as its model, as the probe has its own. The run itself can still be resumed.
+    """
+    found = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
+    model, _ = job.build(run.config.image_size)
+    found.restore_model(model)
+    _save_model(path, model, epoch=str(found.position.epoch))
+    return found.position.epoch
+
+
+def _save_model(path: Path, model: Classifier, **facts: str) -> None:
+    save_tensors(path, {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}, facts)
 
 
 def _short(values: Iterable[float]) -> str:

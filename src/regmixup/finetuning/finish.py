@@ -1,15 +1,14 @@
 """Choose between the probe and the fine-tuned model, calibrate, test, export, and write the report page.
 
 Validation images choose the model, the temperature and the threshold. Test images are predicted once, at the end, by
-the model that was chosen. `render` makes the page from the record in finetune.json and the figures' data alone.
+the model that was chosen. The page is that of any model's predictions (`rm.report.write_page`), with two parts more.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,18 @@ from torch import Tensor
 
 from regmixup.deployment.predictor import Predictor
 from regmixup.finetuning.folder import PhotoFolder, load_files
-from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, printable
-from regmixup.report.page import web_file
-from regmixup.rows import evaluate
-from regmixup.rows.curves import reliability_bins
-from regmixup.storage import check_writable, write_table, write_text
+from regmixup.report.evaluation_page import write_page
+from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
+from regmixup.rows.comparison import Measured, ModelPredictions, measure_models
+from regmixup.storage import check_writable, write_table
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 Say = Callable[[str], object]
 RECORD, PAGE, PREDICTOR = "finetune.json", "report.html", "predictor"
-_METRICS = {"accuracy": "accuracy", "ece": "calibration error (ECE)", "nll": "NLL", "brier": "Brier score"}
-_MISTAKES = 20
+_METRICS = ("accuracy", "ece", "nll", "brier")
 
 
 def check_export(path: Path) -> None:
@@ -71,7 +68,8 @@ def finish(
     if not calibrate:
         say("temperature  1, not fitted: every validation image is right, which says nothing about how sure to be")
     predictor, promised = _calibrate(run, photos, acceptance, risk, device, say, calibrate=calibrate)
-    test = run.predict(photos.test, device=device)
+    test = replace(run.predict(photos.test, device=device), dataset="test")
+    measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
         **facts,
         "photos": {**asdict(photos), "path": str(photos.path)},
@@ -82,7 +80,7 @@ def finish(
         "threshold": predictor.threshold,
         "acceptance": acceptance,
         "promise": promised,
-        "test": _measure(test, validation, predictor),
+        "test": _measure(measured, predictor),
         "run": str(run.folder),
         "seconds": round(time.monotonic() - begun, 1),
     }
@@ -90,10 +88,17 @@ def finish(
     if export is not None:
         predictor.export(export)
     write_table(run.folder / RECORD, record)
-    scaled = {"as trained": test, f"T = {predictor.temperature:.2f}": _scaled(test, predictor.temperature)}
-    figures = {"reliability": reliability_bins(scaled), "classes": _per_class(test, photos.classes)}
-    figures["mistakes"] = _mistakes(scaled[list(scaled)[1]], photos)
-    write_text(run.folder / PAGE, render(record, figures))
+    write_page(
+        run.folder / PAGE,
+        measured,
+        images={test.dataset: load_files(photos.test).paths},
+        classes=photos.classes,
+        title=f"{photos.path.name}: {record['settings']['backbone']}",
+        score=predictor.score,
+        kicker="regmixup finetune",
+        lead=f"{_accuracy(record['test'])}. The threshold accepts {_accepted(record['test'])}.",
+        sections=page_sections(record, test),
+    )
     _summarise(record, run, export, say)
     return run
 
@@ -151,29 +156,21 @@ def _correct(predictions: Predictions) -> Tensor:
     return predictions.logits.argmax(dim=1) == predictions.labels
 
 
-def _scaled(predictions: Predictions, temperature: float) -> Predictions:
-    return replace(predictions, logits=predictions.logits / temperature)
-
-
-def _measure(test: Predictions, validation: Predictions, predictor: Predictor) -> dict[str, Any]:
+def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
     """Return the results on test images: each metric with its interval, and what the threshold does."""
-    rows = evaluate(test, temperature=predictor.temperature, bootstrap=Bootstrap())
-    named = {(row.metric, row.posthoc): row for row in rows if row.metric in _METRICS and not row.corruption}
-    found: dict[str, Any] = {"images": len(test)}
-    for (metric, posthoc), row in named.items():
-        key = metric if posthoc == "none" else f"{metric}_calibrated"
-        found[key] = {"value": row.value, "low": row.low, "high": row.high}
-    accepted = SCORES[predictor.score](test.logits) <= predictor.threshold
-    right = _correct(test)
-    found["accepted"] = int(accepted.sum())
-    found["accepted_right"] = int((accepted & right).sum())
-    found["right"] = int(right.sum())
-    return found
+    test, found = measured.models[0].test, {}
+    for row in measured.rows[0]:
+        if row.metric in _METRICS:
+            key = row.metric if row.posthoc == "none" else f"{row.metric}_calibrated"
+            found[key] = {"value": row.value, "low": row.low, "high": row.high}
+    accepted, right = SCORES[predictor.score](test.logits) <= predictor.threshold, _correct(test)
+    counts = {"accepted": accepted, "accepted_right": accepted & right, "right": right}
+    return {"images": len(test), **found, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
 
 
-def _per_class(test: Predictions, classes: Sequence[str]) -> list[list[Any]]:
+def _per_class(test: Predictions, photos: Mapping[str, Any]) -> list[list[Any]]:
     """Return name, test images, how many right, and the class that the wrong ones were most often taken for."""
-    label = test.logits.argmax(dim=1)
+    label, classes = test.logits.argmax(dim=1), photos["classes"]
     lines: list[list[Any]] = []
     for number, name in enumerate(classes):
         own = label[test.labels == number]
@@ -183,38 +180,26 @@ def _per_class(test: Predictions, classes: Sequence[str]) -> list[list[Any]]:
     return lines
 
 
-def _mistakes(test: Predictions, photos: PhotoFolder) -> list[list[Any]]:
-    """Return the surest wrong answers on test images: file, its class, the answer, its calibrated probability."""
-    probs, label = test.logits.double().softmax(dim=1).max(dim=1)
-    wrong = (label != test.labels).nonzero().flatten()
-    order = wrong[probs[wrong].argsort(descending=True)][:_MISTAKES].tolist()
-    paths, names = load_files(photos.test).paths, photos.classes
-    return [
-        [
-            str(Path(paths[i]).relative_to(photos.path)),
-            names[int(test.labels[i])],
-            names[int(label[i])],
-            float(probs[i]),
-        ]
-        for i in order
-    ]
+def _accuracy(test: Mapping[str, Any]) -> str:
+    found = test["accuracy"]
+    bounds = f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
+    return f"{100 * found['value']:.1f} % of {test['images']} test images right (95 % interval {bounds})"
+
+
+def _accepted(test: Mapping[str, Any]) -> str:
+    return f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
 
 
 def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, say: Say) -> None:
     test = record["test"]
-    accuracy, before, after = (test[name] for name in ("accuracy", "ece", "ece_calibrated"))
-    say(
-        f"test         {100 * accuracy['value']:.1f} % of {test['images']} images right (95 % interval "
-        f"{100 * accuracy['low']:.1f} to {100 * accuracy['high']:.1f}); no test image had a part in any choice"
-    )
+    before, after = test["ece"], test["ece_calibrated"]
+    say(f"test         {_accuracy(test)}; no test image had a part in any choice")
     scaled = (
         f", {100 * after['value']:.1f} % with the temperature {record['temperature']:.2f}, fitted on validation by NLL"
     )
     say(f"calibration  error {100 * before['value']:.1f} % on test{scaled if record['temperature'] != 1 else ''}")
-    say(
-        f"rejection    the threshold accepts {test['accepted']} of {test['images']} test images, "
-        f"{test['accepted_right']} of them right" + (f"; promised: {record['promise']}" if record["promise"] else "")
-    )
+    promised = f"; promised: {record['promise']}" if record["promise"] else ""
+    say(f"rejection    the threshold accepts {_accepted(test)}{promised}")
     if export is not None:
         say(f"exported     {export}")
     say(f"report       {run.folder / PAGE}")
@@ -222,117 +207,32 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
     say(f"{record['seconds']:.0f} s in all. Use it: regmixup predict {run.folder / PREDICTOR} photo.jpg")
 
 
-def render(record: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
-    """Return the page as one self-contained file. figures: reliability bins, lines per class, surest mistakes."""
-    test, photos = record["test"], record["photos"]
-    accuracy = test["accuracy"]
-    lead = (
-        f"{100 * accuracy['value']:.1f} % of {test['images']} test images right (95 % interval "
-        f"{100 * accuracy['low']:.1f} to {100 * accuracy['high']:.1f}). "
-        f"The threshold accepts {test['accepted']} of them, {test['accepted_right']} of these right."
-    )
-    parts = [
-        ("Results on test images", _results_table(test) + _rejection(record)),
-        ("Calibration", _reliability(figures["reliability"])),
-        ("Classes", _table(("class", "test images", "right", "mistaken for"), figures["classes"])),
-        ("Surest mistakes", _mistakes_table(figures["mistakes"])),
-        ("Which images were used for what", _usage(record)),
-    ]
-    body = "\n".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in parts)
-    title = escape(f"{Path(photos['path']).name}: {record['settings']['backbone']}")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{title}</title><style>{web_file('page.css')}header, .layout {{ max-width: 60rem; }}</style>"
-        "</head><body>"
-        f'<header><p class="kicker">regmixup finetune</p><h1>{title}</h1><p class="lead">{escape(lead)}</p></header>'
-        f'<div class="layout" style="display:block"><main>{body}</main></div></body></html>\n'
-    )
-
-
-def _results_table(test: Mapping[str, Any]) -> str:
-    lines = []
-    for metric, title in _METRICS.items():
-        cells = [test.get(metric), test.get(f"{metric}_calibrated")]
-        lines.append([title, *(_interval(cell) if cell is not None else "" for cell in cells)])
-    return _table(("", "as trained", "with the temperature"), lines)
-
-
-def _interval(cell: Mapping[str, Any]) -> str:
-    if cell["low"] is None:
-        return f"{cell['value']:.3f}"
-    return f"{cell['value']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]"
-
-
-def _rejection(record: Mapping[str, Any]) -> str:
-    test = record["test"]
-    all_right = test["right"] / test["images"]
-    of_accepted = test["accepted_right"] / test["accepted"] if test["accepted"] else float("nan")
-    promise = f" Promised: {record['promise']}." if record["promise"] else ""
-    return (
-        f"<p>{100 * all_right:.1f} % of all test images are right, and {100 * of_accepted:.1f} % of the "
-        f"{test['accepted']} accepted ones. The threshold on the score was set on validation images, of which it "
-        f"had to accept {100 * record['acceptance']:.0f} %, or with a promise at most that.{promise}</p>"
-    )
-
-
-def _reliability(bins: Mapping[str, Mapping[str, Sequence[Any]]]) -> str:
-    """Return accuracy against confidence of both versions as a drawing."""
-    dots = []
-    for colour, version in enumerate(bins.values()):
-        total = sum(version["count"])
-        for count, x, y in zip(version["count"], version["confidence"], version["accuracy"], strict=True):
-            if count:
-                radius = 2 + 10 * (count / total) ** 0.5
-                place = f'cx="{10 + 300 * x:.1f}" cy="{310 - 300 * y:.1f}" r="{radius:.1f}"'
-                dots.append(f'<circle {place} fill="var(--c{colour})" fill-opacity=".6"/>')
-    legend = ", ".join(f'<span style="color:var(--c{i})">● {escape(name)}</span>' for i, name in enumerate(bins))
-    return (
-        f"<p>Accuracy (up) against confidence (right), both from 0 to 1; larger dots stand for more images. On the "
-        f"line a probability of p is right in a share p of cases. {legend}</p>"
-        '<svg viewBox="0 0 320 320" width="320" role="img" aria-label="accuracy against confidence">'
-        '<rect x="10" y="10" width="300" height="300" fill="none" stroke="var(--rule)"/>'
-        f'<path d="M10 310L310 10" stroke="var(--rule)"/>{"".join(dots)}</svg>'
-    )
-
-
-def _mistakes_table(mistakes: Sequence[Sequence[Any]]) -> str:
-    if not mistakes:
-        return "<p>Every test image is right.</p>"
-    lines = [[file, own, answer, f"{100 * prob:.1f} %"] for file, own, answer, prob in mistakes]
-    return _table(("file", "its class", "answer", "probability"), lines)
-
-
-def _usage(record: Mapping[str, Any]) -> str:
+def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSection]:
+    """Return what the page has beside the parts of any model's: results by class, and what images were used for."""
     photos, plan = record["photos"], record["plan"]
-    sizes = photos["sizes"]
-    accuracies = ", ".join(
+    lines = [f"<tr>{row_head(printable(name))}{text_cells(rest)}</tr>" for name, *rest in _per_class(test, photos)]
+    heads = ("class", "test images", "right", "most often taken for")
+    sizes = {role: f"{role}, {photos['sizes'][photos[role]]:,} images" for role in ("train", "validation", "test")}
+    right = ", ".join(
         f"{name} {100 * one['right'] / one['images']:.1f} %" for name, one in record["validation"].items()
     )
     copies = len(photos["copies"])
-    lines = [
-        ["train", sizes[photos["train"]], "the linear probe and fine-tuning"],
-        [
-            "validation",
-            sizes[photos["validation"]],
-            "the probe's decay, the choice of the model, temperature, threshold",
-        ],
-        ["test", sizes[photos["test"]], "the results on this page, nothing else"],
+    fitted = "fitted on validation by NLL" if record["temperature"] != 1 else "not fitted"
+    facts = {
+        sizes["train"]: "the linear probe and fine-tuning",
+        sizes["validation"]: "the probe's decay, the choice of the model, temperature, threshold",
+        sizes["test"]: "the results on this page, nothing else",
+        "split": photos["origin"],
+        "copies": f"{copies} images to choose or test on are copies of train images" if copies else "",
+        "model": f"{record['chosen']} (right on validation: {right}). {record['reason']}",
+        "training": f"images of {plan['size']} pixels, the probe of {plan['probe_size']}; {record['epochs']} of "
+        f"{plan['epochs']} planned epochs of {record['method']}; {record['seconds']:.0f} s in all",
+        "temperature": f"{record['temperature']:.3f}, {fitted}",
+        "threshold": f"to accept {100 * record['acceptance']:.0f} % of the validation images, with a promise at most "
+        f"that; it accepts {_accepted(record['test'])}",
+        "promise": record["promise"],
+    }
+    return [
+        PageSection("classes", "Classes", sortable("Test images by class", heads, lines)),
+        PageSection("use", "Which images were used for what", definitions((k, v) for k, v in facts.items() if v)),
     ]
-    notes = [
-        f"Split: {photos['origin']}.",
-        f"Chosen: {record['chosen']} (validation: {accuracies}). {record['reason']}",
-        f"Images of {plan['size']} pixels, the probe of {plan['probe_size']}; {plan['epochs']} epochs of "
-        f"{record['method']}, {record['seconds']:.0f} s in all.",
-        *([f"{copies} images to choose or test on are copies of train images."] if copies else []),
-    ]
-    return _table(("part", "images", "used for"), lines) + "".join(f"<p>{escape(note)}</p>" for note in notes)
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(printable(str(cell)))}</td>" for cell in line) + "</tr>" for line in lines
-    )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>'

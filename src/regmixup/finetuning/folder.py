@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -27,7 +27,7 @@ from regmixup.data import load
 from regmixup.data.decode import EXTENSIONS, open_rgb
 from regmixup.data.folders import SPLITS, FolderSet, class_folders, hash_files, image_files
 from regmixup.data.roles import VALIDATION
-from regmixup.names import printable
+from regmixup.names import printable, shortened
 
 BACKBONE = "timm/tf_efficientnet_lite0"
 """The default: 3.4 million weights, accurate for its cost, made of layers that every runtime has."""
@@ -95,7 +95,7 @@ class PhotoFolder:
         lines = [
             f"photos     {self.images:,} images of {len(self.classes):,} classes in {self.path}, median shorter side "
             f"{self.side} pixels; all can be read",
-            f"classes    {_shortened(entries, 50)}",
+            f"classes    {shortened(entries, 50)}",
             f"split      {', '.join(parts)} ({self.origin})",
         ]
         if self.imbalance >= IMBALANCED:
@@ -106,7 +106,7 @@ class PhotoFolder:
         if self.contradictions:
             lines.append(f"warning    {self.contradictions} images are in several classes, as copies of one file")
         if self.copies:
-            shown = _shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], _SHOWN)
+            shown = shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], _SHOWN)
             lines.append(
                 f"warning    {len(self.copies)} images to choose or test on are copies of train images, so results "
                 f"look better than they are; delete one of each: {shown}"
@@ -162,8 +162,8 @@ def inspect(path: str | Path) -> PhotoFolder:
     for role, part in sets.items():
         if strange := [c for c in part.classes if c not in classes]:
             raise ValueError(
-                f"{role} must have classes of the train part alone, {part.folder} also has {_shortened(strange)}: add "
-                "images of them to train/, or remove these folders"
+                f"{role} must have classes of the train part alone, {part.folder} also has "
+                f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
             )
     counts: Counter[str] = Counter()
     for whole in wholes:
@@ -208,6 +208,16 @@ def native_size(backbone: str) -> int:
     from regmixup.networks.timm_models import check_timm_name, default_image_size
 
     return max(default_image_size(check_timm_name(backbone)))
+
+
+def expected_pixels(backbone: str) -> dict[str, Any]:
+    """Return the normalisation and the interpolation that a backbone's weights expect; ImageNet's for our networks."""
+    if not backbone.startswith("timm/"):
+        return {}
+    from regmixup.networks.timm_models import expected_input, expected_interpolation
+
+    mean, std = expected_input(backbone)
+    return {"mean": mean, "std": std, "eval_interpolation": expected_interpolation(backbone)}
 
 
 def suggest_batch(images: int) -> int:
@@ -283,8 +293,8 @@ def _check_classes(folder: Path, roots: Iterable[str], files: list[str]) -> None
         filled = [name for name in class_folders(Path(root)) if image_files(Path(root) / name)]
         if len(filled) < 2:
             raise ValueError(
-                f"photos must have at least two classes, found {_shortened(filled) or 'none'} in {root}: add a folder "
-                "of images that are not of this class, such as other/, beside it"
+                f"photos must have at least two classes, found {shortened(filled, _SHOWN) or 'none'} in {root}: add a "
+                "folder of images that are not of this class, such as other/, beside it"
             )
 
 
@@ -298,7 +308,7 @@ def _check_counts(folder: Path, wholes: list[FolderSet], *, cut: int) -> None:
     if few:
         raise ValueError(
             f"photos must have at least {max(cut, 2)} different images of every class, one for each part and better 20 "
-            f"or more, found {_shortened(few)} in {folder}: add images, or remove the folder of that class"
+            f"or more, found {shortened(few, _SHOWN)} in {folder}: add images, or remove the folder of that class"
         )
 
 
@@ -322,7 +332,7 @@ def _decode(files: list[str]) -> list[int | Unreadable]:
 
 
 def _refusal(folder: Path, unreadable: list[Unreadable]) -> str:
-    shown = _shortened([printable(entry.path) for entry in unreadable], _SHOWN)
+    shown = shortened([printable(entry.path) for entry in unreadable], _SHOWN)
     return (
         f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: {shown} "
         f"({printable(unreadable[0].reason)}). Replace or delete them, or give --hide-unreadable (hide_unreadable="
@@ -360,7 +370,3 @@ def _copies(sets: dict[str, FolderSet]) -> _Equal:
                 if role != "train" and first[digest]:
                     crossing.append(Copies(first[digest], path))
     return _Equal(tuple(crossing), repeated, sum(len(names) > 1 for names in classes.values()))
-
-
-def _shortened(names: list[str], most: int = _SHOWN) -> str:
-    return ", ".join(names[:most]) + (f", and {len(names) - most:,} more" if len(names) > most else "")

@@ -20,14 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regmixup.data.decode import TrainTransform, decode_all, open_rgb
+from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.finetuning.folder import PASSES, PhotoFolder, Settings
 from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
 from regmixup.storage import is_stored, read_table, write_table
-from regmixup.training.config import TrainConfig
-from regmixup.training.loading import clean_parts, evaluation_transform, reader
+from regmixup.training.config import TrainConfig, resolve
+from regmixup.training.loading import clean_parts, evaluation_transform, reader, train_transform
+from regmixup.training.run import Run
 
 FEWEST_EPOCHS = 5
 """Epochs for which a smaller image size is accepted."""
@@ -135,38 +136,33 @@ class Pace(NamedTuple):
     train: float
 
 
-def measure_pace(model: Classifier, images: FolderSet, config: TrainConfig) -> Pace:
-    """Measure on a few of the train images, which takes some seconds. The model's gradients are dropped afterwards.
+def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -> Pace:
+    """Measure a training on a few of its images, which takes some seconds; random weights take as long as any.
 
     On a CPU, decoding competes with the network for the same cores; beside an accelerator, the slower one counts.
     """
-    device = next(model.parameters()).device
-    count = min(_TRIED, len(images))
-    paths = [images.paths[i * len(images) // count] for i in range(count)]
-    transform = TrainTransform(
-        size=config.image_size, scale=(config.crop_area, 1.0), jitter=config.color_jitter
-    ).build()
+    config, count = resolve(config, device), min(_TRIED, len(images))
+    with torch.random.fork_rng([]):
+        shape = (3, config.image_size, config.image_size)
+        model = Run(Path(), config).build(num_classes=len(images.classes), input_shape=shape).to(device)
+    chosen = torch.arange(count) * len(images) // count
+    transform = train_transform(images, config).build()
     begun = time.perf_counter()
-    x = decode_all(paths, lambda file: transform(open_rgb(file))).to(device)
+    x = decode_all([images.paths[i] for i in chosen.tolist()], lambda file: transform(open_rgb(file))).to(device)
     decoding = (time.perf_counter() - begun) / count
-    y = images.labels[torch.arange(count) * len(images) // count].to(device)
-    statistics = {name: value.clone() for name, value in model.named_buffers()}
+    y = images.labels[chosen].to(device)
 
     def forward() -> None:
         with torch.no_grad(), autocast(config.precision, device):
             model.eval().features(x)
 
     def step() -> None:
+        model.zero_grad(set_to_none=True)
         with autocast(config.precision, device):
             loss = config.objective(model.train(), x, y, generator=torch.Generator().manual_seed(0)).loss
         loss.backward()
-        model.zero_grad(set_to_none=True)
 
     times = [_seconds(function, device) / count for function in (forward, step)]
-    with torch.no_grad():
-        for name, value in model.named_buffers():
-            value.copy_(statistics[name])
-    model.eval()
     if device.type == "cpu":
         return Pace(*(seconds + decoding for seconds in times))
     return Pace(*(max(seconds, 2 * decoding) for seconds in times))
@@ -198,6 +194,11 @@ class Plan:
     epochs: int
     wanted: int
     paces: dict[int, Pace]
+
+    def finishing(self, photos: PhotoFolder) -> float:
+        """Return the seconds for what follows training: validation and test images, and the page."""
+        rest = sum(photos.sizes.values()) - photos.sizes[photos.train]
+        return rest * _assumed(self.paces, self.size).forward + _OVERHEAD / 2
 
     def describe(self, images: int, minutes: float) -> str:
         """Return it in two lines. images: in the train part."""

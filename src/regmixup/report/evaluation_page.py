@@ -18,7 +18,17 @@ from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given
 from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Quantity
-from regmixup.report.page import DRAWN, PageSection, assemble, concluding, row_head, section_texts, sortable
+from regmixup.report.page import (
+    DRAWN,
+    PageSection,
+    assemble,
+    concluding,
+    definitions,
+    row_head,
+    section_texts,
+    sortable,
+    text_cells,
+)
 from regmixup.report.page_data import Cells, pooled_figures, script_constants
 from regmixup.report.tables import PERCENT
 from regmixup.rows.comparison import PLAIN, Difference, Given, LoadedModel, Measured, ModelPredictions, measure_models
@@ -44,6 +54,9 @@ def write_page(
     title: str = "",
     score: str | None = None,
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
+    kicker: str = "regmixup evaluation",
+    lead: str = "",
+    sections: Sequence[PageSection] = (),
 ) -> Measured:
     """Write one self-contained HTML page, and return what was measured for it.
 
@@ -51,7 +64,8 @@ def write_page(
     or what `measure_models` returned, which is then not measured again. against: likewise, of a second model, which
     must have predicted the same images. images: of any of the sets, by its name, for examples of errors, rejected and
     wrongly accepted images. classes: their names. score: the OOD score of the summary, by default Dempster-Shafer.
-    bootstrap: behind the intervals; None leaves them out.
+    bootstrap: behind the intervals; None leaves them out. kicker, lead: words above the title and first below it.
+    sections: further ones, behind the figures.
     """
     if isinstance(predictions, Measured):
         if against is not None:
@@ -60,7 +74,10 @@ def write_page(
     else:
         other = _model(against) if against is not None else None
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
-    write_text(Path(path), _render(measured, images or {}, classes, title, score))
+    data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score)
+    lead = " ".join(filter(None, [lead, _lead(measured)]))
+    found = _sections(measured, lines, data["settings"][0], sections)
+    write_text(Path(path), assemble(kicker, title or " against ".join(model_names(measured)), lead, found, data))
     return measured
 
 
@@ -220,12 +237,12 @@ class _IntervalCells(Cells):
         found = super().detection()
         order = sorted(found["scores"], key=lambda name: name != self.first_score)
         cells = {metric: {name: found["cells"][metric][name] for name in order} for metric in DETECTION}
-        return {**found, "scores": order, "paper": None, "cells": cells}
+        return {**found, "scores": order, "paper": None, "first": self.first_score, "cells": cells}
 
 
-def _render(measured: Measured, images: Images, classes: Sequence[str], title: str, score: str | None) -> str:
+def _page_data(measured: Measured, images: Images, classes: Sequence[str], score: str | None) -> dict[str, Any]:
+    """Return what the page's script draws."""
     names = model_names(measured)
-    lines = summarize(measured, score)
     rows = [replace(row, method=name) for name, own in zip(names, measured.rows, strict=True) for row in own]
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _score(measured, score))
     looks = {name: _look(given) for name, given in images.items()}
@@ -234,14 +251,7 @@ def _render(measured: Measured, images: Images, classes: Sequence[str], title: s
         "name": "", "title": "", "seeds": 1, **cells.data(), "mixing": [],
         "training": {"curves": [], "seconds": []}, **pooled_figures([[own] for own in figures]),
     }  # fmt: skip
-    title = title or " against ".join(names)
-    return assemble(
-        "regmixup evaluation",
-        title,
-        _lead(measured),
-        _sections(measured, lines, setting),
-        {**script_constants(), "settings": [setting]},
-    )
+    return {**script_constants(), "settings": [setting]}
 
 
 def _look(given: Look | Sequence[Any]) -> Look:
@@ -281,13 +291,15 @@ def _lead(measured: Measured) -> str:
     return " ".join(parts)
 
 
-def _sections(measured: Measured, lines: Sequence[SummaryLine], setting: Mapping[str, Any]) -> Iterator[PageSection]:
+def _sections(
+    measured: Measured, lines: Sequence[SummaryLine], setting: Mapping[str, Any], further: Sequence[PageSection]
+) -> Iterator[PageSection]:
     texts = section_texts(study=False)
     given = {**setting, "detected": setting["detection"]["sets"], "curves": []}
     drawn = [PageSection(name, title, texts[name]) for name, (title, part) in DRAWN.items() if any(given[part])]
     said = list(conclude_evaluation(measured, lines))
     if score := setting["scores"][0]:
-        sure = next(iter(setting["detection"]["scores"]), next(iter(score)))
+        sure = setting["detection"]["first"] or next(iter(score))
         risk = score[sure]["risk"]
         at = COVERAGE.index(_SURE)
         named = model_names(measured)[0]
@@ -300,6 +312,7 @@ def _sections(measured: Measured, lines: Sequence[SummaryLine], setting: Mapping
     yield PageSection("short", "In short", concluding([one for one in said if one[0] in there]))
     yield PageSection("results", "Results", _summary_table(measured, lines))
     yield from drawn
+    yield from further
     yield PageSection("rows", "All rows", _all_rows(measured))
     yield PageSection("sources", "Where the numbers came from", _sources(measured))
 
@@ -349,8 +362,7 @@ def _all_rows(measured: Measured) -> str:
     for place in places[:_MOST_ROWS]:
         severity = "" if place.severity is None else f" {place.severity}"
         words = (place.corruption + severity, place.score or place.posthoc, place.metric)
-        cells = "".join(f'<td data-value="{escape(printable(word))}">{escape(printable(word))}</td>' for word in words)
-        cells += "".join(_value_cell(table.get(place)) for table in tables)
+        cells = text_cells(words) + "".join(_value_cell(table.get(place)) for table in tables)
         if len(tables) > 1:
             cells += _difference_cell(place.metric, measured.differences.get(place))
         body.append(f"<tr>{row_head(printable(place.dataset) or 'test')}{cells}</tr>")
@@ -370,9 +382,10 @@ def _sources(measured: Measured) -> str:
             "OOD": model.ood,
         }
         told = [f"{kind}: {text}" for kind, own in sets.items() if (text := _listed_sets(own))]
-        told += [f"T {row.value:.3f}, fitted on validation data by ECE" for row in rows if row.metric == "temperature"]
+        origin = "fitted on validation data by ECE" if model.temperature is None else "given"
+        told += [f"T {row.value:.3f}, {origin}" for row in rows if row.metric == "temperature"]
         facts.append((name, "; ".join(told)))
-    return f"<dl>{''.join(f'<dt>{escape(k)}</dt><dd>{escape(printable(v))}</dd>' for k, v in facts)}</dl>"
+    return definitions(facts)
 
 
 def _listed_sets(sets: Sequence[Predictions | None]) -> str:

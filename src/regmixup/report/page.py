@@ -11,6 +11,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from regmixup.names import printable
 from regmixup.recipes import Recipe
 from regmixup.report.aggregation import SCALED, Aggregation, Cell, Quantity, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
@@ -224,8 +225,7 @@ def _results(results: Results, tables: Sequence[Table], shifted: Sequence[Table]
 def _selected(selected: SelectionTable) -> str:
     lines = []
     for recipe, *rest in selected.lines():
-        cells = "".join(f'<td data-value="{escape(text)}">{escape(text)}</td>' for text in rest)
-        lines.append(f"<tr>{row_head(recipe)}{cells}</tr>")
+        lines.append(f"<tr>{row_head(recipe)}{text_cells(rest)}</tr>")
     return sortable(SELECTION_CAPTION, selected.heads(), lines)
 
 
@@ -269,9 +269,8 @@ def _seconds(value: float) -> str:
 def _sources(results: Results) -> str:
     parts = []
     for setting in results.settings:
-        facts = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in sources(setting).items())
         heading = f"<h3>{escape(setting.title)}</h3>" if len(results.settings) > 1 else ""
-        parts.append(f"{heading}<dl>{facts}</dl>")
+        parts.append(heading + definitions(sources(setting).items()))
     return "".join(parts)
 
 
@@ -279,6 +278,18 @@ def row_head(name: str) -> str:
     """Return the first cell of a line; long names may break after a plus and before a bracket."""
     breakable = escape(name).replace("+", "+<wbr>").replace("(", "<wbr>(")
     return f'<th scope="row" data-value="{escape(name)}">{breakable}</th>'
+
+
+def text_cells(words: Iterable[object]) -> str:
+    """Return cells of a line that hold words or whole numbers."""
+    shown = (escape(printable(str(word))) for word in words)
+    return "".join(f'<td data-value="{word}">{word}</td>' for word in shown)
+
+
+def definitions(facts: Iterable[tuple[str, str]]) -> str:
+    """Return a list of names with what there is to say about each."""
+    shown = ((escape(printable(name)), escape(printable(text))) for name, text in facts)
+    return f"<dl>{''.join(f'<dt>{name}</dt><dd>{text}</dd>' for name, text in shown)}</dl>"
 
 
 def sortable(caption: str, heads: Iterable[str], lines: Iterable[str], *, methods: bool = False) -> str:

@@ -227,7 +227,9 @@ def _exhibit(
         for place, image in enumerate(look(first.tolist())):
             named = [str(classes[one]) if one < len(classes) else str(one) for one in (said[place], labels[place])]
             truth = named[1] if kind != "accepted" and labels[place] >= 0 else ""
-            shown.append({"image": thumbnail(image), "said": named[0], "truth": truth, "sure": round(sure[place], 4)})
+            own = {"said": named[0], "truth": truth, "sure": round(sure[place], 4)}
+            own |= {"file": Path(image).name} if isinstance(image, (str, Path)) else {}
+            shown.append({"image": thumbnail(image), **own})
     return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
 
 

@@ -167,8 +167,7 @@ def _run(config: TrainConfig, runs: Path, device: torch.device | None) -> Run:
     from regmixup.training.config import choose_device, resolve
     from regmixup.training.run import Run
 
-    config = resolve(config, choose_device(device))
-    return Run(runs / config.name, config)
+    return Run.of(resolve(config, choose_device(device)), runs)
 
 
 def _share_left(run: Run) -> float:

@@ -58,7 +58,7 @@ def complete_run(
     """
     device = choose_device(device)
     config = resolve(planned.config, device)
-    with Run(Path(runs) / config.name, config).owned():
+    with Run.of(config, runs).owned():
         run = train(config, runs, root=root, device=device, workers=workers, engine=engine, **hooks)
         rows = measure(planned, run, root=root, device=device, workers=workers)
     return [replace(row, study=study.name) for row in rows]

@@ -145,8 +145,8 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
                 index=index,
                 label=label,
                 planned=planned,
-                run=Run(job.runs / config.name, config),
-                companion=Run(job.runs / companion.name, companion) if companion is not None else None,
+                run=Run.of(config, job.runs),
+                companion=Run.of(companion, job.runs) if companion is not None else None,
                 archive=find_archive(places, config.name, planned.stem),
             )
         )

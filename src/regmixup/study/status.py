@@ -57,10 +57,10 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     if find_archive([*archives, runs], resolve(planned.config, device).name, planned.stem) is not None:
         epochs = sum(config.total_epochs for config in trained)
         return RunStatus(planned, "done", epochs, epochs, None, None)
-    folders = [Run(runs / config.name, config) for config in trained]
+    folders = [Run.of(config, runs) for config in trained]
     histories = [run.history() for run in folders]
     epoch, epochs = sum(map(len, histories)), sum(config.total_epochs for config in trained)
-    own = runs / resolve(planned.config, device).name
+    own = resolve(planned.config, device).folder_in(runs)
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
     note = ""

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,9 +72,22 @@ class TrainConfig(Recipe):
 
     @cached_property
     def name(self) -> str:
-        """Return the name of the run's folder: readable, and unique by the configuration's fingerprint."""
+        """Return the name of the run's folder: readable, and unique by the configuration's fingerprint.
+
+        Of a folder of images with an absolute path it has the last part.
+        """
+        whole = Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
+        return self._name(whole.name if whole.is_absolute() else self.train_set)
+
+    def folder_in(self, runs: str | Path) -> Path:
+        """Return the run's folder; one that an earlier version made, with the whole path in its name, stays in use."""
+        earlier = os.path.join(runs, self._name(self.train_set))  # noqa: PTH118 (see below)
+        # Unlike that of pathlib, this is no error where the name is too long for the file system.
+        return Path(earlier) if os.path.isdir(earlier) else Path(runs) / self.name  # noqa: PTH112
+
+    def _name(self, images: str) -> str:
         parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
-        parts += [self.train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
+        parts += [images.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")
         plain = ("none", "linear")

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regmixup import networks
+from regmixup.names import shortened
 from regmixup.networks.contract import Classifier
 from regmixup.recipes import Recipe
 from regmixup.storage import digest
@@ -53,8 +54,8 @@ class InitialWeights:
         where = self.source if self.source == TIMM else Path(self.source).name
         every = len(self.loaded) + len(self.initialised)
         parts = [f"{len(self.loaded)} of {every} tensors from {where} (sha256 {self.checksum[:12]})"]
-        parts += [f"initialised: {_shortened(self.initialised)}"] if self.initialised else []
-        parts += [f"left out: {_shortened(self.left_out)}"] if self.left_out else []
+        parts += [f"initialised: {shortened(self.initialised, 4)}"] if self.initialised else []
+        parts += [f"left out: {shortened(self.left_out, 4)}"] if self.left_out else []
         return f"init: {'; '.join([*parts, *filter(None, [self.remark])])}"
 
     def record(self) -> dict[str, Any]:
@@ -128,8 +129,8 @@ def _check_fit(
         raise ValueError(
             f"init must hold weights of {config.network}: {path} fits {len(filled)} of its backbone's {len(ours)} "
             f"tensors by name and shape ({share:.0%} of the numbers), and {len(theirs) - len(used)} of the file's "
-            f"{len(theirs)} are left ({1 - spent:.0%}). The file has names such as {_shortened(tuple(theirs), 2)}; "
-            f"wanted are such as {_shortened(tuple(ours), 2)}, or those of timm or torchvision"
+            f"{len(theirs)} are left ({1 - spent:.0%}). The file has names such as {shortened([*theirs], 2)}; "
+            f"wanted are such as {shortened([*ours], 2)}, or those of timm or torchvision"
         )
 
 
@@ -232,7 +233,3 @@ def _remark(config: Recipe) -> str:
     if (mean, std) == (config.mean, config.std) or len(mean) != len(config.mean):
         return ""
     return f"timm's own weights for it expect mean {mean} and std {std}, this run has {config.mean} and {config.std}"
-
-
-def _shortened(names: tuple[str, ...], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

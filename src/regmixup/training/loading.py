@@ -53,7 +53,7 @@ def make_loaders(
         StreamingLoader(
             _sources(dataset),
             dataset.labels,
-            transform=_transform(dataset, config),
+            transform=train_transform(dataset, config),
             balanced=balanced,
             epochs=config.epochs,
             batch_size=config.batch_size,
@@ -80,7 +80,7 @@ def _sources(dataset: LabelledImages) -> tuple[str, ...] | Tensor:
     return dataset.images
 
 
-def _transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform | CustomTransform:
+def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform | CustomTransform:
     """Return how worker processes augment an image: files to the size of the network, others keep their own."""
     _, height, width = dataset.shape or (3, config.image_size, config.image_size)
     if config.transform:
@@ -96,7 +96,7 @@ def _transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransform |
         rand_augment=config.rand_augment,
         magnitude=config.magnitude,
         erasing=config.random_erasing,
-        fill=tuple(float(round(255 * value)) for value in config.mean),
+        fill=config.mean,
     )
 
 

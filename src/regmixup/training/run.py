@@ -60,6 +60,11 @@ class Run:
             raise ValueError(f"{folder} is not a run folder: it has no config.json")
         return cls(folder, _read_config(folder))
 
+    @classmethod
+    def of(cls, config: TrainConfig, runs: str | Path) -> Run:
+        """Return the run of a resolved configuration among `runs`, whether it is there or not."""
+        return cls(config.folder_in(runs), config)
+
     @property
     def fingerprint(self) -> str:
         """Return the fingerprint of what the configuration computes."""
@@ -98,7 +103,7 @@ class Run:
     def members(self) -> list[Run]:
         """Return the runs of an ensemble's models, which lie beside its own folder."""
         configs = [self.config.member(index) for index in range(self.config.members)]
-        return [replace(self, folder=self.folder.parent / config.name, config=config) for config in configs]
+        return [replace(self, folder=config.folder_in(self.folder.parent), config=config) for config in configs]
 
     def refreshed(self, *, augmented: bool = False) -> Run:
         """Return this run with batch-norm statistics estimated again from the images of its train set, not mixed.

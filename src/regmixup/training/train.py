@@ -77,7 +77,7 @@ def train(
         check_count("workers", workers, least=0)
     with joined(device) as ranks, closing(Loggers(loggers if ranks.first and not dry_run else ())) as sinks:
         config = resolve(config, device, world=ranks.world)
-        run = Run(Path(runs) / config.name, config)
+        run = Run.of(config, runs)
         if tensorboard:
             events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
             if ranks.first and config.members == 1 and not dry_run:

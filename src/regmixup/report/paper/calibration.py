@@ -1,22 +1,63 @@
 """Calibration: with temperature scaling Tables 6 to 8 (AdaECE) and 15 to 17 (ECE), without 10 and 11 (AdaECE)."""
 
-from regmixup.report.paper.transcript import read_table
+from regmixup.report.paper.transcript import PaperTable, read_table
 
-ADAECE_TEST = read_table(
-    "6",
-    "AdaECE (%) after temperature scaling on the test sets of CIFAR-10 and CIFAR-100",
-    head="""
+_TEST = (
+    """
             | IND:4
             | WRN28-10:2 | RN50:2
             | C10 (Test) | C100 (Test) | C10 (Test) | C100 (Test)
-    Methods | AdaECE (↓):2 | AdaECE (↓):2
+    Methods | {title} (↓):2 | {title} (↓):2
     """,
-    keys="""
-    wrn28-10 cifar10 adaptive_ece : cifar10/test
-    wrn28-10 cifar100 adaptive_ece : cifar100/test
-    resnet50 cifar10 adaptive_ece : cifar10/test
-    resnet50 cifar100 adaptive_ece : cifar100/test
+    """
+    wrn28-10 cifar10 {metric} : cifar10/test
+    wrn28-10 cifar100 {metric} : cifar100/test
+    resnet50 cifar10 {metric} : cifar10/test
+    resnet50 cifar100 {metric} : cifar100/test
     """,
+)
+_IMAGENET = (
+    """
+     | IND | Covariate Shift:4
+     | ImageNet-1K (Test) | ImageNet-R | ImageNet-A | ImageNet-V2 | ImageNet-Sk
+     | {title} (↓) | {title} (↓) | {title} (↓) | {title} (↓) | {title} (↓)
+    """,
+    """
+    timm/resnet50 imagenet {metric} : imagenet/val-test imagenet-r/test imagenet-a/test
+    timm/resnet50 imagenet {metric} : imagenet-v2/test imagenet-sketch/test
+    """,
+)
+_SHIFT = (
+    """
+            | Covariate Shift:8
+            | WRN28-10:4 | R50:4
+            | C10-C | C10.1 | C10.2 | C100-C | C10-C | C10.1 | C10.2 | C100-C
+    Methods | {title} (↓):4 | {title} (↓):4
+    """,
+    """
+    wrn28-10 cifar10 {metric} : cifar10-c cifar10.1/test cifar10.2/test
+    wrn28-10 cifar100 {metric} : cifar100-c
+    resnet50 cifar10 {metric} : cifar10-c cifar10.1/test cifar10.2/test
+    resnet50 cifar100 {metric} : cifar100-c
+    """,
+)
+"""Headings and keys that tables of AdaECE and of ECE share."""
+
+
+def _read_table(
+    number: str, caption: str, layout: tuple[str, str], body: str, posthoc: str = "temperature"
+) -> PaperTable:
+    """Read a table of the metric that its caption begins with."""
+    title = caption.partition(" ")[0]
+    metric = {"AdaECE": "adaptive_ece", "ECE": "ece"}[title]
+    head, keys = (text.format(title=title, metric=metric) for text in layout)
+    return read_table(number, caption, head=head, keys=keys, body=body, posthoc=posthoc)
+
+
+ADAECE_TEST = _read_table(
+    "6",
+    "AdaECE (%) after temperature scaling on the test sets of CIFAR-10 and CIFAR-100",
+    _TEST,
     body="""
     DNN            | 1.34    3.84    1.45    2.94
     Mixup          | 1.16    1.98    2.17    7.47
@@ -27,21 +68,12 @@ ADAECE_TEST = read_table(
     ---
     DE (5×)        | 1.04    3.29    1.28    2.98
     """,
-    posthoc="temperature",
 )
 
-ADAECE_IMAGENET = read_table(
+ADAECE_IMAGENET = _read_table(
     "7",
     "AdaECE (%) after temperature scaling on ImageNet and under covariate shift",
-    head="""
-     | IND | Covariate Shift:4
-     | ImageNet-1K (Test) | ImageNet-R | ImageNet-A | ImageNet-V2 | ImageNet-Sk
-     | AdaECE (↓) | AdaECE (↓) | AdaECE (↓) | AdaECE (↓) | AdaECE (↓)
-    """,
-    keys="""
-    timm/resnet50 imagenet adaptive_ece : imagenet/val-test imagenet-r/test imagenet-a/test
-    timm/resnet50 imagenet adaptive_ece : imagenet-v2/test imagenet-sketch/test
-    """,
+    _IMAGENET,
     body="""
     DNN            | 1.81    13.56    44.90    4.13    14.48
     Mixup          | 1.29*_  12.08    44.63    4.28    15.26
@@ -51,24 +83,12 @@ ADAECE_IMAGENET = read_table(
     ---
     DE (5×)        | 1.38    13.55    42.88    4.02    17.32
     """,
-    posthoc="temperature",
 )
 
-ADAECE_SHIFT = read_table(
+ADAECE_SHIFT = _read_table(
     "8",
     "AdaECE (%) after temperature scaling under covariate shift, trained on CIFAR-10 and CIFAR-100",
-    head="""
-            | Covariate Shift:8
-            | WRN28-10:4 | R50:4
-            | C10-C | C10.1 | C10.2 | C100-C | C10-C | C10.1 | C10.2 | C100-C
-    Methods | AdaECE (↓):4 | AdaECE (↓):4
-    """,
-    keys="""
-    wrn28-10 cifar10 adaptive_ece : cifar10-c cifar10.1/test cifar10.2/test
-    wrn28-10 cifar100 adaptive_ece : cifar100-c
-    resnet50 cifar10 adaptive_ece : cifar10-c cifar10.1/test cifar10.2/test
-    resnet50 cifar100 adaptive_ece : cifar100-c
-    """,
+    _SHIFT,
     body="""
     DNN            | 12.62   4.13    8.81    9.94    12.29    4.36    8.89    19.76
     Mixup          | 7.93    4.39    7.44    10.45   10.75*_  5.72    10.59   12.63
@@ -79,24 +99,12 @@ ADAECE_SHIFT = read_table(
     ---
     DE (5 ×)       | 10.31   2.60    7.50    12.36   12.68    4.10    6.94    12.36
     """,
-    posthoc="temperature",
 )
 
-ECE_TEST = read_table(
+ECE_TEST = _read_table(
     "15",
     "ECE (%) after temperature scaling on the test sets of CIFAR-10 and CIFAR-100",
-    head="""
-            | IND:4
-            | WRN28-10:2 | RN50:2
-            | C10 (Test) | C100 (Test) | C10 (Test) | C100 (Test)
-    Methods | ECE (↓):2 | ECE (↓):2
-    """,
-    keys="""
-    wrn28-10 cifar10 ece : cifar10/test
-    wrn28-10 cifar100 ece : cifar100/test
-    resnet50 cifar10 ece : cifar10/test
-    resnet50 cifar100 ece : cifar100/test
-    """,
+    _TEST,
     body="""
     DNN            | 1.26    3.88    1.38    3.05
     Mixup          | 0.94    1.16    0.59*_  7.49
@@ -107,21 +115,12 @@ ECE_TEST = read_table(
     ---
     DE (5×)        | 0.81    3.31    1.27    3.15
     """,
-    posthoc="temperature",
 )
 
-ECE_IMAGENET = read_table(
+ECE_IMAGENET = _read_table(
     "16",
     "ECE (%) after temperature scaling on ImageNet and under covariate shift",
-    head="""
-     | IND | Covariate Shift:4
-     | ImageNet-1K (Test) | ImageNet-R | ImageNet-A | ImageNet-V2 | ImageNet-Sk
-     | ECE (↓) | ECE (↓) | ECE (↓) | ECE (↓) | ECE (↓)
-    """,
-    keys="""
-    timm/resnet50 imagenet ece : imagenet/val-test imagenet-r/test imagenet-a/test
-    timm/resnet50 imagenet ece : imagenet-v2/test imagenet-sketch/test
-    """,
+    _IMAGENET,
     body="""
     DNN            | 1.85    13.52    44.91    4.17    14.51
     Mixup          | 1.34*_  12.13    44.65    4.34    15.32
@@ -131,24 +130,12 @@ ECE_IMAGENET = read_table(
     ---
     DE (5×)        | 1.39    13.59    42.92    4.07    17.34
     """,
-    posthoc="temperature",
 )
 
-ECE_SHIFT = read_table(
+ECE_SHIFT = _read_table(
     "17",
     "ECE (%) after temperature scaling under covariate shift, trained on CIFAR-10 and CIFAR-100",
-    head="""
-            | Covariate Shift:8
-            | WRN28-10:4 | R50:4
-            | C10-C | C10.1 | C10.2 | C100-C | C10-C | C10.1 | C10.2 | C100-C
-    Methods | ECE (↓):4 | ECE (↓):4
-    """,
-    keys="""
-    wrn28-10 cifar10 ece : cifar10-c cifar10.1/test cifar10.2/test
-    wrn28-10 cifar100 ece : cifar100-c
-    resnet50 cifar10 ece : cifar10-c cifar10.1/test cifar10.2/test
-    resnet50 cifar100 ece : cifar100-c
-    """,
+    _SHIFT,
     body="""
     DNN            | 12.64   4.29    9.03    9.96    12.31    4.53    8.97    19.80
     Mixup          | 7.54    4.28    7.40    10.32   10.23*_  5.59    10.59   13.57
@@ -159,7 +146,6 @@ ECE_SHIFT = read_table(
     ---
     DE (5 ×)       | 10.11   2.98    7.53    12.43   13.12    4.32    7.10    12.53_
     """,
-    posthoc="temperature",
 )
 
 ADAECE_UNSCALED_CIFAR10 = read_table(
@@ -220,18 +206,10 @@ ADAECE_UNSCALED_CIFAR100 = read_table(
     """,
 )
 
-ADAECE_UNSCALED_IMAGENET = read_table(
+ADAECE_UNSCALED_IMAGENET = _read_table(
     "11",
     "AdaECE (%) without temperature scaling on ImageNet and under covariate shift",
-    head="""
-     | IND | Covariate Shift:4
-     | ImageNet-1K (Test) | ImageNet-R | ImageNet-A | ImageNet-V2 | ImageNet-Sk
-     | AdaECE (↓) | AdaECE (↓) | AdaECE (↓) | AdaECE (↓) | AdaECE (↓)
-    """,
-    keys="""
-    timm/resnet50 imagenet adaptive_ece : imagenet/val-test imagenet-r/test imagenet-a/test
-    timm/resnet50 imagenet adaptive_ece : imagenet-v2/test imagenet-sketch/test
-    """,
+    _IMAGENET,
     body="""
     DNN            | 4.90    20.48    52.30    9.58    22.94
     Mixup          | 2.28*_  14.70*_  47.41    6.46    18.26*_
@@ -241,4 +219,5 @@ ADAECE_UNSCALED_IMAGENET = read_table(
     ---
     DE (5×)        | 3.61    17.32    51.64    7.94    19.35
     """,
+    posthoc="none",
 )

@@ -12,8 +12,8 @@ const shownMethods = () => setting().methods.flatMap((name, index) => (hidden[st
 /** A method's colour and dashes; those shown first differ in colour. */
 const lookOf = (method) => style(setting().looks[method]);
 
-/** The score of a method: the one chosen, or the paper's own choice for the method. */
-const scoreOf = (method) => state.score || setting().detection.paper?.[method];
+/** The score of a method: the one chosen, or the paper's own choice for the method, or the page's. */
+const scoreOf = (method) => state.score || setting().detection.paper?.[method] || setting().detection.first;
 
 function choose(changes) {
   Object.assign(state, changes);
