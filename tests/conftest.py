@@ -8,19 +8,17 @@ import os
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 import filelock
 import pytest
-import torch
+
+from tests.forking import fork_server
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would the programs that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# The tensors of the tests are tiny: one thread is faster than several, and sums always run in the same order.
-torch.set_num_threads(1)
-
 
 # The modules and the tests themselves are some millions of objects that stay: the collector need not look at them.
 gc.disable()
@@ -111,17 +109,10 @@ def forget(monkeypatch):
 @pytest.fixture(scope="session")
 def processes() -> multiprocessing.context.BaseContext:
     """Children forked from a server that has imported everything, so that a kill hits work and not imports."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [
-            "regmixup.study.runner",
-            "regmixup.cli.train",
-            "regmixup.data.embedded",
-            "torch._dynamo",
-            "sklearn.datasets",
-            "scipy.special",
-        ]
-    )
+    context = fork_server()
+    first = context.Process(target=time.sleep, args=(0,))  # it waits until the server has imported everything
+    first.start()
+    first.join()
     return context
 
 
@@ -131,6 +122,11 @@ VARIABLE = "REGMIXUP_DATA"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"real_data: needs the official files; set {VARIABLE} to their folder")
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # else only the workers run tests
+        import torch
+
+        # The tensors of the tests are tiny: one thread is faster than several, and sums always run in the same order.
+        torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
