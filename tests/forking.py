@@ -1,4 +1,4 @@
-"""Processes forked from a server that has imported everything: they start at once, and a kill hits work, not imports."""
+"""Processes forked from a server that has imported everything: they start at once, and kills hit work, not imports."""
 
 import multiprocessing
 
