@@ -31,7 +31,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()
+    gc.unfreeze()  # else libraries report leaks at exit
 
 
 class FinishedStudy(NamedTuple):
@@ -129,7 +129,29 @@ def pytest_configure(config: pytest.Config) -> None:
         torch.set_num_threads(1)
 
 
+# These come first: what takes long and waits for other processes, so that no worker is left alone with it at the end,
+# and what imports large libraries or forks from the server, so that one worker does so and not both.
+FIRST = (
+    "study/test_launchers.py",
+    "study/test_kill.py",
+    "training/test_distributed.py",
+    "training/test_kill.py",
+    "training/test_files.py",
+    "training/test_stopping.py",
+    "test_add_a_method.py",
+    "test_documents.py",
+    "test_frameworks.py",
+    "test_huggingface.py",
+    "metrics/test_calibration.py",
+    "metrics/test_streaming.py",
+    "posthoc/test_laplace_torch.py",
+    "test_predictor.py",
+)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    place = {Path(__file__).parent / name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path, len(FIRST)))
     without = [] if os.environ.get(VARIABLE) else [item for item in items if item.get_closest_marker("real_data")]
     if without:
         config.hook.pytest_deselected(items=without)
