@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import filelock
 import pytest
@@ -32,6 +33,25 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     gc.unfreeze()  # else libraries report leaks at exit
+
+
+flush_for_real = os.fsync
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk():
+    """No test cuts the power, so flushing only checks the descriptor: thousands of flushes take long.
+
+    Processes that a test starts flush for real, `tests/crashes.py` follows every flush, and `real_flushes` is for more.
+    """
+    with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+@pytest.fixture
+def real_flushes(monkeypatch):
+    """Files and folders are flushed to the disk, as outside the tests."""
+    monkeypatch.setattr(os, "fsync", flush_for_real)
 
 
 class FinishedStudy(NamedTuple):
