@@ -8,19 +8,18 @@ import os
 import shutil
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import filelock
 import pytest
-import torch
+
+from tests.forking import fork_server
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and so would the programs that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# The tensors of the tests are tiny: one thread is faster than several, and sums always run in the same order.
-torch.set_num_threads(1)
-
 
 # The modules and the tests themselves are some millions of objects that stay: the collector need not look at them.
 gc.disable()
@@ -33,7 +32,26 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    gc.unfreeze()
+    gc.unfreeze()  # else libraries report leaks at exit
+
+
+flush_for_real = os.fsync
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_the_disk():
+    """No test cuts the power, so flushing only checks the descriptor: thousands of flushes take long.
+
+    Processes that a test starts flush for real, `tests/crashes.py` follows every flush, and `real_flushes` is for more.
+    """
+    with mock.patch.object(os, "fsync", os.fstat):
+        yield
+
+
+@pytest.fixture
+def real_flushes(monkeypatch):
+    """Files and folders are flushed to the disk, as outside the tests."""
+    monkeypatch.setattr(os, "fsync", flush_for_real)
 
 
 class FinishedStudy(NamedTuple):
@@ -111,17 +129,10 @@ def forget(monkeypatch):
 @pytest.fixture(scope="session")
 def processes() -> multiprocessing.context.BaseContext:
     """Children forked from a server that has imported everything, so that a kill hits work and not imports."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [
-            "regmixup.study.runner",
-            "regmixup.cli.train",
-            "regmixup.data.embedded",
-            "torch._dynamo",
-            "sklearn.datasets",
-            "scipy.special",
-        ]
-    )
+    context = fork_server()
+    first = context.Process(target=time.sleep, args=(0,))  # it waits until the server has imported everything
+    first.start()
+    first.join()
     return context
 
 
@@ -131,9 +142,36 @@ VARIABLE = "REGMIXUP_DATA"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"real_data: needs the official files; set {VARIABLE} to their folder")
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):  # else only the workers run tests
+        import torch
+
+        # The tensors of the tests are tiny: one thread is faster than several, and sums always run in the same order.
+        torch.set_num_threads(1)
+
+
+# These come first: what takes long and waits for other processes, so that no worker is left alone with it at the end,
+# and what imports large libraries or forks from the server, so that one worker does so and not both.
+FIRST = (
+    "study/test_launchers.py",
+    "study/test_kill.py",
+    "training/test_distributed.py",
+    "training/test_kill.py",
+    "training/test_files.py",
+    "training/test_stopping.py",
+    "test_add_a_method.py",
+    "test_documents.py",
+    "test_frameworks.py",
+    "test_huggingface.py",
+    "metrics/test_calibration.py",
+    "metrics/test_streaming.py",
+    "posthoc/test_laplace_torch.py",
+    "test_predictor.py",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    place = {Path(__file__).parent / name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path, len(FIRST)))
     without = [] if os.environ.get(VARIABLE) else [item for item in items if item.get_closest_marker("real_data")]
     if without:
         config.hook.pytest_deselected(items=without)

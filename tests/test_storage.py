@@ -53,6 +53,7 @@ def full_disk(size=1000):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.usefixtures("real_flushes")
 class TestReplacing:
     def test_the_new_file_appears_only_when_it_is_complete(self, tmp_path):
         path = tmp_path / "a.txt"

@@ -11,13 +11,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from regmixup.posthoc import LastLayerLaplace, probabilities
 from regmixup.types import Predictions
 
-with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated")
-    from laplace import Laplace
-
 
 def both(classes, dim, prior_variance, batch_size=16, **fields):
     """The same network, fitted by the other library and by ours, and predictions for eight new inputs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`torch.jit.script` is deprecated")
+        from laplace import Laplace  # here: it takes seconds, and not every worker has a test of this file
     torch.manual_seed(classes + 10 * dim)
     model = nn.Sequential(nn.Linear(5, dim), nn.ReLU(), nn.Linear(dim, classes)).double()
     x, new = torch.randn(40, 5, dtype=torch.float64), torch.randn(8, 5, dtype=torch.float64)

@@ -40,9 +40,6 @@ def test_killing_a_study_at_random_moments_changes_nothing(tmp_path, processes, 
     def rows(runs: Path) -> bytes:
         return (runs / "study-mini" / "rows.csv").read_bytes()
 
-    server = processes.Process(target=time.sleep, args=(0,))
-    server.start()
-    server.join()
     started = time.monotonic()
     start(tmp_path / "undisturbed").join()
     duration = time.monotonic() - started

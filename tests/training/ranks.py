@@ -1,7 +1,6 @@
 """Processes that train together, started cheaply: forked from a server that has imported everything."""
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from regmixup.training import checkpoint, loading, loop
 from regmixup.training.guard import DivergedError
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
+from tests.forking import fork_server
 from tests.training.short import FINE_TUNING
 
 PREDICTED = ["digits/test", "digits-c/contrast/1"]
@@ -42,8 +42,7 @@ def run_ranks(world, function, *args, timeout=120):
 
 def run_processes(calls, *, timeout=120):
     """Make each call, a function and its arguments, in a process of its own; returns their exit codes."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.elastic", "torch._dynamo", "sklearn.datasets", "scipy.special"])
+    context = fork_server()
     processes = [context.Process(target=function, args=args) for function, *args in calls]
     for process in processes:
         process.start()

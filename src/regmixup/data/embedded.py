@@ -15,10 +15,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
 from regmixup.data.catalogue import Dataset
 from regmixup.data.images import ImageSet, luma
@@ -33,11 +35,17 @@ PATCH, BLOCK = 8, 4
 
 @lru_cache(maxsize=1)
 def _all_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    from sklearn.datasets import load_digits
+    table = np.loadtxt(_file_of_sklearn("data/digits.csv.gz"), delimiter=",")
+    images = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8)
+    return torch.from_numpy(images).reshape(-1, 1, 8, 8), torch.from_numpy(table[:, -1]).long()
 
-    bunch = load_digits()
-    images = np.rint(bunch.images * (255 / 16)).astype(np.uint8)
-    return torch.from_numpy(images).unsqueeze(1), torch.from_numpy(bunch.target).long()
+
+def _file_of_sklearn(name: str) -> Path:
+    """Find a data file of scikit-learn without importing it, which takes a second in every process that trains."""
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("the embedded datasets are files of scikit-learn: pip install scikit-learn")
+    return Path(package.origin).parent / "datasets" / name
 
 
 def _digits(split: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,9 +78,8 @@ def load_mirrored_digits(dataset: Dataset, root: Path) -> ImageSet:
 
 def load_photographs(dataset: Dataset, root: Path) -> ImageSet:
     """Return `photographs/test`; the label says which photograph a patch comes from."""
-    from sklearn.datasets import load_sample_image
-
-    patches = [_patches(load_sample_image(f"{photograph}.jpg")) for photograph in PHOTOGRAPHS]
+    files = [_file_of_sklearn(f"images/{photograph}.jpg") for photograph in PHOTOGRAPHS]
+    patches = [_patches(np.asarray(Image.open(file))) for file in files]
     labels = torch.cat([torch.full((len(p),), i) for i, p in enumerate(patches)])
     return ImageSet(torch.cat(patches), labels, PHOTOGRAPHS, dataset.name)
 
