@@ -36,7 +36,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": True,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
