@@ -4,6 +4,7 @@
 # Both reuse .venv; a second run installs nothing. Beside them:
 #   make browser       install a browser for the tests of the report page, if none is there (may ask for a password)
 #   make docs          the documentation site, in docs/_build/html; a warning is an error
+#   make notebooks     execute the notebooks of the site anew and store their outputs (about 3 minutes)
 #   make coverage      the test suite with the lines it runs counted
 #   make soak          the long campaigns, before a release: kills, losses, every study at smoke scale
 #   make test-lowest   the test suite with the lowest declared version of every dependency, in .venv-lowest
@@ -14,7 +15,7 @@ BIN := .venv/bin
 # Compiled files are kept also where the shell says not to: without them every worker and program compiles all tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test browser docs coverage soak test-lowest wheel clean
+.PHONY: demo test browser docs notebooks coverage soak test-lowest wheel clean
 
 demo: .venv/installed
 	$(BIN)/regmixup study digits
@@ -33,6 +34,9 @@ browser: .venv/installed-dev
 docs: .venv/installed-docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo 'the site is in docs/_build/html/index.html'
+
+notebooks: .venv/installed-docs
+	$(BIN)/python docs/make_notebooks.py
 
 coverage: .venv/installed-dev
 	$(BIN)/pytest -n 2 --cov

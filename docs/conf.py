@@ -1,5 +1,6 @@
 """Sphinx configuration of the documentation site: `make docs` writes it to docs/_build."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -12,8 +13,9 @@ runpy.run_path(str(DOCS / "make_cards.py"))["write"](DOCS / "cards")  # a page p
 project = "regmixup"
 author = "The regmixup authors"
 release = version = regmixup.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_copybutton", "sphinx_design"]
-exclude_patterns = ["_build"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_copybutton", "sphinx_design"]
+exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+nb_execution_mode = "off"  # the outputs are stored; `make notebooks` executes
 nitpicky = False
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -34,7 +36,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "navigation_with_keys": True,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
     "navbar_align": "left",
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
@@ -71,10 +73,18 @@ def restructure(_app, _what, _name, _obj, _options, lines):  # type: ignore[no-u
     lines[:] = [*out, ""]
 
 
+def prepare(_app, name, text):  # type: ignore[no-untyped-def]
+    """Send links to the archived rows, which lie outside docs/, to their page; put a download into every notebook."""
+    text[0] = text[0].replace("../results/README.md", "archive.md")
+    if name.startswith("notebooks/"):
+        notebook, file = json.loads(text[0]), f"{name.removeprefix('notebooks/')}.ipynb"
+        notebook["cells"][0]["source"] += [
+            f"\n\n{{download}}`Download this notebook <{file}>`, and run it: `jupyter lab {file}`."
+        ]
+        text[0] = json.dumps(notebook)
+
+
 def setup(app):  # type: ignore[no-untyped-def]
-    """Links to the archived rows, which lie outside docs/, go to their page on the site."""
+    """Connect what changes docstrings and pages."""
     app.connect("autodoc-process-docstring", restructure)
-    app.connect(
-        "source-read",
-        lambda _app, _name, text: text.__setitem__(0, text[0].replace("../results/README.md", "archive.md")),
-    )
+    app.connect("source-read", prepare)
