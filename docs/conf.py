@@ -41,8 +41,9 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"log": [], "claims": []}
-project_copyright = "MIT licence"
+# Pages of the top level have no neighbours to list: the column would be empty.
+html_sidebars = {name: [] for name in ("quickstart", "fine-tuning", "concepts", "results", "search", "genindex", "py-modindex")}
+project_copyright = "The regmixup authors, MIT licence"
 
 linkcheck_ignore = [r"https?://.*"]  # local links are checked by the build itself; the network is not needed
 

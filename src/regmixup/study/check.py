@@ -33,7 +33,7 @@ def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> No
     if missing := missing_data(plan, root):
         raise MissingDataError(
             f"{explain_missing(missing)}\nunder {data_root(root)}. To fetch one: `regmixup data fetch "
-            f"{next(iter(missing))}`. If you have the files, name their folder by --root or the environment variable "
+            f"{next(iter(missing))}{f' --root {root}' if root is not None else ''}`. If you have the files, name their folder by --root or the environment variable "
             "REGMIXUP_DATA"
         )
     names = ((find(p.config.train_set).side, name) for p in plan for name in p.evaluate.datasets())
