@@ -16,7 +16,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sp
 exclude_patterns = ["_build"]
 nitpicky = False
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings: list[str] = []  # `make docs` fails on any warning
 
@@ -41,8 +41,9 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-# Pages of the top level have no neighbours to list: the column would be empty.
-html_sidebars = {name: [] for name in ("quickstart", "fine-tuning", "concepts", "results", "search", "genindex", "py-modindex")}
+# Pages of the top level have no neighbours to list, and wide tables need the column.
+wide = ["quickstart", "fine-tuning", "concepts", "results", "claims", "log", "search", "genindex", "py-modindex"]
+html_sidebars = {name: [] for name in wide}
 project_copyright = "The regmixup authors, MIT licence"
 
 linkcheck_ignore = [r"https?://.*"]  # local links are checked by the build itself; the network is not needed

@@ -67,5 +67,5 @@ def _study_folder(verb: ReportVerb) -> Path:
         return folder
     folder = study_folder(study, runs)
     if verb.scale == "full" and not folder.is_dir() and (runs / "smoke" / f"{folder.name}-smoke").is_dir():
-        raise ValueError(f"{folder} must hold the results of the study, which was run at smoke scale: add --scale smoke")
+        raise ValueError(f"{folder} must hold the results of the study, run at smoke scale: add --scale smoke")
     return folder
