@@ -18,7 +18,7 @@ exclude_patterns = ["_build", "**.ipynb_checkpoints"]
 nb_execution_mode = "off"  # the outputs are stored; `make notebooks` executes
 nitpicky = False
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings: list[str] = []  # `make docs` fails on any warning
 
@@ -43,8 +43,10 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"log": [], "claims": []}
-project_copyright = "MIT licence"
+# Pages of the top level have no neighbours to list, and wide tables need the column.
+wide = ["quickstart", "fine-tuning", "concepts", "results", "claims", "log", "search", "genindex", "py-modindex"]
+html_sidebars = {name: [] for name in wide}
+project_copyright = "The regmixup authors, MIT licence"
 
 linkcheck_ignore = [r"https?://.*"]  # local links are checked by the build itself; the network is not needed
 

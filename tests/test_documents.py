@@ -27,7 +27,7 @@ COMMANDS = [
     (path.name, f"regmixup {words.split('#')[0].strip()}")
     for path in COMPLETE
     for block in re.findall(r"```sh\n(.*?)```", path.read_text(), flags=re.DOTALL)
-    for words in re.findall(r"^(?:torchrun .* -m )?regmixup (.*)", block, flags=re.MULTILINE)
+    for words in re.findall(r"^(?:torchrun .* -m )?regmixup (.*)", block.replace("\\\n", ""), flags=re.MULTILINE)
 ]
 
 

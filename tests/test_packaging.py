@@ -1,6 +1,7 @@
 """What is in the wheel and in the sdist, and that the wheel works outside this tree."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -58,6 +59,8 @@ def test_the_metadata_are_those_of_the_project(wheel):
     archive, about = zipfile.ZipFile(wheel), f"regmixup-{regmixup.__version__}.dist-info/"
     metadata = message_from_bytes(archive.read(about + "METADATA"))
     assert metadata["Version"] == regmixup.__version__
+    assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == regmixup.__version__
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == regmixup.__version__
     assert metadata["License-Expression"] == "MIT"
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert sorted(required) == sorted(PROJECT["project"]["dependencies"])

@@ -30,15 +30,6 @@ __all__ = ["file_name", "from_probs", "join", "load", "predict", "predict_batche
 
 
 @runtime_checkable
-class HasFeatures(Protocol):
-    """A network whose `head` takes features, by which prediction can keep them."""
-
-    head: nn.Module
-
-    def features(self, x: Tensor) -> Tensor: ...
-
-
-@runtime_checkable
 class HasVariance(Protocol):
     """A head with a variance of its logits, such as a Gaussian process."""
 
@@ -117,7 +108,11 @@ def predict_batches(
             variances.append(variance if variance.ndim == 2 else variance[:, None])
 
     # What reaches the head, whatever `forward` does before it; one pass gives all.
-    hook = model.head.register_forward_pre_hook(look) if isinstance(model, HasFeatures) else None
+    # No isinstance of a protocol: from Python 3.12 on it does not see submodules, which nn.Module keeps in a dict.
+    head = getattr(model, "head", None)
+    if not isinstance(head, nn.Module) or not callable(getattr(model, "features", None)):
+        head = None
+    hook = head.register_forward_pre_hook(look) if head is not None else None
     try:
         for batch in batches:
             x, y = _pair(batch, dataset, labelled=labelled)
@@ -138,7 +133,6 @@ def predict_batches(
             module.training = training
     if not logits:
         raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
-    head = getattr(model, "head", None)
     linear = head if kept and isinstance(head, nn.Linear) else None
     every = torch.cat(logits).cpu()
     return Predictions(

@@ -25,7 +25,7 @@ def test_missing_files_are_found_for_trained_companion_and_evaluated_sets(tmp_pa
     assert not {"cifar10/train", "cifar10/test"} & set(missing_data(plan, tmp_path))
     with pytest.raises(MissingDataError, match=r"cifar100: cifar-100-python/meta and 2 more") as error:
         check_data(plan, tmp_path)
-    assert "regmixup data fetch" in str(error.value)
+    assert f"`regmixup data fetch cifar100/train --root {tmp_path}`" in str(error.value)
     assert len(str(error.value).splitlines()) < 8  # one line per family, not per set
 
 

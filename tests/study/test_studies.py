@@ -188,7 +188,7 @@ SHORT = ("summary",)
     "name", [name if name in SHORT else pytest.param(name, marks=pytest.mark.soak) for name in studies()]
 )
 @pytest.mark.filterwarnings("ignore:the best")
-def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
+def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, tmp_path, capsys):
     words = ["study", name, "--scale", "smoke", "--runs", str(smoke_runs), "--root", str(smoke_runs)]
     started = time.process_time()
     assert main(words) == 0, capsys.readouterr().err
@@ -215,6 +215,11 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, capsys):
     if any(p.evaluate.validation for p in plan):
         chosen = json.loads((folder / "selected.json").read_text())
         assert {entry["method"] for entry in chosen} == {p.method for p in plan}
+    again = ["report", name, "--runs", str(smoke_runs), "--out", str(tmp_path)]
+    assert main(again) == 2
+    assert "add --scale smoke" in capsys.readouterr().err
+    assert main([*again, "--scale", "smoke"]) == 0
+    assert (tmp_path / "report.csv").read_text() == (folder / "report.csv").read_text()
     assert [path.name for path in smoke_runs.iterdir()] == ["smoke"]
 
 

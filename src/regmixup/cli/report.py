@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from tyro.conf import Positional
@@ -25,6 +26,8 @@ class ReportVerb:
     """A study by its name or TOML file, or its folder; or any number of run folders that a study has evaluated."""
     runs: Path = Path("runs")
     """Folder with the run folders, for a study by name or file."""
+    scale: Literal["full", "smoke"] = "full"
+    """smoke: of a study that was run with --scale smoke; its runs lie in the folder smoke under --runs."""
     out: Path | None = None
     """Folder to write to; default: the study's own, or `report` beside the run folders."""
 
@@ -57,5 +60,12 @@ def _study_folder(verb: ReportVerb) -> Path:
     from regmixup.study.plan import load_study
     from regmixup.study.runner import collect_archived, study_folder
 
-    study = load_study(verb.what[0])
-    return collect_archived(study, verb.runs, verb.out) or study_folder(study, verb.runs)
+    study, runs = load_study(verb.what[0], verb.scale), verb.runs
+    if verb.scale == "smoke" and (runs / "smoke").is_dir():  # else a folder of archives, which has no such folder
+        runs /= "smoke"
+    if folder := collect_archived(study, runs, verb.out):
+        return folder
+    folder = study_folder(study, runs)
+    if verb.scale == "full" and not folder.is_dir() and (runs / "smoke" / f"{folder.name}-smoke").is_dir():
+        raise ValueError(f"{folder} must hold the results of the study, run at smoke scale: add --scale smoke")
+    return folder

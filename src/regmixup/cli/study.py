@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_
 from regmixup.study.plan import PlannedRun, Scale, load_study
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import run_status, show_status
+from regmixup.study.status import RunStatus, run_status, show_status, shown_time
 from regmixup.training.config import resolve
 from regmixup.training.engine import Engine
 
@@ -111,26 +112,46 @@ def main(args: Sequence[str]) -> None:
         for name in dict.fromkeys(planned.config.train_set for planned in plan):
             if classes := describe_classes(name, verb.root):
                 print(classes)
-        with LiveProgress(console, total=len(plan)) as progress:
+        before = [_is_done(planned, runs, launcher.device, archives) for planned in plan if verb.minutes is not None]
+        with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
+            if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
+                warnings.filterwarnings("ignore", "the best temperature")
             folder = run_study(
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
                 launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
+        if verb.minutes is None or (folder / "rows.csv").is_file():
+            timing = timing_lines(plan, runs, launcher.device) if study.timing else []
+            _print_results(Results.open(folder), console, timing)
         if verb.minutes is not None:
-            done = [_is_done(planned, runs, launcher.device, archives) for planned in plan]
+            after = [run_status(planned, runs, launcher.device, archives) for planned in plan]
+            done = [status.state == "done" for status in after]
             _print_what_is_left(plan, done, runs, launcher.device)
-            if not (folder / "rows.csv").is_file():
-                return
-        results = Results.open(folder)
-        for table in terminal_tables(results):
-            console.print(table)
-        if results.selected:
-            choices = SelectionTable(results.selected)
-            console.print(_table(SELECTION_CAPTION, choices.heads(), choices.lines()))
-        if study.timing:
-            lines = timing_lines(plan, runs, launcher.device)
-            console.print(_table("Training cost, median over epochs", TIMING_HEADS, lines))
-        print(f"rows    {folder / 'rows.csv'}\nreport  {write_report(results)[0]}")
+            if done == before and not all(done) and not any(status.state == "running" for status in after):
+                raise ValueError(_explain_limit(verb.minutes, after))
+
+
+def _print_results(results: Results, console: Console, timing: Sequence[Sequence[str]]) -> None:
+    """Print a study's tables, and write its report."""
+    for table in terminal_tables(results):
+        console.print(table)
+    if chosen := [one for one in results.selected if one["values"] or one["temperature"] is not None]:
+        choices = SelectionTable(chosen)
+        console.print(_table(SELECTION_CAPTION, choices.heads(), choices.lines()))
+    if timing:
+        console.print(_table("Training cost, median over epochs", TIMING_HEADS, timing))
+    print(f"rows    {results.folder / 'rows.csv'}\nreport  {write_report(results)[0]}")
+
+
+def _explain_limit(minutes: float, found: Iterable[RunStatus]) -> str:
+    """Say why nothing was trained, so that a queue does not start the same command for ever."""
+    left = [status for status in found if status.state != "done"]
+    known = [status.seconds_left for status in left if status.seconds_left is not None]
+    shortest = f"; the shortest takes about {shown_time(min(known))}, and a reserve" if known else ""
+    return (
+        f"--minutes must be enough for one of the {len(left)} runs that are left, got {minutes:g}{shortest}. Without "
+        "--minutes a run is trained in pieces: stopped by SIGTERM or Ctrl-C it saves a checkpoint"
+    )
 
 
 def choose_launcher(verb: StudyVerb) -> Launcher:

@@ -1,4 +1,4 @@
-"""Deprecated: `BENCHMARK` and `EXTRA` are in `regmixup.data.catalogue`. This module leaves with the next version."""
+"""Deprecated: `BENCHMARK` and `EXTRA` are in `regmixup.data.catalogue`. Version 0.3 removes this module."""
 
 from __future__ import annotations
 
@@ -11,5 +11,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from regmixup.data import catalogue
 
-    warnings.warn(f"import {name} from regmixup.data.catalogue", DeprecationWarning, stacklevel=2)
+    message = f"import {name} from regmixup.data.catalogue; version 0.3 removes this module"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
     return getattr(catalogue, name)

@@ -5,6 +5,7 @@ Nothing is downloaded but by `pretrained_file`.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -101,6 +102,9 @@ def pretrained_file(network: str) -> Path:
             f"init must be a file or empty for {network}, which timm has no weights for, got 'timm'"
             + (f"; it has some for {tags}" if tags else "")
         )
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)  # twelve lines about retries would stand before the error below
     try:
         return _download(published)
     except Exception as error:  # what fails differs between hubs and versions: no network, no such file, a timeout
@@ -110,6 +114,8 @@ def pretrained_file(network: str) -> Path:
             f"({type(error).__name__}: {reason}). Get model.safetensors from {source} where there is a network, and "
             f"give it as init (--init PATH), or copy that machine's cache folder ({_cache()}) to this one"
         ) from error
+    finally:
+        hub.setLevel(level)
 
 
 def _download(published: PretrainedCfg) -> Path:

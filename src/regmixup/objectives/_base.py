@@ -155,14 +155,16 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from regmixup.losses import check_labels
 
-    warnings.warn("import check_labels from regmixup.losses", DeprecationWarning, stacklevel=2)
+    message = "import check_labels from regmixup.losses; version 0.3 removes the old place"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
     return check_labels
 
 
 def _adopt_loss_method(cls: type[Objective]) -> None:
     """Accept `loss`, the name of `compute` before version 0.2, for one version: now `loss` is a field."""
     warnings.warn(
-        f"rename the method {cls.__name__}.loss to compute: the name loss is now a field of objectives",
+        f"rename the method {cls.__name__}.loss to compute: the name loss is now a field of objectives, and version "
+        "0.3 no longer accepts it for the method",
         DeprecationWarning,
         stacklevel=4,
     )

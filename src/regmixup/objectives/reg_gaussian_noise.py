@@ -18,7 +18,7 @@ from regmixup.types import LossOutput
 
 @dataclass(frozen=True, kw_only=True)
 class RegGaussianNoise(GaussianNoise):
-    """CE(f(x), y) + eta CE(f(x + sigma e), y): Eq. (3) with a Gaussian vicinity. An extension of this project.
+    """CE(f(x), y) + eta CE(f(x + sigma e), y): equation (3) with a Gaussian vicinity. An extension of this project.
 
     sigma and samples as in `GaussianNoise`; eta, scale, passes and loss as in `RegMixup`, and eta = 0 is ERM exactly.
     """

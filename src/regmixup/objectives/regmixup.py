@@ -18,7 +18,7 @@ from regmixup.types import LossOutput
 
 @dataclass(frozen=True, kw_only=True)
 class RegMixup(Objective):
-    """CE(f(x), y) + eta CE(f(x_mix), y_mix), Eq. (3) and Algorithm 1 of the paper.
+    """CE(f(x), y) + eta CE(f(x_mix), y_mix): equation (3) and Algorithm 1 of the paper.
 
     x_mix = lam x_i + (1 - lam) x_j and y_mix likewise, lam ~ Beta(alpha, alpha). A large alpha keeps lam near 1/2;
     because the clean images are there too, strong mixing does no harm and raises the entropy between classes.

@@ -188,7 +188,8 @@ class Budget:
             minutes = training_minutes(task.planned.method, run.config)
             if minutes is None:
                 return 0.0
-            pace, first = 60 * minutes / run.config.total_epochs, _FIRST
+            pace = 60 * minutes / run.config.total_epochs
+            first = 0.0 if self.device.type == "cpu" else _FIRST
         return left * pace + (first if _kind(run) not in self.begun else 0.0)
 
 

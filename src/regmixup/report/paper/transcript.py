@@ -147,8 +147,8 @@ class PaperTable:
         return TableLayout(self.head, tuple(blocks), caption=self.caption, label=label)
 
     def grid(self) -> TableLayout:
-        """Return `layout()`, under the name that it had before; leaves with the next version."""
-        warnings.warn("PaperTable.grid() is now called layout()", DeprecationWarning, stacklevel=2)
+        """Return `layout()`, under the name that it had before; version 0.3 removes it."""
+        warnings.warn("PaperTable.grid() is now layout(); version 0.3 removes it", DeprecationWarning, stacklevel=2)
         return self.layout()
 
 
