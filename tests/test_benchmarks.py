@@ -36,6 +36,7 @@ COMMANDS = {
         ("--size 200 --classes 5 --turns 1 --subsets 2", "rows with intervals"),
         ("--evaluate 100 5 --ood-files 2", "2 OOD files"),
     ],
+    "prediction": [("--recipe digits --networks small --precision float32 --sets 2", "small      float32      2")],
     "report": [("--methods 2 --seeds 1", "2 methods x 1 seeds")],
     "soak": [("--steps 225", "growth over")],
     "step": [("--tiny --networks small --rounds 1 --steps 1", "| small | dnn | released |")],
