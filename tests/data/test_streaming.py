@@ -1,5 +1,6 @@
 """The streaming loader: deterministic, resumable, sharded, and the same images as decoding by hand."""
 
+import gc
 import multiprocessing
 import random
 import time
@@ -95,6 +96,19 @@ def test_the_next_epoch_is_decoded_ahead_and_none_beyond_the_last(files, tmp_pat
     list(read.epoch(1))
     assert decoded.stat().st_size == 22
     assert not multiprocessing.active_children()
+
+
+def test_the_processes_end_with_the_loader_that_nobody_closed(files):
+    """At once: left to the garbage collector, they would end seconds later, and hold up whatever runs then."""
+    read = loader(files, workers=1)
+    list(read.epoch(0))
+    assert multiprocessing.active_children()
+    gc.disable()
+    try:
+        del read
+        assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
 
 
 def test_two_epochs_at_once_and_one_left_early_are_those_of_a_single_process(files):

@@ -10,6 +10,7 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from copy import copy
 from multiprocessing import parent_process
 from threading import Thread
 
@@ -133,10 +134,13 @@ class StreamingLoader(EpochBatches):
     def _decoded(self, epoch: int, start: int) -> Iterator[list[Tensor]]:
         """Yield the batches of an epoch from batch `start` on, and of all later ones, decoded by new processes."""
 
+        order = copy(self)  # without what is read ahead: in a circle of references processes would end late
+        order.close()
+
         def every() -> Iterator[list[tuple[int, ...]]]:
-            epochs = itertools.count(epoch) if self.epochs is None else range(epoch, max(self.epochs, epoch + 1))
+            epochs = itertools.count(epoch) if order.epochs is None else range(epoch, max(order.epochs, epoch + 1))
             for number in epochs:
-                yield from filter(None, self._keys(number)[start if number == epoch else 0 :])
+                yield from filter(None, order._keys(number)[start if number == epoch else 0 :])
 
         return iter(
             DataLoader(
