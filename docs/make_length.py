@@ -256,7 +256,14 @@ def _refreshed(found: Mapping[Training, Aggregation]) -> list[str]:
     told = []
     for method, name in (("dnn", "plain training"), ("regmixup", "RegMixup")):
         claim = replace(DETECTION, method=f"{method}(bn=refreshed)", reference=method)
-        for training, rows in found.items():
-            changes = [f"{prose(one.dataset)} {points(one.effect)}" for one in claim.ask(training, rows)]
-            told += [f"{name} at {training.epochs} epochs {', '.join(changes)}"] if changes else []
-    return [f"Batch-norm statistics estimated again change AUROC as follows: {'; '.join(told)}."] if told else []
+        by_set: dict[str, list[Finding]] = {}
+        for finding in claim.ask_all(found):
+            by_set.setdefault(finding.dataset, []).append(finding)
+        ranges = [f"{prose(dataset)} {_range([one.effect for one in own])}" for dataset, own in by_set.items()]
+        told += [f"{name} {', '.join(ranges)}"] if ranges else []
+    return [f"Batch-norm statistics estimated again change AUROC, over all lengths: {'; '.join(told)}."] if told else []
+
+
+def _range(effects: Sequence[float]) -> str:
+    low, high = points(min(effects)), points(max(effects))
+    return low if low == high else f"{low} to {high}"
