@@ -35,7 +35,7 @@ def values(folder: Path) -> dict[str, dict[tuple[str, str], list[float]]]:
     found: dict[str, dict[tuple[str, str], list[float]]] = {}
     for planned in load_study("precision").runs():
         config = resolve(planned.config, torch.device("cuda"))
-        if (own := find_archive([folder], config.name, planned.stem)) is None:
+        if (own := find_archive([folder], config, planned.stem)) is None:
             continue
         for row in archived_rows(own, planned.stem):
             key = (row.dataset, row.metric)

@@ -94,7 +94,7 @@ def archives(study: str, results: Path = RESULTS) -> list[tuple[PlannedRun, Path
     """Return the planned runs of a study that are archived, with their folders."""
     own, device = load_study(study), torch.device("cuda")
     places = archive_places(own, results / study)
-    plan = [(p, find_archive(places, resolve(p.config, device).name, p.stem)) for p in own.runs()]
+    plan = [(p, find_archive(places, resolve(p.config, device), p.stem)) for p in own.runs()]
     return [(planned, folder) for planned, folder in plan if folder is not None]
 
 

@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import random
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from torchvision.transforms import v2
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
+from regmixup.data.folders import FolderSet
 from regmixup.data.splits import seed_for
 from regmixup.data.streaming import StreamingLoader
+from regmixup.training.config import configure
+from regmixup.training.loading import make_loaders
 
 CPU = torch.device("cpu")
 
@@ -109,6 +113,24 @@ def test_the_processes_end_with_the_loader_that_nobody_closed(files):
         assert not multiprocessing.active_children()
     finally:
         gc.enable()
+
+
+def test_batches_of_fewer_images_than_ranks_leave_empty_shards(files):
+    shards = [list(loader(files, batch_size=2, rank=rank, world=3, epochs=2).epoch(0)) for rank in range(3)]
+    assert [[len(batch.x) for batch in own] for own in shards] == [[1] * 6, [1] * 5 + [0], [0] * 6]
+
+
+def test_the_processes_of_training_are_kept_while_it_cools_down(files):
+    """The loaders of a run know of all its epochs, also those at the last learning rate."""
+    config = configure("imagenet-resnet50", "dnn", epochs=1, warmup_epochs=0, cooldown_epochs=2, image_size=8)
+    images = FolderSet(tuple(files[0]), files[1], tuple(map(str, range(11))), "folder:x", Path(files[0][0]).parent)
+    (read,) = make_loaders(images, config, CPU, workers=1, mine=[0])
+    pids = set()
+    for epoch in range(3):
+        for _ in read.epoch(epoch):
+            pids |= {process.pid for process in multiprocessing.active_children()}
+    assert len(pids) == 1
+    assert not multiprocessing.active_children()
 
 
 def test_two_epochs_at_once_and_one_left_early_are_those_of_a_single_process(files):

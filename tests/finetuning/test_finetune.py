@@ -18,7 +18,7 @@ from regmixup.finetuning import probe
 from regmixup.finetuning.finish import page_sections
 from regmixup.finetuning.folder import load_files
 from regmixup.storage import read_table
-from regmixup.training.checkpoint import read_checkpoint
+from regmixup.training.checkpoint import Schedule, read_checkpoint
 
 from .photos import BACKBONE, COLOURS, write_photos, write_weights
 
@@ -361,3 +361,19 @@ def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, 
         rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")
     )
     assert torch.equal(mine.probs, theirs.probs)
+
+
+def test_the_epoch_after_which_time_is_up_is_kept_though_checkpoints_are_rare(folder, weights, tmp_path, monkeypatch):
+    """Saving a large network takes long and is done seldom: what was trained since must not be lost by the stop."""
+    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: PLAN)
+    monkeypatch.setattr(Schedule, "after_epoch", lambda self, epoch: epoch == 1)
+
+    def watching(hooks, plan, *, end):
+        def on_epoch(record):
+            if record["epoch"] == 3:
+                raise finetuning._TooSlowError(100.0, None)
+
+        return {"on_epoch": on_epoch}
+
+    monkeypatch.setattr(finetuning, "_watching", watching)
+    assert "stopped    after 3 of 4 epochs" in finetune(folder, tmp_path, weights, epochs=None)[1]

@@ -24,6 +24,7 @@ from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status
 from regmixup.study.tasks import Job
+from regmixup.training.config import resolve
 from regmixup.training.run import Run
 
 CPU = torch.device("cpu")
@@ -83,8 +84,7 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     shutil.copytree(kept, here)
     plan = list(study.runs())
     missing = plan[-1]
-    (gone,) = [p for p in here.iterdir() if find_archive([here], p.name, missing.stem) and p.name.startswith("regmixup")
-               and "-s1-" in p.name]  # fmt: skip
+    gone = find_archive([here], resolve(missing.config, CPU), missing.stem)
     shutil.rmtree(gone)
     shutil.copytree(finished_study.runs / gone.name, tmp_path / "runs" / gone.name)
     rows_path(tmp_path / "runs" / gone.name, missing.stem).unlink()
@@ -95,6 +95,24 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     assert check_archive(here / gone.name) is None
     for one in write_report(Results.open(folder)):
         assert one.stat().st_size > 0
+
+
+def test_an_archive_that_has_the_whole_path_of_its_images_in_its_name_is_found_and_added_to(
+    finished_study, tmp_path, monkeypatch
+):
+    """As earlier versions called runs on folders with an absolute path."""
+    planned = next(iter(finished_study.study.runs()))
+    images = f"folder:{tmp_path}/photos"
+    config = replace(resolve(planned.config, CPU), train_set=images)
+    earlier = tmp_path / "archive" / config.name.replace("photos", images.replace("/", "-").replace(":", "-"))
+    assert earlier.name != config.name
+    earlier.mkdir(parents=True)
+    write_table(earlier / NOTE, {"evaluations": [planned.stem]})
+    assert find_archive([tmp_path / "archive"], config, planned.stem) == earlier
+    run = Run.of(resolve(planned.config, CPU), finished_study.runs)
+    record = run.provenance()
+    monkeypatch.setattr(Run, "provenance", lambda _: record)
+    assert write_archive(replace(run, config=config), planned, tmp_path / "archive") == earlier
 
 
 def test_outcomes_are_kept_of_the_first_seed_and_rows_of_all(finished_study, kept, tmp_path):
@@ -131,6 +149,9 @@ def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_st
     capsys.readouterr()
     main(["report", str(source), "--runs", str(here)])
     assert len({row.run for row in read_rows(here / "study-mini" / "rows.csv")}) == 4
+    capsys.readouterr()
+    main(["study", str(source), "--runs", str(here), "--device", "cpu", "--dry-run"])
+    assert capsys.readouterr().out.count("done ") == 4
 
 
 def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, capsys):

@@ -132,6 +132,12 @@ def test_nothing_but_the_validation_set_and_the_train_set_is_ever_predicted(sele
     assert {r.dataset for r in read_rows(folder / "rows.csv")} == {"digits/val"}
 
 
+def test_what_a_choice_would_not_pass_on_may_not_differ_between_grids(tmp_path):
+    text = STUDY.replace("[grid.regmixup]", "[[grid.regmixup]]\nlr = [0.2]\noptimizer = 'adamw'\n[[grid.regmixup]]")
+    with pytest.raises(ValueError, match=r"tables of grid.regmixup must differ in lists alone .* 'adamw'"):
+        load_study(str(write_mini(tmp_path, text)))
+
+
 def test_one_training_serves_every_point_of_a_posthoc_grid(selected):
     study, folder = selected
     assert len(list(study.runs())) == 10

@@ -127,6 +127,9 @@ def test_the_fast_recipe_is_chosen_on_validation_images_and_confirmed_with_other
         run_study(confirm, tmp_path, root=tmp_path, device="cpu")
     fields = {"batch_size": 512, "lr": 0.4, "schedule": "linear"}
     choices = [{"recipe": "cifar10-resnet18", "method": name, "fields": fields} for name in confirm.methods]
+    (tmp_path / "selected.json").write_text(json.dumps(choices[:1]))  # the search was stopped
+    with pytest.raises(ValueError, match="choice for every method of fast-confirm, got none for dnn of"):
+        take_selected(confirm, tmp_path / "selected.json")
     (tmp_path / "selected.json").write_text(json.dumps(choices))
     chosen = list(take_selected(confirm, tmp_path / "selected.json").runs())
     assert {(p.config.batch_size, p.config.lr, p.config.schedule, p.config.train_set) for p in chosen} == {

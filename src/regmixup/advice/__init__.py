@@ -166,8 +166,13 @@ def _pretrained(network: str) -> dict[str, Any]:
 
 
 def _words(value: object) -> list[str]:
-    """Return a value as words of the command line."""
-    return [f"{v:g}" if isinstance(v, float) else str(v) for v in (value if isinstance(value, tuple) else (value,))]
+    """Return a value as words of the command line, from which the same value is read.
+
+    >>> _words((0.48145466, 1e-3, 1.0)), _words("adamw")
+    (['0.48145466', '0.001', '1'], ['adamw'])
+    """
+    values = value if isinstance(value, tuple) else (value,)
+    return [short if isinstance(v, float) and float(short := f"{v:g}") == v else str(v) for v in values]
 
 
 @dataclass(frozen=True)

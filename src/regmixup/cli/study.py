@@ -97,7 +97,7 @@ def main(args: Sequence[str]) -> None:
             verb = replace(verb, device="cpu")
     launcher = choose_launcher(verb)
     plan = list(study.runs())
-    archives = archive_places(study, verb.archive)
+    archives = archive_places(study, verb.archive, runs)
     console = Console()
     if verb.status:
         show_status(plan, runs, launcher.device, study.title, console, archives)
@@ -179,7 +179,7 @@ def _list_runs(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, dev
     """Print every run with its folder, and whether it is done."""
     width = max(len(planned.name) for planned in plan)
     for planned, state in zip(plan, done, strict=True):
-        folder = runs / resolve(planned.config, device).name
+        folder = resolve(planned.config, device).folder_in(runs)
         print(f"{'done' if state else 'to do':6} {planned.name:{width}}  {folder}")
 
 
@@ -188,12 +188,10 @@ def _print_what_it_cost(
 ) -> None:
     """Print how long the finished runs trained, as they recorded it themselves."""
     finished = [
-        (resolve(planned.config, device).name, planned.stem)
-        for planned, is_done in zip(plan, done, strict=True)
-        if is_done
+        (resolve(planned.config, device), planned.stem) for planned, is_done in zip(plan, done, strict=True) if is_done
     ]
     if finished:
-        print(f"spent  {spent(find_archive([*archives, runs], name, stem) or runs / name for name, stem in finished)}")
+        print(f"spent  {spent(find_archive(archives, one, stem) or one.folder_in(runs) for one, stem in finished)}")
 
 
 def _print_what_is_left(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device) -> None:

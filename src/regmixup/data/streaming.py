@@ -113,9 +113,9 @@ class StreamingLoader(EpochBatches):
         if comes != epoch or start:
             batches = self._decoded(epoch, start)
         for number in range(start, len(self)):
-            if number * self.batch_size + self.rank < self.num_images:
+            if self.rank < min(self.batch_size, self.num_images - number * self.batch_size):
                 x, y = next(batches)
-            else:  # only a last batch of fewer images than ranks
+            else:  # a batch of fewer images than ranks
                 x, y = torch.empty(0, self.samples.channels, height, width, dtype=torch.uint8), torch.empty(0).long()
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
         if self.epochs is None or epoch + 1 < self.epochs:

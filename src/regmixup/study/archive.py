@@ -24,6 +24,7 @@ from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
 from regmixup.study.plan import PlannedRun, Study
+from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
@@ -54,7 +55,7 @@ def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
 
 def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool = True, logits: bool = False) -> Path:
     """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
-    folder, stem = into / run.folder.name, planned.stem
+    folder, stem = run.config.folder_in(into), planned.stem
     sets, written = planned.evaluate, list(_AS_THEY_ARE)
     if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
         written.append(path.name)
@@ -89,14 +90,18 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     return folder
 
 
-def archive_places(study: Study, folder: Path | None) -> list[Path]:
-    """Return where a study's archives may lie: its own folder, and beside it those of the studies that it reuses."""
-    return [folder, *(folder.parent / name for name in study.reuses)] if folder is not None else []
+def archive_places(study: Study, *folders: Path | None) -> list[Path]:
+    """Return where a study's archives may lie: in some folders, and beside each in those of the studies it reuses."""
+    given = [folder for folder in folders if folder is not None]
+    return [place for own in given for place in (own, *(own.absolute().parent / name for name in study.reuses))]
 
 
-def find_archive(places: Iterable[Path], name: str, stem: str) -> Path | None:
-    """Return the folder of the archived run `name` that holds an evaluation, from the first place that has one."""
-    for folder in (place / name for place in places):
+def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path | None:
+    """Return the folder of an archived run that holds an evaluation, from the first place that has one.
+
+    config: that of the run, resolved.
+    """
+    for folder in map(config.folder_in, places):
         if (folder / NOTE).is_file() and stem in read_table(folder / NOTE).get("evaluations", []):
             return folder
     return None

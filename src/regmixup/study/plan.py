@@ -121,6 +121,11 @@ class Study:
                     f"the grid of {name} must be over training or over posthoc fields where a study selects: the "
                     "former are chosen by accuracy, the latter by ECE"
                 )
+            if self.select and any(sorted(grid.fixed) != sorted(grids[0].fixed) for grid in grids):
+                raise ValueError(
+                    f"the tables of grid.{name} must differ in lists alone where a study selects, got "
+                    f"{' and '.join(str(dict(grid.fixed)) for grid in grids)}: what stands in no list is not passed on"
+                )
 
     @property
     def methods(self) -> tuple[str, ...]:

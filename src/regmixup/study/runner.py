@@ -133,7 +133,7 @@ def run_study(
 def _tasks(job: Job, device: torch.device) -> list[Task]:
     """Return a task per planned run, with the run folder for this kind of device."""
     plan = list(job.study.runs())
-    places = [*archive_places(job.study, job.archive), *archive_places(job.study, job.runs)]
+    places = archive_places(job.study, job.archive, job.runs)
     several = len({planned.recipe for planned in plan}) > 1
     tasks = []
     for index, planned in enumerate(plan):
@@ -147,7 +147,7 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
                 planned=planned,
                 run=Run.of(config, job.runs),
                 companion=Run.of(companion, job.runs) if companion is not None else None,
-                archive=find_archive(places, config.name, planned.stem),
+                archive=find_archive(places, config, planned.stem),
             )
         )
     return tasks

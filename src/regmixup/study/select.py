@@ -63,7 +63,8 @@ def write_selected(study: Study, folder: Path) -> None:
 def take_selected(study: Study, path: Path) -> Study:
     """Return the study with what another one selected, for the recipes and methods that both have. path: selected.json.
 
-    It has a name of its own, as it trains other models. A method without a choice in `path` keeps its values.
+    It has a name of its own, as it trains other models. A method without a choice in `path` keeps its values, but where
+    the study confirms a search, that is an error.
     """
     chosen = {(entry["recipe"], entry["method"]): entry.get("fields") for entry in _entries(path)}
     parts = []
@@ -73,6 +74,11 @@ def take_selected(study: Study, path: Path) -> Study:
     if not any(part.values for part in parts):
         places = ", ".join(f"{method} of {recipe}" for recipe, method in chosen) or "nothing"
         raise ValueError(f"{path} must hold a choice for a method and recipe of {study.name}, got {places}")
+    lacking = [
+        f"{name} of {part.recipe}" for part in parts for name in part.methods if (part.recipe, name) not in chosen
+    ]
+    if study.confirms and lacking:  # while a search goes on, it has chosen for some methods alone
+        raise ValueError(f"{path} must hold a choice for every method of {study.name}, got none for {lacking[0]}")
     lines = [
         f"{method} of {part.recipe}: {', '.join(f'{name} {value}' for name, value in fields.items())}"
         for part in parts

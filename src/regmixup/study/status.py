@@ -54,13 +54,14 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     A run that is archived, among the runs or in one of the archives, is done.
     """
     trained = [resolve(config, device) for config in models(planned)]
-    if find_archive([*archives, runs], resolve(planned.config, device).name, planned.stem) is not None:
+    config = resolve(planned.config, device)
+    if find_archive([*archives, runs], config, planned.stem) is not None:
         epochs = sum(config.total_epochs for config in trained)
         return RunStatus(planned, "done", epochs, epochs, None, None)
     folders = [Run.of(config, runs) for config in trained]
     histories = [run.history() for run in folders]
     epoch, epochs = sum(map(len, histories)), sum(config.total_epochs for config in trained)
-    own = resolve(planned.config, device).folder_in(runs)
+    own = config.folder_in(runs)
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
     note = ""

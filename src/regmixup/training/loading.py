@@ -55,7 +55,7 @@ def make_loaders(
             dataset.labels,
             transform=train_transform(dataset, config),
             balanced=balanced,
-            epochs=config.epochs,
+            epochs=config.total_epochs,
             batch_size=config.batch_size,
             seed=config.seed,
             device=device,

@@ -179,8 +179,7 @@ class TrainingStep:
 
     def tensors(self) -> list[Tensor]:
         """Return all that a step changes, apart from the tally."""
-        states = self.optimizer.state.values()
-        momenta = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        momenta = [value for own in self.optimizer.state.values() for value in own.values() if torch.is_tensor(value)]
         mean = self.average.tensors() if self.average is not None else []
         return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *self.guard.tensors()]
 
@@ -309,11 +308,16 @@ class Training:
             self.run.write_history(self.history)
         if self.curves is not None:
             self.curves.log_epoch(record)
-        signal, save = self.stop_or_save(stop, ended=self.position.epoch)
-        if signal or save or self.position.epoch == self.config.total_epochs:
+        signal, due = self.stop_or_save(stop, ended=self.position.epoch)
+        if save := bool(signal or due or self.position.epoch == self.config.total_epochs):
             self.save()
-        if on_epoch is not None:
-            on_epoch(record)
+        try:
+            if on_epoch is not None:
+                on_epoch(record)
+        except Exception:  # which ends training, but loses no epoch
+            if not save and self.ranks.world == 1:  # other ranks would not know of it
+                self.save()
+            raise
         if signal and self.position.epoch < self.config.total_epochs:
             raise Interrupted(signal)
 
@@ -333,8 +337,7 @@ class Training:
             )  # fmt: skip
             checkpoint.forget_previous(self.run.folder)
             write_provenance(self.run.folder, record)
-        signal, _ = self.stop_or_save(stop)
-        if signal:
+        if signal := self.stop_or_save(stop)[0]:
             raise Interrupted(signal)
 
     def finalize(self) -> bool:
@@ -359,13 +362,12 @@ class Training:
         """Pass on what this process's share of an epoch's first steps has reported, and the throughput."""
         if on_step is None and curves is None:
             return
-        epoch = self.position.epoch
-        seen = epoch * self.images + min(steps * self.config.batch_size, self.images)
+        seen = self.position.epoch * self.images + min(steps * self.config.batch_size, self.images)
         totals, speed = self.tally.totals(), self.throughput.update(seen)
         if curves is not None:
-            curves.log_step(epoch, steps, totals, speed)
+            curves.log_step(self.position.epoch, steps, totals, speed)
         if on_step is not None:
-            on_step({"epoch": epoch + 1, "step": steps, "steps": self.steps, **means(totals), **speed})
+            on_step({"epoch": self.position.epoch + 1, "step": steps, "steps": self.steps, **means(totals), **speed})
 
     def save(self) -> None:
         """Write a checkpoint of the current position."""
@@ -377,8 +379,7 @@ class Training:
 
     def content(self, position: Position) -> Checkpoint:
         """Return all that training resumes from."""
-        tensors = checkpoint.state(self.model, self.optimizer, self.copies)
-        return Checkpoint(tensors, position, self.data)
+        return Checkpoint(checkpoint.state(self.model, self.optimizer, self.copies), position, self.data)
 
     @property
     def data(self) -> str:
@@ -391,8 +392,7 @@ class Training:
             return
         config, epoch = self.config, self.position.epoch
         index = self.loaders[0].batches(epoch)[step].tolist()
-        lr = config.lr_at(epoch + step / self.steps)
-        saved = ""
+        lr, saved = config.lr_at(epoch + step / self.steps), ""
         if self.ranks.first:
             self.guard.restore_buffers()
             saved = save_snapshot(self.run, self.content(Position(epoch, step)), lr=lr, images=index)
