@@ -14,7 +14,7 @@ project = "regmixup"
 author = "The regmixup authors"
 release = version = regmixup.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_copybutton", "sphinx_design"]
-exclude_patterns = ["_build", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "pypi.md", "**.ipynb_checkpoints"]
 nb_execution_mode = "off"  # the outputs are stored; `make notebooks` executes
 nitpicky = False
 
@@ -22,15 +22,18 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 suppress_warnings: list[str] = []  # `make docs` fails on any warning
 
+default_role = "code"  # `name` in a docstring is code, as in Markdown
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autosummary_imported_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "regmixup"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_theme_options = {
@@ -51,20 +54,26 @@ project_copyright = "The regmixup authors, MIT licence"
 linkcheck_ignore = [r"https?://.*"]  # local links are checked by the build itself; the network is not needed
 
 
-def restructure(_app, _what, _name, _obj, _options, lines):  # type: ignore[no-untyped-def]
+def restructure(_app, what, _name, _obj, _options, lines):  # type: ignore[no-untyped-def]
     """Turn a docstring in plain text into reStructuredText: `name: text` lines are a list, indented lines are code."""
-    out, listed, code = [], False, False
+    out, listed, code, doctest = [], False, False, False
     for line in lines:
+        doctest = bool(line.strip()) and (doctest or line.startswith(">>> "))
         if not line.strip():
             listed = code = False
             out.append("")
+        elif doctest:
+            out.append(line)
         elif line.startswith("    ") or (code and line.startswith(" ")):
-            out += [line] if code or listed else ["::", "", line] if not out or not out[-1] else ["", "::", "", line]
-            code = not listed
+            if listed:  # the text of an item goes on
+                out.append(f"  {line.strip()}")
+                continue
+            out += [line] if code else ["::", "", line] if not out or not out[-1] else ["", "::", "", line]
+            code = True
         else:
             text = re.sub(r"([|*])", r"\\\1", line) if "``" not in line else line
             named = re.match(r"([a-z_][a-z_0-9]*(?:, [a-z_0-9]+)*): (.*)", text)
-            if named:
+            if named and what != "attribute":
                 out += [*([""] if out and out[-1] and not listed else []), f"* **{named[1]}**: {named[2]}"]
                 listed = True
             elif listed:

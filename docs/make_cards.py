@@ -6,6 +6,7 @@ Words come from cards.toml, everything else from the registry, the measured step
 """
 
 import dataclasses
+import re
 import runpy
 import tomllib
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ def shown(part: str, value: Any) -> str:
     if isinstance(value, Spec):
         fields = ", ".join(f"{k}={v!r}" for k, v in value.fields.items())
         return f"{part} `{value.name}({fields})`"
-    return ", ".join(f"{key} {v}" for key, v in value.items()) or "nothing"
+    return ", ".join(f"{key} {v}" for key, v in value.items()) or "training as the recipe says"
 
 
 def values(method: Method) -> str:
@@ -68,12 +69,14 @@ def values(method: Method) -> str:
     plain = {"head": Spec("linear"), "constraint": None, "posthoc": None, "train": {}}
     lines = ["| recipe | sets |", "| --- | --- |"]
     own = [shown(k, getattr(method, k)) for k in parts if getattr(method, k) != plain.get(k)]
-    lines.append(f"| every recipe{' but those below' if method.selected else ''} | {'; '.join(own)} |")
+    lines.append(f"| every recipe | {'; '.join(own)} |")
     for recipe in RECIPES:
         here = method.at(recipe)
         differs = [shown(k, getattr(here, k)) for k in parts if getattr(here, k) != getattr(method, k)]
         if differs:
             lines.append(f"| `{recipe}` | {'; '.join(differs)} |")
+    if len(lines) > 3:
+        lines += ["", "A line for one recipe replaces only what it names."]
     return "\n".join(lines)
 
 
@@ -90,7 +93,8 @@ def cost(name: str) -> str:
                  "deep-ensemble": "Five times `dnn`, in training and in prediction."}  # fmt: skip
         return again.get(name, "Not measured.")
     head = ["| network | ms per step | relative to dnn |", "| --- | --- | --- |"]
-    return "\n".join([f"O{times['eager']['how'][1:]}; 128 images.\n", *head, *lines])
+    how = re.sub(r"\((.+)\)", r"(`python \1`)", times["eager"]["how"])
+    return "\n".join([f"O{how[1:]}; 128 images.\n", *head, *lines])
 
 
 def results(name: str, made: Mapping[str, Any]) -> str:
@@ -102,11 +106,13 @@ def results(name: str, made: Mapping[str, Any]) -> str:
         here = sorted((t.epochs, t.precision, t, a) for t, a in found if t.recipe == recipe)
         rows = [line for _, _, t, a in here for line in made["measured"](own, t, a, [name])]
         for line, (_, precision, *_) in zip(rows, here, strict=True):
-            line[0] = precision
+            line[:] = [precision, *line[1:-1]]  # the page of results names the runs
         if rows:
-            heads = ["precision", "epochs", "n", *(column.title for column in own), "runs"]
+            heads = ["precision", "epochs", "n", *(column.title for column in own)]
             tables.append(
-                f"`{recipe}`, in percent; [results](../results.md) explains them:\n\n{made['table'](heads, rows)}"
+                f"`{recipe}`, in percent, AUGRC times 1000; n seeds. `[low, high]` is a 95 % interval of the mean over "
+                "seeds, which says little with two, and `(low, high)` one over the test images of a single run. "
+                f"[Results](../results.md) explains them and names the runs.\n\n{made['table'](heads, rows)}"
             )
     return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing."
 

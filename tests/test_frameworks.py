@@ -3,7 +3,10 @@
 The same weights, lambda and partners: all draw from a generator with the same seed, two batches per update.
 """
 
+import re
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -186,6 +189,27 @@ def test_the_loop_of_timms_script_with_a_transform_for_its_mixup():
             optimizer.zero_grad()
     expected, own_losses = own()
     assert_same_training(model, expected, losses, own_losses)
+
+
+def test_the_patch_of_timms_script_in_the_documents():
+    """Its lines, with the names that the script has there, give the objective's loss; the prefetcher is refused."""
+    from timm.loss import SoftTargetCrossEntropy
+
+    page = (Path(__file__).parents[1] / "docs" / "frameworks.md").read_text()
+    diff = re.search(r"```diff\n(.*?)```", page, flags=re.DOTALL)[1]
+    patch = "\n".join(line[1:].strip() for line in diff.splitlines() if line.startswith("+"))
+    names = {"args": SimpleNamespace(num_classes=10, prefetcher=False), "device": "cpu"}
+    names["SoftTargetCrossEntropy"] = SoftTargetCrossEntropy
+    exec(patch, names)
+    (x, y), model = batches(1)[0], network()
+    torch.manual_seed(3)
+    images, targets = names["mixup_fn"](x, y)
+    torch.manual_seed(3)
+    expected = rm.RegMixup(alpha=20)(model, x, y).loss
+    torch.testing.assert_close(names["train_loss_fn"](model(images), targets), expected, rtol=1e-6, atol=1e-6)
+    names["args"].prefetcher = True
+    with pytest.raises(AssertionError, match="--no-prefetcher"):
+        exec(patch, names)
 
 
 def test_timms_own_mixup_smooths_labels_unless_told_not_to():

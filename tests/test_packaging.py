@@ -62,6 +62,8 @@ def test_the_metadata_are_those_of_the_project(wheel):
     assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == regmixup.__version__
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == regmixup.__version__
     assert metadata["License-Expression"] == "MIT"
+    assert metadata.get_payload().startswith("# regmixup")
+    assert "](" not in metadata.get_payload(), "a link to a file of the repository is dead on a package index"
     required = [line for line in metadata.get_all("Requires-Dist") if "extra ==" not in line]
     assert sorted(required) == sorted(PROJECT["project"]["dependencies"])
     assert b"regmixup = regmixup.cli:main" in archive.read(about + "entry_points.txt")

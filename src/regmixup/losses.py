@@ -4,7 +4,7 @@ An objective's field `loss` is None, which is cross-entropy, or a callable from 
 one value per image, (N,). `CrossEntropy`, `Focal` and `BinaryCrossEntropy` are such callables that a configuration can
 record, and so is a class of your own derived from `Loss`. Any other callable works in a training loop of your own.
 
-The loss of a batch is the mean of these values: it divides by N. torch's mean over *class indices* with class weights
+The loss of a batch is the mean of these values: it divides by N. torch's mean over class indices with class weights
 divides by the sum of the weights of the batch's labels instead, so it is N / sum(w_y) times ours; torch's mean over
 soft targets divides by N, as here.
 

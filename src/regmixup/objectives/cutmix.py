@@ -23,6 +23,7 @@ class CutMix(Mixup):
     """
 
     alpha: float = field(default=1.0, kw_only=False)
+    """> 0: large makes rectangles of about half the image; 1, as in CutMix's paper, makes all sizes equally likely."""
 
     @property
     def needs_images(self) -> bool:

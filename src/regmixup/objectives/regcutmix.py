@@ -19,6 +19,7 @@ class RegCutMix(RegMixup):
     """CE(f(x), y) + eta CE(f(x_cut), y_cut): RegMixup with CutMix's vicinal distribution. Fields as in `RegMixup`."""
 
     alpha: float = field(default=1.0, kw_only=False)
+    """> 0: large makes rectangles of about half the image; 1, as in CutMix's paper, makes all sizes equally likely."""
 
     @property
     def needs_images(self) -> bool:
