@@ -6,6 +6,7 @@
 #   make docs          the documentation site, in docs/_build/html; a warning is an error
 #   make notebooks     execute the notebooks of the site anew and store their outputs (about 3 minutes)
 #   make coverage      the test suite with the lines it runs counted
+#   make ray           the launcher on a real Ray cluster: half a minute, which continuous integration adds to `make test`
 #   make soak          the long campaigns, before a release: kills, losses, every study at smoke scale
 #   make test-lowest   the test suite with the lowest declared version of every dependency, in .venv-lowest
 #   make wheel         build wheel and sdist into dist/, install the wheel in a clean .venv-wheel, run a study from there
@@ -15,7 +16,7 @@ BIN := .venv/bin
 # Compiled files are kept also where the shell says not to: without them every worker and program compiles all tests anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test browser docs notebooks coverage soak test-lowest wheel clean
+.PHONY: demo test browser docs notebooks coverage ray soak test-lowest wheel clean
 
 demo: .venv/installed
 	$(BIN)/regmixup study digits
@@ -41,8 +42,11 @@ notebooks: .venv/installed-docs
 coverage: .venv/installed-dev
 	$(BIN)/pytest -n 2 --cov
 
+ray: .venv/installed-dev
+	$(BIN)/pytest -q -m ray tests/study/test_launchers.py
+
 soak: .venv/installed-dev
-	$(BIN)/pytest -n 2 --dist worksteal -m soak
+	$(BIN)/pytest -n 2 --dist worksteal -m 'soak or ray'
 
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/pytest -n 2 -W default

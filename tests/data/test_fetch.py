@@ -247,13 +247,14 @@ def test_a_wrong_checksum_unpacks_nothing(server: Server, tmp_path: Path, monkey
 def test_a_server_that_sends_more_than_the_file_has(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: bool
 ) -> None:
-    server.files["/a"], server.files["/b"], server.lengths = bytes(3_000_000), cifar_archive(), lengths
-    offer(monkeypatch, cifar_archive(), server.url("/a"))
+    archive = cifar_archive()  # once: it holds the time
+    server.files["/a"], server.files["/b"], server.lengths = bytes(3_000_000), archive, lengths
+    offer(monkeypatch, archive, server.url("/a"))
     with pytest.raises(FetchError, match=r"cifar-10-python.tar.gz has at most 1 MB, the server sends \d{7} bytes"):
         fetch("cifar10", tmp_path)
     kept = tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial"
     assert not kept.exists() or kept.stat().st_size == 0
-    offer(monkeypatch, cifar_archive(), server.url("/a"), server.url("/b"))
+    offer(monkeypatch, archive, server.url("/a"), server.url("/b"))
     fetch("cifar10", tmp_path)
     assert len(data.load("cifar10/test", root=tmp_path)) == 2
 

@@ -216,6 +216,7 @@ def run_on_ray_and_kill(ray, runs, study, cpus=1) -> Path:
     return folder
 
 
+@pytest.mark.ray
 def test_a_killed_ray_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short, ray):
     assert (run_on_ray_and_kill(ray, tmp_path, short) / "rows.csv").read_bytes() == expected_short
 

@@ -81,6 +81,8 @@ class TrainConfig(Recipe):
 
     def folder_in(self, runs: str | Path) -> Path:
         """Return the run's folder; one that an earlier version made, with the whole path in its name, stays in use."""
+        if not self.train_set.startswith("folder:"):
+            return Path(runs) / self.name
         earlier = os.path.join(runs, self._name(self.train_set))  # noqa: PTH118 (see below)
         # Unlike that of pathlib, this is no error where the name is too long for the file system.
         return Path(earlier) if os.path.isdir(earlier) else Path(runs) / self.name  # noqa: PTH112
