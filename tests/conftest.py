@@ -26,11 +26,11 @@ gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    gc.collect()
     gc.freeze()
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)  # after pytest's own five collections
 def pytest_unconfigure() -> None:
     gc.unfreeze()  # else libraries report leaks at exit
 
