@@ -7,6 +7,8 @@ What it writes has no times, names of machines or versions, so executing it agai
 differently. tests/test_notebooks.py runs the same cells at the sizes in each notebook's `metadata.small`.
 """
 
+import base64
+import io
 import os
 import sys
 import tempfile
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = Path(__file__).parent / "notebooks"
@@ -45,8 +48,19 @@ def write(path: Path, notebook: nbformat.NotebookNode) -> None:
             output.pop("metadata", None)
             if output.output_type != "stream":
                 output["metadata"] = {}
+            if "image/png" in output.get("data", {}):
+                output.data["image/png"] = pixels_alone(output.data["image/png"])
     nbformat.validate(notebook)
     nbformat.write(notebook, path)
+
+
+def pixels_alone(encoded: str) -> str:
+    """Return a PNG file in base64 without its comments, in which matplotlib writes its version and address."""
+    stored = io.BytesIO()
+    with Image.open(io.BytesIO(base64.b64decode(encoded))) as image:
+        image.info.clear()
+        image.save(stored, "PNG", optimize=True)
+    return base64.b64encode(stored.getvalue()).decode()
 
 
 if __name__ == "__main__":

@@ -133,7 +133,6 @@ class StreamingLoader(EpochBatches):
 
     def _decoded(self, epoch: int, start: int) -> Iterator[list[Tensor]]:
         """Yield the batches of an epoch from batch `start` on, and of all later ones, decoded by new processes."""
-
         order = copy(self)  # without what is read ahead: in a circle of references processes would end late
         order.close()
 
