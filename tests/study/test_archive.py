@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup import predictions
+from regmixup import predictions, run_folder
 from regmixup.cli import main
 from regmixup.metrics import scores
 from regmixup.report.output import write_report
@@ -46,6 +46,9 @@ def test_an_archive_holds_everything_but_weights_and_predictions(finished_study,
         assert {path.name for path in folder.iterdir()} == names
         run = Run.open(finished_study.runs / entry["folder"])
         assert archived_rows(folder, stem) == read_rows(run.folder / f"rows-{stem}.csv")
+        figures = run_folder.read_figures(run.folder, stem)
+        assert figures.pop("examples")["sets"]  # images of a dataset, which an archive does not pass on
+        assert run_folder.read_figures(folder, stem) == figures
         note = json.loads((folder / NOTE).read_text())
         assert note["fingerprint"] == run.fingerprint
         assert note["numerics"] == run.provenance()["versions"]["numerics"]

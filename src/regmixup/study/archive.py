@@ -1,9 +1,9 @@
-"""Archived runs: a finished run without its weights and predictions, 50 to 250 kilobytes for CIFAR.
+"""Archived runs: a finished run without its weights, predictions and images, 50 to 250 kilobytes for CIFAR.
 
 An archive is a folder with the run's own name, so archives are merged by copying folders:
 
     config.json provenance.json history.jsonl   as the run has them
-    rows-STEM.csv.gz figures-STEM.json.gz       every row and figure of an evaluation
+    rows-STEM.csv.gz figures-STEM.json.gz       every row and figure of an evaluation, but for the images to look at
     outcomes-STEM.npz                           per test and OOD image: right or wrong, 1 - MSP, DS, of some lines
     logits-STEM.npz                             where asked for: logits of the test and OOD sets, float16
     archive.json                                checksums of all of these and of the predictions, commit, numerics
@@ -12,6 +12,7 @@ An archive is a folder with the run's own name, so archives are merged by copyin
 from __future__ import annotations
 
 import gzip
+import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,7 +31,6 @@ from regmixup.types import Predictions, Row
 
 NOTE = "archive.json"
 _AS_THEY_ARE = (run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY)
-_PACKED = ("rows-{}.csv", "figures-{}.json")
 
 
 def outcomes_path(folder: Path, stem: str) -> Path:
@@ -61,11 +61,12 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
         written.append(path.name)
     for name in written:
         _copy(run.folder / name, folder / name)
-    for name in (pattern.format(stem) for pattern in _PACKED):
-        if (run.folder / name).is_file():
-            written.append(f"{name}.gz")
-            with replacing(folder / written[-1]) as temporary:
-                temporary.write_bytes(gzip.compress((run.folder / name).read_bytes(), mtime=0))
+    if (path := run_folder.rows_path(run.folder, stem)).is_file():
+        written.append(_pack(path.read_bytes(), folder / f"{path.name}.gz"))
+    if figures := run_folder.read_figures(run.folder, stem):
+        figures.pop("examples", None)  # images of a dataset, which is not ours to pass on; and 80 kilobytes
+        path = run_folder.figures_path(folder, stem)
+        written.append(_pack(json.dumps(figures, separators=(",", ":")).encode(), path.with_name(f"{path.name}.gz")))
     if logits and sets.test:
         kept = [predictions.load(run.predictions_path(name)) for name in (sets.test, *sets.ood)]
         own = {f"{one.dataset}:logits": one.logits.half().numpy() for one in kept}
@@ -134,6 +135,12 @@ def check_archive(folder: Path) -> None:
 def _copy(source: Path, target: Path) -> None:
     with replacing(target) as temporary:
         shutil.copyfile(source, temporary)
+
+
+def _pack(content: bytes, target: Path) -> str:
+    with replacing(target) as temporary:
+        temporary.write_bytes(gzip.compress(content, mtime=0))
+    return target.name
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
