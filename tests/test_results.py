@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
+from scipy.special import softmax
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training
@@ -24,6 +25,7 @@ made = runpy.run_path(str(ROOT / "docs" / "make_results.py"))
 length = made["LENGTH"]
 ARCHIVED = {study: made["archives"](study) for study in made["folders"](ROOT / "results")}
 ARCHIVES = [pytest.param(*one, id=f"{one[0].name}") for found in ARCHIVED.values() for one in found]
+WITH_LOGITS = [one for one in ARCHIVES if (one.values[1] / f"logits-{one.values[0].stem}.npz").is_file()]
 WITH_OUTCOMES = [one for one in ARCHIVES if outcomes_path(one.values[1], one.values[0].stem).is_file()]
 
 
@@ -121,6 +123,58 @@ def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planne
     assert rows[sets.test, "ece", ""].value == pytest.approx(sum(gaps) / len(correct), abs=allowed)
 
 
+def expected_calibration_error(probs, labels):
+    """Fifteen bins of equal width, closed on the right."""
+    confidence, right = probs.max(1), probs.argmax(1) == labels
+    bins = np.clip(np.ceil(15 * confidence) - 1, 0, 14).astype(int)
+    return sum(abs((right - confidence)[bins == index].sum()) for index in range(15)) / len(labels)
+
+
+def recomputed(logits, sets):
+    """Return the headline metrics of stored logits, by NumPy, SciPy and scikit-learn alone."""
+    values = {name: logits[f"{name}:logits"].astype(float) for name in (sets.test, *sets.ood)}
+    labels, probs = logits[f"{sets.test}:labels"], softmax(values[sets.test], axis=1)
+    right = probs.argmax(1) == labels
+    scores = {name: values[name].shape[1] / (values[name].shape[1] + np.exp(values[name]).sum(1)) for name in values}
+    covered = np.arange(1, len(labels) + 1)
+    errors = np.cumsum(~right[np.argsort(-probs.max(1), kind="stable")])
+    found = {
+        (sets.test, "accuracy", ""): accuracy_score(labels, probs.argmax(1)),
+        (sets.test, "nll", ""): log_loss(labels, probs, labels=range(probs.shape[1])),
+        (sets.test, "ece", ""): expected_calibration_error(probs, labels),
+        (sets.test, "aurc", "max_probability"): (errors / covered).mean(),
+        (sets.test, "augrc", "max_probability"): errors.mean() / len(labels),
+        (sets.test, "failure_auroc", "max_probability"): roc_auc_score(right, probs.max(1)),
+    }
+    for name in sets.ood:
+        outside = np.r_[np.zeros(len(labels)), np.ones(len(values[name]))]
+        for score, own in (
+            ("dempster_shafer", scores),
+            ("max_probability", {key: -softmax(z, axis=1).max(1) for key, z in values.items()}),
+        ):
+            found[name, "auroc", score] = roc_auc_score(outside, np.r_[own[sets.test], own[name]])
+    return found
+
+
+@pytest.mark.parametrize(("planned", "folder"), WITH_LOGITS)
+def test_rows_agree_with_what_others_code_finds_in_the_logits(planned, folder):
+    """To what float16 leaves of a logit: ties, and images at the edge of a bin."""
+    rows = {
+        (row.dataset, row.metric, row.score): row.value
+        for row in archived_rows(folder, planned.stem)
+        if row.posthoc == "none" and not row.corruption
+    }
+    found = recomputed(np.load(folder / f"logits-{planned.stem}.npz"), planned.evaluate)
+    assert len(found) == 6 + 2 * len(planned.evaluate.ood)
+    for key, value in found.items():
+        assert rows[key] == pytest.approx(value, abs=2e-4), key
+
+
+def test_some_headline_runs_have_their_logits():
+    """Plain training and RegMixup at the longest training."""
+    assert {one.values[0].label for one in WITH_LOGITS} >= {"dnn(epochs=200)", "regmixup(epochs=200)"}
+
+
 def test_pages_grow_with_the_archives_and_say_what_is_missing(tmp_path):
     """Of two runs: every page is written, the other methods are missing, and nothing is decided."""
     (tmp_path / "precision").mkdir()
@@ -129,7 +183,8 @@ def test_pages_grow_with_the_archives_and_say_what_is_missing(tmp_path):
         shutil.copytree(folder, tmp_path / "length" / folder.name)
     _, readme, page, claims, figure = made["pages"](tmp_path).values()
     assert "Nothing is archived yet; 10 lines are missing" in readme
-    assert readme.count("| regmixup(") >= len(kept)
+    labels = {planned.label for planned, folder in ARCHIVED["length"] if folder.name.startswith("regmixup")}
+    assert readme.count("| regmixup(") == len(labels)
     assert "dnn(" not in readme
     assert "Not asked yet: no length has both methods." in page
     assert "| dnn | 100 | 0 |" in page
