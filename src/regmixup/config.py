@@ -116,6 +116,8 @@ def encode(config: Any) -> dict[str, Any]:
 
 def _encode(value: Any, hint: Any, *, every: bool) -> Any:
     """Encode a value. every: also fields that have their introductory value."""
+    if value is None or isinstance(value, (str, bool)):  # most values, and a study has hundreds of configurations
+        return value
     if dataclasses.is_dataclass(value):
         hints = _hints(type(value))
         for f in dataclasses.fields(value):
@@ -139,8 +141,10 @@ def _encode(value: Any, hint: Any, *, every: bool) -> Any:
 
 def _check_recordable(name: str, value: Any, hint: Any) -> None:
     """Refuse a callable that `decode` could not build again, such as a function or a class of another family."""
+    if not callable(value):
+        return
     bases = [option for option in _options(hint) if dataclasses.is_dataclass(option)]
-    if callable(value) and bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
+    if bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
         names = " or ".join(base.__name__ for base in bases)  # type: ignore[union-attr]
         raise ValueError(f"{name} must be a {names} to be recorded in a configuration, got {value!r}")
 

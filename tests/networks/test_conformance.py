@@ -68,6 +68,14 @@ def own_network(name):
     return copy.deepcopy(_built(name))
 
 
+@pytest.fixture
+def trainable(name):
+    """A copy with layers, buffers and gradients of its own, which shares the values of the parameters."""
+    twin = _built(name)
+    yield copy.deepcopy(twin, {id(parameter): parameter for parameter in twin.parameters()})
+    twin.zero_grad()
+
+
 def images(size=8, channels=3, batch_size=2):
     generator = torch.Generator().manual_seed(1)
     return torch.rand(batch_size, channels, size, size, generator=generator)
@@ -112,10 +120,10 @@ def test_parameter_count(name, num_classes):
 
 
 @each_network
-def test_every_parameter_gets_a_gradient(own_network):
-    own_network.train()
-    nn.functional.cross_entropy(own_network(images(9)), torch.tensor([3, 7])).backward()
-    for parameter_name, parameter in own_network.named_parameters():
+def test_every_parameter_gets_a_gradient(trainable):
+    trainable.train()
+    nn.functional.cross_entropy(trainable(images(9)), torch.tensor([3, 7])).backward()
+    for parameter_name, parameter in trainable.named_parameters():
         assert torch.isfinite(parameter.grad).all(), parameter_name
         assert parameter.grad.abs().max() > 0, parameter_name
 
@@ -160,34 +168,34 @@ def test_uint8_images_equal_floats_divided_by_255(network):
 
 
 @two_networks
-def test_uint8_images_are_scaled_without_normalisation_too(own_network):
-    own_network.normalize = None
+def test_uint8_images_are_scaled_without_normalisation_too(trainable):
+    trainable.normalize = None
     pixels = (255 * images()).round().to(torch.uint8)
-    assert torch.equal(own_network(pixels), own_network(pixels.float() / 255))
+    assert torch.equal(trainable(pixels), trainable(pixels.float() / 255))
 
 
 @two_networks
-def test_normalising_inside_equals_normalising_outside(own_network):
+def test_normalising_inside_equals_normalising_outside(trainable):
     x = images()
     outside = (x - torch.tensor(MEAN).reshape(1, 3, 1, 1)) / torch.tensor(STD).reshape(1, 3, 1, 1)
-    inside = own_network(x)
-    own_network.normalize = None
-    torch.testing.assert_close(own_network(outside), inside)
-    assert not torch.allclose(own_network(x), inside)
+    inside = trainable(x)
+    trainable.normalize = None
+    torch.testing.assert_close(trainable(outside), inside)
+    assert not torch.allclose(trainable(x), inside)
 
 
 @two_networks
-def test_inputs_are_not_changed(own_network):
+def test_inputs_are_not_changed(trainable):
     x = images()
-    own_network.train()(x)
+    trainable.train()(x)
     assert torch.equal(x, images())
 
 
 @each_network
-def test_inputs_are_not_changed_where_the_backbone_gets_them_as_they_are(own_network):
+def test_inputs_are_not_changed_where_the_backbone_gets_them_as_they_are(trainable):
     x = images()
-    own_network.normalize = None
-    own_network.train()(x)
+    trainable.normalize = None
+    trainable.train()(x)
     assert torch.equal(x, images())
 
 
@@ -232,16 +240,16 @@ def test_a_given_dropout_rate_replaces_it(name, rate):
 
 
 @each_network
-def test_dropout_acts_in_training_only(name, own_network):
+def test_dropout_acts_in_training_only(name, trainable):
     x = images()
-    for module in dropouts(own_network):
+    for module in dropouts(trainable):
         module.p = 0.5
-    assert torch.equal(own_network(x), _logits(name))
-    own_network.train()
-    assert not torch.allclose(own_network(x), own_network(x))
-    for module in dropouts(own_network):
+    assert torch.equal(trainable(x), _logits(name))
+    trainable.train()
+    assert not torch.allclose(trainable(x), trainable(x))
+    for module in dropouts(trainable):
         module.p = 0.0
-    assert torch.equal(own_network(x), own_network(x))
+    assert torch.equal(trainable(x), trainable(x))
 
 
 # ------------------------------------------------------------------------------------------------------ errors
