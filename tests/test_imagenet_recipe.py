@@ -74,7 +74,7 @@ def test_evaluation_resizes_and_crops_as_timm_does(interpolation, size):
 
 def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, capsys):
     lengths = ("--epochs", 2, "--warmup-epochs", 1, "--cooldown-epochs", 1)
-    words = ("--recipe", "imagenet-resnet50", "--network", "timm/test_resnet", "--image-size", 32, *lengths)
+    words = ("--recipe", "imagenet-resnet50", "--network", "timm/test_resnet", "--image-size", 16, *lengths)
     places = ("--root", tree, "--device", "cpu")
     flags = ("--checkpoint-epochs", 2, "--compile", "off", "--workers", 0, "--tensorboard")
     assert run("train", *words, *places, *flags, "--runs", tmp_path) == 0
@@ -87,8 +87,8 @@ def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, 
     assert history[-1]["loss"] < history[0]["loss"]
     assert len(list(folder.glob("events.out.tfevents.*"))) == 1
     record = json.loads((folder / "provenance.json").read_text())
-    assert (len(record["classes"]), record["input"]) == (CLASSES, [3, 32, 32])
-    assert record["transform"] == {"kind": "EvalTransform", "size": 32, "resize": 37, "interpolation": "bicubic"}
+    assert (len(record["classes"]), record["input"]) == (CLASSES, [3, 16, 16])
+    assert record["transform"] == {"kind": "EvalTransform", "size": 16, "resize": 18, "interpolation": "bicubic"}
     assert record["execution"] == "cpu: float32, not compiled"
     assert (record["engine"]["compile"], record["engine"]["checkpoint_epochs"]) == ("off", 2)
     assert run("predict", folder, "imagenet/val", *places) == 0

@@ -98,7 +98,7 @@ def test_a_launcher_brings_its_own_device(study, tmp_path):
 
 
 def test_a_killed_worker_is_replaced_and_its_run_resumes(tmp_path, short, expected_short, processes, monkeypatch):
-    """Its processes are forks of a server that has imported everything; those that Ctrl-C stops are spawned."""
+    """Its processes are forks of a server that has imported everything."""
     monkeypatch.setattr(launchers, "multiprocessing", SimpleNamespace(get_context=lambda method: processes))
     killer = KillOne(tmp_path)
     with pytest.warns(UserWarning, match=r"the process of .* seed . ended with exit code -9: tried again"):
@@ -135,18 +135,20 @@ def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monk
     assert not (tmp_path / "study-mini" / "rows.csv").exists()
 
 
-def lead_a_group(words, errors):
-    """Run the command in a session of its own, as a shell would start it."""
+def lead_a_group(words, errors, method):
+    """Run the command in a session of its own, as a shell would start it. method: how its workers start."""
     os.setsid()
+    launchers.multiprocessing = SimpleNamespace(get_context=lambda _: multiprocessing.get_context(method))
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
     sys.exit(main(words))
 
 
-def test_ctrl_c_stops_a_study_and_its_workers(tmp_path, processes):
-    """The terminal sends it to the whole group; the first process ends the others."""
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
+def test_ctrl_c_stops_a_study_and_its_workers(tmp_path, processes, method):
+    """The terminal sends it to the whole group; the first process ends the others. Spawned ones import everything."""
     endless = write_mini(tmp_path, MINI.replace("epochs = 5", "epochs = 10000"))
     words = ["study", endless, "--runs", tmp_path / "runs", "--devices", "cpu", "cpu"]
-    parent = processes.Process(target=lead_a_group, args=([str(word) for word in words], tmp_path / "stderr"))
+    parent = processes.Process(target=lead_a_group, args=([str(word) for word in words], tmp_path / "stderr", method))
     parent.start()
     until = time.monotonic() + 300
     while len(owners := list((tmp_path / "runs").glob("[!s]*/.owner"))) < 2 and time.monotonic() < until:

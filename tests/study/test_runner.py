@@ -170,6 +170,7 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
     text = text.replace("epochs = 5", "epochs = 2").replace("contrast/1", "contrast/3")
     text = text.replace("resamples = 100", "resamples = 20")
     text = text.replace('profile = "path:digits/test"', "feature_scores = true")
+    text += "\n[grid.kfac-llla]\nposthoc.samples = 10\n"
     study = load_study(str(write_mini(tmp_path, text)))
     folder = run_study(study, tmp_path, device="cpu")
     entries = Results.open(folder).study["runs"]

@@ -179,12 +179,12 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
         )
     if config.select != "last" and not config.validation:
         config = dataclasses.replace(config, validation=validation_of(config.train_set))
-    found = precision, shards, identify(config.init, config.network), _plugins(config)
+    init, plugins = identify(config.init, config.network), _plugins(config)
     kept = config.__dict__.setdefault("_resolved", {})  # with its fingerprint: listing a study asks five times
-    if found not in kept:
-        names = ("precision", "shards", "init", "plugins")
-        kept[found] = dataclasses.replace(config, **dict(zip(names, found, strict=True)))
-    return kept[found]
+    key = (precision, shards, init, plugins)
+    if key not in kept:
+        kept[key] = dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
+    return kept[key]
 
 
 def _plugins(config: TrainConfig) -> tuple[Origin, ...]:
