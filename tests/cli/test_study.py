@@ -8,7 +8,7 @@ from regmixup.cli import study
 from regmixup.cli.parsing import parse
 from regmixup.study.launchers import InTurn, Processes, RayTasks
 from tests.cli.running import run
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import FEW_SETS, write_mini
 
 
 def launcher(*words):
@@ -51,7 +51,7 @@ def test_flags_that_do_not_go_together_are_refused(words, message):
 
 
 def test_a_study_runs_reports_and_is_not_repeated(capsys, tmp_path):
-    text = MINI.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 5", "epochs = 2")
+    text = FEW_SETS.replace("seeds = [0, 1]", "seeds = [0]").replace("epochs = 5", "epochs = 1")
     file = write_mini(tmp_path, text)
     words = ("study", file, "--runs", tmp_path / "runs", "--device", "cpu")
     assert run(*words, "--dry-run") == 0
@@ -91,7 +91,9 @@ def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
 
 
 def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
-    text = MINI.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")
+    text = (
+        FEW_SETS.replace(', "regmixup"]', "]").replace("[0, 1]", "[0]").replace("epochs = 5", "epochs = 1\nmembers = 2")
+    )
     words = ("study", write_mini(tmp_path, text), "--runs", tmp_path / "runs", "--device", "cpu")
     assert run(*words) == 0
     capsys.readouterr()

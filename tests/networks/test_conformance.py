@@ -52,8 +52,7 @@ def _built(name):
 @functools.cache
 def _logits(name):
     """The network's answer to `images()`; shared, too."""
-    with torch.no_grad():
-        return _built(name)(images())
+    return _built(name)(images())
 
 
 @pytest.fixture
@@ -74,6 +73,12 @@ def trainable(name):
     twin = _built(name)
     yield copy.deepcopy(twin, {id(parameter): parameter for parameter in twin.parameters()})
     twin.zero_grad()
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients():
+    with torch.no_grad():
+        yield
 
 
 def images(size=8, channels=3, batch_size=2):
@@ -122,7 +127,8 @@ def test_parameter_count(name, num_classes):
 @each_network
 def test_every_parameter_gets_a_gradient(trainable):
     trainable.train()
-    nn.functional.cross_entropy(trainable(images(9)), torch.tensor([3, 7])).backward()
+    with torch.enable_grad():
+        nn.functional.cross_entropy(trainable(images(9)), torch.tensor([3, 7])).backward()
     for parameter_name, parameter in trainable.named_parameters():
         assert torch.isfinite(parameter.grad).all(), parameter_name
         assert parameter.grad.abs().max() > 0, parameter_name
@@ -131,9 +137,8 @@ def test_every_parameter_gets_a_gradient(trainable):
 @each_network
 def test_state_dict_restores_the_logits(name, network, own_network):
     """Every tensor of it: all of another network's are set to 2 first."""
-    with torch.no_grad():
-        for tensor in own_network.state_dict().values():
-            tensor.fill_(2)
+    for tensor in own_network.state_dict().values():
+        tensor.fill_(2)
     own_network.load_state_dict(network.state_dict())
     assert torch.equal(own_network(images()), _logits(name))
 

@@ -7,21 +7,19 @@ import pytest
 
 from regmixup.study.plan import Study, load_study
 from regmixup.study.runner import run_study
-from tests.study.mini import MINI, write_mini
+from tests.study.mini import FEW_SETS, write_mini
 
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory) -> Study:
     """Four runs of about a second."""
-    text = MINI.replace('profile = "path:digits/test"', "").replace('"digits-c/contrast/1", ', "")
-    return load_study(str(write_mini(tmp_path_factory.mktemp("launched"), text)))
+    return load_study(str(write_mini(tmp_path_factory.mktemp("launched"), FEW_SETS)))
 
 
 @pytest.fixture(scope="session")
 def short(tmp_path_factory) -> Study:
     """Its two runs of the first seed, for launchers that take seconds to start."""
-    text = MINI.replace('profile = "path:digits/test"', "").replace('"digits-c/contrast/1", ', "")
-    text = text.replace("seeds = [0, 1]", "seeds = [0]")
+    text = FEW_SETS.replace("seeds = [0, 1]", "seeds = [0]")
     return load_study(str(write_mini(tmp_path_factory.mktemp("short"), text)))
 
 

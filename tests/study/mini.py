@@ -21,6 +21,9 @@ profile = "path:digits/test"
 resamples = 100
 """
 
+FEW_SETS = MINI.replace('profile = "path:digits/test"', "").replace('"digits-c/contrast/1", ', "")
+"""The same without the paths between images, which are most of what is predicted, and with one shifted set."""
+
 
 def write_mini(folder: Path, text: str = MINI) -> Path:
     path = folder / "mini.toml"

@@ -183,7 +183,7 @@ def smoke_runs(tmp_path_factory):
     return tmp_path_factory.mktemp("smoke")
 
 
-SHORT = ("summary",)
+SHORT = ("length-mixup",)
 """A quick one; all others run at smoke scale before a release. Selection is run by test_select.py."""
 
 
