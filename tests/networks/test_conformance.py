@@ -37,7 +37,7 @@ DIMENSIONS = {
     "densenet121": 1024,
     "pyramidnet200": 1024,
 }
-each_network = pytest.mark.parametrize("name", NETWORKS)
+each_network = pytest.mark.parametrize("name", NETWORKS, scope="module")  # all tests of one, then of the next
 # What `Classifier` does before the backbone does not depend on the backbone.
 two_networks = pytest.mark.parametrize("name", ["small", "resnet18"])
 

@@ -138,6 +138,7 @@ def test_a_run_whose_process_is_lost_again_and_again_fails(tmp_path, study, monk
 def lead_a_group(words, errors, method):
     """Run the command in a session of its own, as a shell would start it. method: how its workers start."""
     os.setsid()
+    os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))  # as spawned ones have it
     launchers.multiprocessing = SimpleNamespace(get_context=lambda _: multiprocessing.get_context(method))
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), sys.stderr.fileno())
     sys.exit(main(words))
