@@ -7,13 +7,17 @@ import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 import regmixup as rm
-from tests.training.ranks import at_step, digits, note_positions, send
+from regmixup.training.run import Run
+from tests.training.ranks import at_step, build_plain, digits, note_positions, send
 
 KILLED, STOPPED = (digits(epochs=3, batch_size=64, dropout=0.2, seed=seed) for seed in (0, 1))
 
 
-def launch(folder):
-    """torchrun --nproc-per-node 2 --max-restarts 1, whose processes are forks and so need no imports."""
+def launch(folder, plain):
+    """torchrun --nproc-per-node 2 --max-restarts 1, whose processes are forks and so need no imports.
+
+    plain: with networks whose steps are short.
+    """
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -24,12 +28,14 @@ def launch(folder):
         rdzv_endpoint="127.0.0.1:0",
         start_method="fork",
     )
-    elastic_launch(config, train)(folder)
+    elastic_launch(config, train)(folder, plain)
 
 
-def train(folder):
+def train(folder, plain):
     """What each process does. The first generation loses rank 1 after an epoch; the second stops torchrun later."""
     torch.set_num_threads(1)
+    if plain:
+        Run.build = build_plain
     note_positions(folder / "positions.jsonl")
     every = rm.Engine(checkpoint_epochs=1)
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":

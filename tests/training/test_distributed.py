@@ -89,7 +89,7 @@ def assert_one_process_predicts_the_same_bits(run, case):
                 assert same, f"{case} {field.name}"
 
 
-def test_a_signal_to_one_rank_stops_all_at_one_step_and_going_on_gives_the_same_bits(tmp_path):
+def test_a_signal_to_one_rank_stops_all_at_one_step_and_going_on_gives_the_same_bits(tmp_path, monkeypatch):
     """With three ranks, whose gradients have a sum that depends on the order; and the first rank alone prints."""
     config = ranks.digits(batch_size=64, dropout=0.2)
     assert ranks.run_ranks(3, ranks.stop_and_go_on, tmp_path, config) == [0, 0, 0]
@@ -100,6 +100,7 @@ def test_a_signal_to_one_rank_stops_all_at_one_step_and_going_on_gives_the_same_
     assert [{**r, "seconds": 0} for r in interrupted.history()] == [{**r, "seconds": 0} for r in whole.history()]
     printed = [(tmp_path / f"{rank}.txt").read_text() for rank in range(3)]
     assert printed == [f"{whole.predictions_path('digits/val')}  448 x 10\n", "", ""]
+    monkeypatch.setattr(Run, "build", ranks.build_plain)
     ensemble = next(run for run in map(Run.open, (tmp_path / "ensemble").iterdir()) if run.config.members == 2)
     members = [member.model(device="cpu") for member in ensemble.members()]
     images = rm.data.load("digits/val").images
@@ -163,18 +164,18 @@ def test_killed_processes_and_a_stopped_torchrun_change_nothing(tmp_path, comman
 
     command: by the command line, whose processes import everything.
     """
-    assert ranks.run_processes([(elastic.launch, tmp_path)]) != [0]
+    assert ranks.run_processes([(elastic.launch, tmp_path, not command)]) != [0]
     positions = [json.loads(line) for line in (tmp_path / "positions.jsonl").read_text().splitlines()]
     assert positions == [[0, 0], [1, 0], [0, 0]]
     killed, stopped = (resolve(config, CPU, world=2) for config in (elastic.KILLED, elastic.STOPPED))
     again = Run(tmp_path / "runs" / stopped.name, stopped)
     assert not again.finished
     if not command:
-        assert ranks.run_ranks(2, train_all, [stopped], tmp_path / "runs") == [0, 0]
+        assert ranks.run_ranks(2, train_all, [stopped], tmp_path / "runs", True) == [0, 0]
     else:
         resume_by_torchrun(tmp_path / "runs")
     assert again.finished
-    assert ranks.run_ranks(2, train_all, [killed, stopped], tmp_path / "undisturbed") == [0, 0]
+    assert ranks.run_ranks(2, train_all, [killed, stopped], tmp_path / "undisturbed", not command) == [0, 0]
     for config in (killed, stopped):
         found, expected = (Run(tmp_path / runs / config.name, config) for runs in ("runs", "undisturbed"))
         assert_same_bits(weights(found), weights(expected))
@@ -211,7 +212,10 @@ def test_a_second_signal_is_caught_too_under_torchrun():
     assert stop.signal == signal.SIGTERM
 
 
-def train_all(configs, runs):
+def train_all(configs, runs, plain):
+    """Train each, as `elastic.train` does."""
+    if plain:
+        Run.build = ranks.build_plain
     for config in configs:
         rm.train(config, runs, device="cpu")
 
