@@ -181,24 +181,37 @@ def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str
         f"{one.training.epochs} epochs ({one.n[0]} and {one.n[1]})" for one in next(iter(by_set.values()))
     )
     parts = [f"**{told}.**" if decided else "**Not decided.**"]
+    lasts = [own[-1] for own in by_set.values()]
+    if decided and all(one.training.epochs == asked[-1] and one.verdict == "undecided" for one in lasts):
+        parts.append(f"At {asked[-1]} epochs no set shows a deficit or a gain.")
     parts.append(f"Both methods were measured at {seeds}; in brackets the seeds of RegMixup and of plain training.")
     if waiting := [str(epochs) for epochs in planned if epochs not in asked]:
         parts.append(f"At {' and '.join(waiting)} epochs one of the two is missing.")
-    parts.append("AUROC of RegMixup minus that of plain training, in points:")
-    gaps = []
-    for dataset, own in by_set.items():
-        papers = "; ".join(map(str, DETECTION.papers("cifar10", dataset)))
-        gaps.append(f"{prose(dataset)} {_each(own)} epochs (the paper, at 350 epochs: {papers})")
-    parts.append("; ".join(gaps) + ".")
-    if len(asked) > 1:
-        better = [prose(dataset) for dataset, own in by_set.items() if own[-1].effect > own[0].effect]
-        parts.append(
-            f"From {asked[0]} to {asked[-1]} epochs the difference moves in RegMixup's favour on {len(better)} of "
-            f"{len(by_set)} sets{': ' if better else ''}{', '.join(better)}."
-        )
     if not decided:
-        parts.append("No interval over seeds decides it, so that is a hint and not a result.")
-    return "\n\n".join([" ".join([*parts, *_seeds_differ(found), *_gains(kept)]), *_refreshed(kept)])
+        parts.append("No interval over seeds decides it, so what moves is a hint and not a result.")
+    paragraphs = [" ".join(parts), _differences([*by_set.values(), *_gains(kept)], asked)]
+    return "\n\n".join([*paragraphs, *_seeds_differ(found), *_refreshed(kept)])
+
+
+def _differences(lines: Sequence[Sequence[Finding]], lengths: Sequence[int]) -> str:
+    """Return the differences at every length as a table, the paper's beside them."""
+    heads = ["RegMixup − plain training", *(f"{epochs} epochs" for epochs in lengths), "the paper, 350 epochs"]
+    table = [heads, ["---"] * len(heads)]
+    for own in lines:
+        at = {one.training.epochs: one for one in own}
+        cells = [_cell(at[epochs]) if epochs in at else "–" for epochs in lengths]
+        papers = "; ".join(map(str, own[0].claim.papers("cifar10", own[0].dataset)))
+        metric = "AUROC" if own[0].claim.metric == "auroc" else own[0].claim.metric
+        table.append([f"{prose(own[0].dataset)} {metric}", *cells, papers])
+    text = "In points, with 95 % intervals over seeds; bold: all of the interval on one side of 0."
+    return "\n".join([text, "", *(f"| {' | '.join(line)} |" for line in table)])
+
+
+def _cell(finding: Finding) -> str:
+    if finding.interval is None:
+        return f"({points(finding.effect)})"
+    text = f"{points(finding.effect)} [{', '.join(map(points, finding.interval))}]"
+    return text if finding.interval[0] <= 0 <= finding.interval[1] else f"**{text}**"
 
 
 def state(own: Sequence[Finding], found: Mapping[Training, Aggregation]) -> str:
@@ -227,10 +240,6 @@ def trend_interval(own: Sequence[Finding], found: Mapping[Training, Aggregation]
     return mean_interval([gaps[1][seed] - gaps[0][seed] for seed in shared]) if len(own) > 1 else None
 
 
-def _each(findings: Sequence[Finding]) -> str:
-    return ", ".join(f"{points(one.effect)} at {one.training.epochs}" for one in findings)
-
-
 def _seeds_differ(found: Mapping[Training, Aggregation]) -> list[str]:
     """Say how much seeds differ, at the length with the most seeds of RegMixup."""
     counted = []
@@ -246,10 +255,8 @@ def _seeds_differ(found: Mapping[Training, Aggregation]) -> list[str]:
     return [f"RegMixup's AUROC has a standard deviation of {told} over {n} seeds of {training.epochs} epochs."]
 
 
-def _gains(found: Mapping[Training, Aggregation]) -> list[str]:
-    asked = [own for claim in ACCURACY if (own := claim.ask_all(found))]
-    told = " and ".join(f"on {prose(own[0].dataset)} {_each(own)} epochs" for own in asked)
-    return [f"For comparison, accuracy differs {told}."] if told else []
+def _gains(found: Mapping[Training, Aggregation]) -> list[list[Finding]]:
+    return [own for claim in ACCURACY if (own := claim.ask_all(found))]
 
 
 def _refreshed(found: Mapping[Training, Aggregation]) -> list[str]:
