@@ -185,7 +185,7 @@ class Launcher(Protocol):
 
 
 class TimeLimit(Protocol):
-    """Decides which tasks still start, see `budget.py`."""
+    """Decides which tasks still start, see `status.Budget`."""
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now."""
