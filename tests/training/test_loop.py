@@ -85,9 +85,9 @@ def test_a_finished_run_is_not_repeated(run, tmp_path):
 
 
 def test_regmixup_learns_the_digits(tmp_path):
-    run = rm.train(rm.configure("digits", "regmixup", epochs=10), tmp_path)
+    run = rm.train(rm.configure("digits", "regmixup", epochs=15), tmp_path)
     found = run.predict("digits/test")
-    assert rm.metrics.accuracy(found.logits.softmax(1), found.labels) > 0.7
+    assert rm.metrics.accuracy(found.logits.softmax(1), found.labels) > 0.8
 
 
 def test_the_history_reports_means_over_images(tmp_path):

@@ -1,4 +1,4 @@
-"""Memory stays flat over many steps; over a few, test_benchmarks.py sees to it."""
+"""Memory stays flat over many steps."""
 
 import runpy
 from pathlib import Path
@@ -9,8 +9,9 @@ import torch
 SOAK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "soak.py"))
 
 
-@pytest.mark.soak
-def test_steps_leave_no_memory_behind():
-    grown = SOAK["growth"](SOAK["soak"](10_000, torch.device("cpu")))
-    assert grown.steps > 7000
-    assert grown.process < 10
+@pytest.mark.parametrize("steps", [450, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_steps_leave_no_memory_behind(steps):
+    """A step's gradients are 0.1 MB, its activations 0.1 MB: keeping either would show."""
+    grown = SOAK["growth"](SOAK["soak"](steps, torch.device("cpu")))
+    assert grown.steps > 0.7 * steps
+    assert grown.process < max(5, steps / 1000)
