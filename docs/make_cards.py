@@ -16,6 +16,7 @@ from typing import Any
 from regmixup.methods import METHODS, Method, Spec
 from regmixup.objectives import OBJECTIVES
 from regmixup.recipes import RECIPES
+from regmixup.report.writers import markdown_table
 from regmixup.study.cost import step_times
 
 DOCS = Path(__file__).parent
@@ -112,7 +113,7 @@ def results(name: str, made: Mapping[str, Any]) -> str:
             tables.append(
                 f"`{recipe}`, in percent, AUGRC times 1000; n seeds. `[low, high]` is a 95 % interval of the mean over "
                 "seeds, which says little with two, and `(low, high)` one over the test images of a single run. "
-                f"[Results](../results.md) explains them and names the runs.\n\n{made['table'](heads, rows)}"
+                f"[Results](../results.md) explains them and names the runs.\n\n{markdown_table(heads, rows)}"
             )
     return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing."
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training, method_label, prose
 from regmixup.report.significance import LEVEL, compare, difference, holm
+from regmixup.report.writers import markdown_table
 from regmixup.study.plan import load_study
 
 BASE, PLAIN = "regmixup", "dnn"
@@ -88,7 +89,7 @@ def section(found: Mapping[Training, Aggregation], columns: Sequence[Any]) -> st
         runs = dict.fromkeys(run for own in measured if label in own for run in own[label][0].runs)
         lines.append([label, str(seeds), *cells, " ".join(f"`{run}`" for run in runs) or "missing"])
     heads = ["", "n", *(column.title for column in columns), "runs"]
-    shown = "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *lines])
+    shown = markdown_table(heads, lines).rstrip()
     told = [_answer(rows, column) for column in columns if column.quantity.metric == "auroc"]
     if not any(told):
         told = ["**Not decided**: no variant has two seeds beside two of the base."]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import CLAIMS, Claim, Finding, Training, nearest, points, prose
+from regmixup.report.writers import markdown_table
 
 LEDGER = """# Claims
 
@@ -51,7 +52,7 @@ def ledger(found: Mapping[Training, Aggregation], claims: Sequence[Claim] = CLAI
             lines.append([claim.title, claim.place, "nowhere yet", "–", "*undecided*"])
     asked = sum(1 for own in findings.values() if own)
     summary = f"{asked} of {len(claims)} claims can be asked of today's rows. The setting nearest to the paper's:\n"
-    shown = _table(["claim", "place in the paper", "asked at", "setting", "verdict"], lines)
+    shown = markdown_table(["claim", "place in the paper", "asked at", "setting", "verdict"], lines)
     return "\n".join([LEDGER, summary, shown, *(_details(claim, own) for claim, own in findings.items())])
 
 
@@ -86,8 +87,4 @@ def _details(claim: Claim, findings: Sequence[Finding]) -> str:
         ]
         lines.append([*cells, papers, runs])
     heads = ["asked at", "setting", "set", "effect", "95 % interval", "n", "verdict", "the paper's effect", "runs"]
-    return f"{head}\n{rule}\n\n{_table(heads, lines)}"
-
-
-def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *lines]) + "\n"
+    return f"{head}\n{rule}\n\n{markdown_table(heads, lines)}"

@@ -1,7 +1,7 @@
 """Training length in docs/results.md: the figure, as SVG text, and the paragraph. make_results.py calls both."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.claims import CLAIMS, Finding, Training, points, prose
 from regmixup.report.significance import mean_interval
+from regmixup.report.writers import markdown_table
 
 WIDTH, HEIGHT, LEFT, TOP, ACROSS = 230, 175, 46, 30, 4
 """Size of a panel, its margins, and panels in a row."""
@@ -168,9 +169,7 @@ def at_lengths(found: Mapping[Training, Aggregation], planned: Sequence[int]) ->
 def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str:
     """Return what the rows say about the open question. planned: the lengths that the study asks for."""
     kept = at_lengths(found, planned)
-    by_set: dict[str, list[Finding]] = {}
-    for finding in DETECTION.ask_all(kept):
-        by_set.setdefault(finding.dataset, []).append(finding)
+    by_set = _by_set(DETECTION.ask_all(kept))
     if not by_set:
         return "Not asked yet: no length has both methods."
     asked = sorted({one.training.epochs for own in by_set.values() for one in own})
@@ -189,22 +188,30 @@ def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str
         parts.append(f"At {' and '.join(waiting)} epochs one of the two is missing.")
     if not decided:
         parts.append("No interval over seeds decides it, so what moves is a hint and not a result.")
-    paragraphs = [" ".join(parts), _differences([*by_set.values(), *_gains(kept)], asked)]
+    gains = [own for claim in ACCURACY if (own := claim.ask_all(kept))]
+    paragraphs = [" ".join(parts), _differences([*by_set.values(), *gains], asked)]
     return "\n\n".join([*paragraphs, *_seeds_differ(found), *_refreshed(kept)])
+
+
+def _by_set(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
+    found: dict[str, list[Finding]] = {}
+    for finding in findings:
+        found.setdefault(finding.dataset, []).append(finding)
+    return found
 
 
 def _differences(lines: Sequence[Sequence[Finding]], lengths: Sequence[int]) -> str:
     """Return the differences at every length as a table, the paper's beside them."""
     heads = ["RegMixup − plain training", *(f"{epochs} epochs" for epochs in lengths), "the paper, 350 epochs"]
-    table = [heads, ["---"] * len(heads)]
+    rows = []
     for own in lines:
         at = {one.training.epochs: one for one in own}
         cells = [_cell(at[epochs]) if epochs in at else "–" for epochs in lengths]
         papers = "; ".join(map(str, own[0].claim.papers("cifar10", own[0].dataset)))
         metric = "AUROC" if own[0].claim.metric == "auroc" else own[0].claim.metric
-        table.append([f"{prose(own[0].dataset)} {metric}", *cells, papers])
+        rows.append([f"{prose(own[0].dataset)} {metric}", *cells, papers])
     text = "In points, with 95 % intervals over seeds; bold: all of the interval on one side of 0."
-    return "\n".join([text, "", *(f"| {' | '.join(line)} |" for line in table)])
+    return f"{text}\n\n{markdown_table(heads, rows).rstrip()}"
 
 
 def _cell(finding: Finding) -> str:
@@ -255,17 +262,11 @@ def _seeds_differ(found: Mapping[Training, Aggregation]) -> list[str]:
     return [f"RegMixup's AUROC has a standard deviation of {told} over {n} seeds of {training.epochs} epochs."]
 
 
-def _gains(found: Mapping[Training, Aggregation]) -> list[list[Finding]]:
-    return [own for claim in ACCURACY if (own := claim.ask_all(found))]
-
-
 def _refreshed(found: Mapping[Training, Aggregation]) -> list[str]:
     told = []
     for method, name in (("dnn", "plain training"), ("regmixup", "RegMixup")):
         claim = replace(DETECTION, method=f"{method}(bn=refreshed)", reference=method)
-        by_set: dict[str, list[Finding]] = {}
-        for finding in claim.ask_all(found):
-            by_set.setdefault(finding.dataset, []).append(finding)
+        by_set = _by_set(claim.ask_all(found))
         ranges = [f"{prose(dataset)} {_range([one.effect for one in own])}" for dataset, own in by_set.items()]
         told += [f"{name} {', '.join(ranges)}"] if ranges else []
     return [f"Batch-norm statistics estimated again change AUROC, over all lengths: {'; '.join(told)}."] if told else []

@@ -25,6 +25,7 @@ from regmixup.report.claims import Training, gather, prose
 from regmixup.report.paper import paper_value
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.significance import mean_interval
+from regmixup.report.writers import markdown_table
 from regmixup.study.archive import archive_places, archived_rows, find_archive
 from regmixup.study.cost import estimate, spent
 from regmixup.study.plan import PlannedRun, load_study, studies
@@ -131,12 +132,6 @@ def columns(test: str, shift: Sequence[str], ood: Sequence[str]) -> list[Column]
     return [Column("accuracy", Quantity(test, "accuracy")), *shifted, *detected, *ends]
 
 
-def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    shown = [heads, ["---"] * len(heads), *lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in shown) + "\n"
-
-
 def command(study: str) -> str:
     """Return the command that continues a study, as a block of code."""
     chosen = f" --selected runs/study-{name}/selected.json" if (name := load_study(study).confirms) else ""
@@ -168,7 +163,7 @@ def section(study: str, found: Sequence[Archived]) -> str:
     cost = spent(one.folder for one in found if one.folder.parent.name == study)
     missing = f"{len(plan) - len(found)} of {len(plan)} lines are missing."
     text = f"{cost[0].upper() + cost[1:]}; {missing} What they are, and what they cost:"
-    numbers = table(["", "n", *(column.title for column in own), "runs"], lines)
+    numbers = markdown_table(["", "n", *(column.title for column in own), "runs"], lines)
     return f"## {title}\n\n{numbers}\n{text}\n\n{shown}\n"
 
 
@@ -197,7 +192,7 @@ def front_page(found: Mapping[Training, Aggregation]) -> str:
     heads = [f"{prose(first)} {rest}".strip() for first, _, rest in (column.title.partition(" ") for column in own)]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, after = text.split("<!-- table -->\n")[0], text.split("<!-- end of table -->\n")[1]
-    return f"{before}<!-- table -->\n{table(['', 'n', *heads], lines)}<!-- end of table -->\n{after}"
+    return f"{before}<!-- table -->\n{markdown_table(['', 'n', *heads], lines)}<!-- end of table -->\n{after}"
 
 
 # ---- docs/results.md
@@ -258,7 +253,7 @@ def headline(found: Mapping[Training, Aggregation], recipe: str) -> str:
                 numbers.append(f"{100 * value.value:.2f}" if value is not None else "–")
             lines.append([f"{method}, the paper's {prose(network)}", "350", "5", *numbers, ""])
     heads = ["", "epochs", "n", *(column.title for column in own), "runs"]
-    return f"### {training}\n\n{table(heads, lines)}"
+    return f"### {training}\n\n{markdown_table(heads, lines)}"
 
 
 def others(found: Mapping[Training, Aggregation]) -> str:
@@ -284,7 +279,7 @@ def others(found: Mapping[Training, Aggregation]) -> str:
         lines.append([*first, *cells, fingerprints([rows]) or "missing"])
     heads = ["", "method", "ResNet-18", "n", "accuracy", "near-OOD AUROC", "AURC", "failure AUROC", "runs"]
     sources = [f"- {who}: {' '.join(text.split())}" for who, text in known["sources"].items()]
-    return f"{table(heads, lines)}\n" + "\n".join(sources) + "\n"
+    return f"{markdown_table(heads, lines)}\n" + "\n".join(sources) + "\n"
 
 
 def _beside(entry: Mapping[str, str], name: str, own: Sequence[Column], aggregation: Aggregation) -> str:
@@ -311,7 +306,7 @@ def length_table(found: Mapping[Training, Aggregation]) -> str:
             own, training, aggregation, [name for name in LENGTH["LABELS"] if name in aggregation.labels]
         )
     ]
-    return table(["", "epochs", "n", *(column.title for column in own), "runs"], lines)
+    return markdown_table(["", "epochs", "n", *(column.title for column in own), "runs"], lines)
 
 
 def runs_table(found: Sequence[Archived]) -> str:
@@ -333,7 +328,7 @@ def runs_table(found: Sequence[Archived]) -> str:
             version,
         ]
     heads = ["run", "study", "method", "seed", "epochs", "minutes", "hardware", "executed in", "commit, numerics"]
-    return table(heads, lines.values())
+    return markdown_table(heads, lines.values())
 
 
 def precision_runs(found: Sequence[Archived]) -> str:
@@ -357,7 +352,7 @@ def costs(found: Sequence[Archived]) -> str:
             cost = spent(one.folder for one in found if one.study == one.folder.parent.name == name)
             measured = f"{len(plan) - len(left)} of {len(plan)}"
             lines.append([name, measured, cost, str(estimate(left)), f"`{command(name).strip()}`"])
-    return table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
+    return markdown_table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
 
 
 def page(results: Path = RESULTS) -> str:

@@ -55,10 +55,8 @@ def evaluate(method, run):
     fitted = None
     spec = METHODS[method].at("digits").posthoc
     if spec is not None:
-        few = {"samples": min(10, spec.fields["samples"])} if "samples" in spec.fields else {}
-        fitted = posthoc.build(spec.name, **spec.fields | few).fit(
-            train=run.predict("digits/train"), validation=validation
-        )
+        fields = spec.fields | ({"samples": 10} if "samples" in spec.fields else {})
+        fitted = posthoc.build(spec.name, **fields).fit(train=run.predict("digits/train"), validation=validation)
     # A temperature is fitted to what a method does to its logits; where that is nothing, once is enough.
     plain = spec is None and run.config.head_name == "linear" and method != "regmixup"
     few, judge = Bootstrap(resamples=20), None if plain else validation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -161,7 +162,12 @@ def _markdown_cell(cell: LayoutCell, notes: dict[str, str]) -> str:
     return text + (f"<br>{escape_markdown(cell.below)}" if cell.below else "")
 
 
-def _markdown_row(cells: list[str]) -> str:
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a pipe table of cells that are Markdown already."""
+    return "".join(f"{_markdown_row(cells)}\n" for cells in (heads, ["---"] * len(heads), *lines))
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
