@@ -26,7 +26,7 @@ from regmixup.data.images import ImageSet
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.mixing import to_float
 from regmixup.precision import Precision, autocast, memory_format, products
-from regmixup.predict import _BATCH
+from regmixup.predict import BATCH_SIZES
 from regmixup.study.planned import Evaluation
 from regmixup.training.run import Run
 
@@ -47,7 +47,7 @@ def forward_passes(run: Run, name: str, root: Path | None) -> Callable[[], None]
     model = run.model(device=DEVICE).eval().to(memory_format=memory_format(run.predicts_in, DEVICE))
     images = data.load(name, root=root)
     assert isinstance(images, ImageSet)
-    batches = images.images.to(DEVICE).split(_BATCH[DEVICE.type])
+    batches = images.images.to(DEVICE).split(BATCH_SIZES[DEVICE.type])
 
     @torch.no_grad()
     def passes() -> None:

@@ -24,7 +24,7 @@ from regmixup.training.loading import clean_parts, match_channels, reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
-_BATCH = {"cpu": 250, "cuda": 1000}
+BATCH_SIZES = {"cpu": 250, "cuda": 1000}
 """Images per forward pass, divisors of what is decoded at a time; elsewhere as on a CPU."""
 _AHEAD = 4
 """Datasets that are read while another is predicted."""
@@ -161,7 +161,7 @@ def _predict(
     record, transform = run.provenance(), run.transform()
     channels, *size = record["input"]
     known = labels_among(source.classes, record["classes"])
-    batch_size = _BATCH.get(next(model.parameters()).device.type, _BATCH["cpu"])
+    batch_size = BATCH_SIZES.get(next(model.parameters()).device.type, BATCH_SIZES["cpu"])
     found = []
     read, role = reader(transform, size), role_of(name, run.config.train_set) or ""
     for part in clean_parts(source, read, rows=ranks.share(len(source), unit=batch_size)):

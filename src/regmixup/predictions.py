@@ -97,10 +97,10 @@ def predict_batches(
     kept: list[Tensor] = []
     variances: list[Tensor] = []
     reached: list[Tensor] = []
-    total: ClassMoments | None = None
 
     def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        reached[:] = inputs[:1]
+        if moments:
+            reached.append(inputs[0].float())
         if features:
             kept.append(inputs[0].float().cpu())
         if isinstance(head, HasVariance):
@@ -120,12 +120,6 @@ def predict_batches(
                 found = logits_of(model, to_float(x.to(device, non_blocking=True)))
             logits.append(found.float())
             labels.append(y.cpu())
-            if moments and reached:
-                known, own = labels[-1] >= 0, reached[0].float()
-                if not bool(known.all()):
-                    own = own[known.to(device)]
-                part = ClassMoments.of(own, labels[-1][known].to(device), found.shape[1])
-                total = total + part if total is not None else part
     finally:
         if hook is not None:
             hook.remove()
@@ -134,10 +128,14 @@ def predict_batches(
     if not logits:
         raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
     linear = head if kept and isinstance(head, nn.Linear) else None
-    every = torch.cat(logits).cpu()
+    every, classes = torch.cat(logits).cpu(), torch.cat(labels)
+    total: ClassMoments | None = None
+    if reached:  # of all batches at once: the checks of each would wait for the device
+        known = (classes >= 0).to(device)
+        total = ClassMoments.of(torch.cat(reached)[known], classes.to(device)[known], every.shape[1])
     return Predictions(
         logits=every,
-        labels=torch.cat(labels),
+        labels=classes,
         features=torch.cat(kept) if kept else None,
         logit_variance=torch.cat(variances).expand_as(every).contiguous() if variances else None,
         head_weight=linear.weight.detach().float().cpu().clone() if linear is not None else None,

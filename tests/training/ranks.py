@@ -182,7 +182,7 @@ def predict_folder(folder, runs, images):
         opened.append(Path(path).name)
         return original(path)
 
-    original, loading.open_rgb, predict._BATCH = loading.open_rgb, open_and_note, {"cpu": 4}
+    original, loading.open_rgb, predict.BATCH_SIZES = loading.open_rgb, open_and_note, {"cpu": 4}
     (run,) = map(Run.open, runs.iterdir())
     run.predict(f"folder:{images}", device="cpu")
     (folder / f"decoded-{os.environ['RANK']}.json").write_text(json.dumps(sorted(opened)))
