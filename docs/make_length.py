@@ -119,18 +119,19 @@ def _legend(panels: Sequence[Panel]) -> list[str]:
     found = dict.fromkeys((line.method, line.refreshed) for panel in panels for line in panel.lines if line.points)
     parts = []
     for index, (method, refreshed) in enumerate(found):
-        at, dash = 30 + 18 * index, ' stroke-dasharray="4 3"' if refreshed else ""
+        at, dash = 24 + 15 * index, ' stroke-dasharray="4 3"' if refreshed else ""
         parts.append(f'<path d="M20 {at}h28" stroke="{COLOURS[method]}" stroke-width="1.6"{dash}/>')
         text = NAMES[method] + (", statistics refreshed" if refreshed else "")
         parts.append(f'<text x="54" y="{at + 4}">{text}</text>')
     notes = (
         "x: epochs; small digits: seeds",
+        "AUROC by Dempster-Shafer, AUGRC by MSP",
         "solid bars: 95 % over seeds",
         "(cut off at the frame)",
         "dotted bars: one seed, test images only",
     )
-    start = 38 + 18 * len(found)
-    return parts + [f'<text x="20" y="{start + 14 * i}" fill="#444">{note}</text>' for i, note in enumerate(notes)]
+    start = 30 + 15 * len(found)  # six lines and five notes fit into a panel
+    return parts + [f'<text x="20" y="{start + 12 * i}" fill="#444">{note}</text>' for i, note in enumerate(notes)]
 
 
 def measured_figure(

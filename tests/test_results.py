@@ -211,6 +211,9 @@ def test_the_figure_has_a_point_for_every_number(pages):
     text = pages[ROOT / "docs" / "results.md"].partition("length.svg")[2].partition("## ")[0]
     lines = [line for line in text.splitlines() if re.match(r"\| [a-z]", line)]
     assert len(circles) == 7 * len(lines)
+    height = float(drawn.get("height"))
+    legend = [one for one in drawn if one.tag.endswith("}g")][-1]
+    assert max(float(one.get("y")) for one in legend if one.tag.endswith("text")) < height / 2 - 4  # in a panel
     assert len(lines) >= 10
 
 
