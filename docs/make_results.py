@@ -43,7 +43,7 @@ README = """# Results
 What was measured with this package, in percent: the mean over seeds, ± the standard deviation where there are several.
 n counts seeds, and `dnn` is plain training. AUROC is by each method's own score, as in the paper: Dempster-Shafer,
 entropy for Mixup. AUGRC (x 1000, lower is better) is by the maximum probability, as others report it. CIFAR-10-C was
-rebuilt with `regmixup data corrupt`. Every folder beside this file is an archived run
+rebuilt with `regmixup data corrupt`. Every folder beside this file is a study, and every folder in it an archived run
 ([what it holds](../docs/studies.md#archives-and-time-limits)), named by its configuration's fingerprint. Runs that
 shared a GPU took longer than they would have alone. What the numbers mean is in [results](../docs/results.md), and what
 they say about the paper in [claims](../docs/claims.md). All three are written by `python docs/make_results.py`.
