@@ -16,12 +16,23 @@ WORDS = {
     "regmixup(passes=separate)": "separate forward passes",
     "regmixup(scale=sum)": "the sum of both terms",
     "regmixup(lam=sample)": "a lambda for each image",
+    "regmixup(alpha=1)": "alpha 1",
+    "regmixup(alpha=10)": "alpha 10",
+    "regmixup(eta=0.5)": "eta 0.5",
+    "regmixup(eta=2)": "eta 2",
+    PLAIN: "plain training",
 }
 TEXT = """The base is RegMixup as everywhere else on this page: alpha 20, eta 1, the mean of the two terms, one forward
-pass, one lambda for a batch. Each line changes one of these and nothing else; the numbers are differences from the base
-in points (AUGRC x 1000), paired by seed where both have the same seeds, with 95 % intervals over seeds. Bold: different
-from 0 after Holm's correction over the lines of the column, at 5 %. `(difference)` has too few seeds for an interval,
-and decides nothing.
+pass, one lambda for a batch. Each line changes one of these and nothing else; the last is plain training. The numbers
+are differences from the base in points (AUGRC x 1000) with 95 % intervals over seeds: paired where line and base have
+the same seeds, else Welch's. Bold: different from 0 after Holm's correction over the lines of the column, at 5 %;
+columns are not corrected for each other, and the first table of this page, which marks each interval by itself, may
+mark what this one does not. With two seeds of a line an interval can be wider than what is possible, and its 95 % are
+approximate (Welch's).
+`(difference)` has too few seeds for an interval, and decides nothing.
+"""
+BY_MSP = """The same by MSP, the maximum probability, instead of Dempster-Shafer. A choice that changes the size of all
+logits, as the statistics of batch norm do, can move detection by Dempster-Shafer and leave that by MSP as it was.
 """
 
 
@@ -32,6 +43,11 @@ class Effect(NamedTuple):
     interval: tuple[float, float] | None
     p: float | None
     runs: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """Return the difference and the seeds behind it."""
+        return f"{_signed(self.value)} ({len(self.runs)} seeds)"
 
     def cell(self, *, decided: bool) -> str:
         """Return the difference with its interval."""
@@ -78,9 +94,23 @@ def effects(rows: Aggregation, column: Any, reference: str = BASE) -> dict[str, 
     return {label: (one, corrected.get(label, 1.0) < LEVEL) for label, one in found.items()}
 
 
-def section(found: Mapping[Training, Aggregation], columns: Sequence[Any]) -> str:
-    """Return the paragraph and the table."""
+def section(found: Mapping[Training, Aggregation], columns: Sequence[Any], heads: Sequence[str]) -> str:
+    """Return the paragraph and the tables: detection by each method's own score, and by MSP. heads: of the columns."""
     training, rows = setting(found)
+    detecting = [column for column in columns if column.quantity.metric == "auroc"]
+    by_msp = [column._replace(score="max_probability") for column in detecting]
+    told = [_answer(rows, column, other) for column, other in zip(detecting, by_msp, strict=True)]
+    if not any(told):
+        told = ["**Not decided**: no variant has two seeds beside two of the base."]
+    where = [f"Asked with {training}."] if training is not None else []
+    names = [head for column, head in zip(columns, heads, strict=True) if column in detecting]
+    own, other = _table(rows, columns, heads), _table(rows, by_msp, [f"{name} by MSP" for name in names])
+    asked = " ".join([*where, "What changes detection, against RegMixup as it is elsewhere on this page:"])
+    answer = "\n".join(f"- {one}" for one in told if one)
+    return "\n".join([f"{asked}\n\n{answer}\n", TEXT, own, BY_MSP, other])
+
+
+def _table(rows: Aggregation, columns: Sequence[Any], heads: Sequence[str]) -> str:
     measured = [effects(rows, column) for column in columns]
     lines = [_base(rows, columns)]
     for label in variants():
@@ -88,13 +118,7 @@ def section(found: Mapping[Training, Aggregation], columns: Sequence[Any]) -> st
         cells = [own[label][0].cell(decided=own[label][1]) if label in own else "–" for own in measured]
         runs = dict.fromkeys(run for own in measured if label in own for run in own[label][0].runs)
         lines.append([label, str(seeds), *cells, " ".join(f"`{run}`" for run in runs) or "missing"])
-    heads = ["", "n", *(column.title for column in columns), "runs"]
-    shown = markdown_table(heads, lines).rstrip()
-    told = [_answer(rows, column) for column in columns if column.quantity.metric == "auroc"]
-    if not any(told):
-        told = ["**Not decided**: no variant has two seeds beside two of the base."]
-    where = [f"Asked with {training}."] if training is not None else []
-    return f"{' '.join([*where, *filter(None, told)])}\n\n{TEXT}\n{shown}\n"
+    return markdown_table(["", "n", *heads, "runs"], lines)
 
 
 def _base(rows: Aggregation, columns: Sequence[Any]) -> list[str]:
@@ -107,21 +131,39 @@ def _base(rows: Aggregation, columns: Sequence[Any]) -> list[str]:
     return [f"{BASE}, the base", str(len(own[0])), *means, " ".join(runs) or "missing"]
 
 
-def _answer(rows: Aggregation, column: Any) -> str:
+def _answer(rows: Aggregation, column: Any, by_msp: Any) -> str:
     """Return which choices move an AUROC, and which are ahead of plain training; "" if nothing can be said."""
-    asked = {label: own for label, own in effects(rows, column).items() if label != PLAIN}
-    tested = {label: own for label, own in asked.items() if own[0].p is not None}
-    if not tested:
+    moved, alone, count = _moved(rows, column)
+    if not count:
         return ""
-    moved = [f"{WORDS.get(label, label)} {_signed(one.value)}" for label, (one, decided) in tested.items() if decided]
+    parts = [", ".join(moved) or f"none of {count} choices has an effect that the seeds can tell from none"]
+    parts += [f"before the correction only: {', '.join(alone)}"] if alone else []
     ahead = [
         WORDS.get(label, label)
         for label, (one, decided) in effects(rows, column, PLAIN).items()
         if decided and one.value > 0
     ]
-    changes = ", ".join(moved) or f"none of {len(tested)} choices has an effect that the seeds can tell from none"
-    gain = f"ahead of plain training: {', '.join(ahead)}" if ahead else "nothing is ahead of plain training"
-    return f"**{prose(column.title.partition(' ')[0])} AUROC:** {changes}; {gain}."
+    parts.append(
+        f"ahead of plain training: {', '.join(ahead)}" if ahead else "none is shown to be ahead of plain training"
+    )
+    moved, alone, count = _moved(rows, by_msp)
+    if count:
+        parts.append(f"by MSP: {', '.join(moved) or 'no effect is shown'}")
+        parts += [f"before the correction only: {', '.join(alone)}"] if alone else []
+    return f"**{prose(column.title.partition(' ')[0])} AUROC:** {'; '.join(parts)}."
+
+
+def _moved(rows: Aggregation, column: Any) -> tuple[list[str], list[str], int]:
+    """Return what moves a column after the correction, what does only before it, and how many choices were tested."""
+    tested = {
+        label: own for label, own in effects(rows, column).items() if label != PLAIN and own[0].interval is not None
+    }
+    told = {label: f"{WORDS.get(label, label)} {one.told}" for label, (one, _) in tested.items()}
+    moved = [told[label] for label, (_, decided) in tested.items() if decided]
+    alone = [
+        told[label] for label, (one, decided) in tested.items() if not decided and one.p is not None and one.p < LEVEL
+    ]
+    return moved, alone, len(tested)
 
 
 def _signed(value: float) -> str:

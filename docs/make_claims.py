@@ -6,6 +6,7 @@ from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import CLAIMS, Claim, Finding, Training, nearest, points, prose
 from regmixup.report.writers import markdown_table
 
+TESTS = {"paired": "paired", "welch": "Welch"}
 LEDGER = """# Claims
 
 What the paper says and our rows can speak to. Written by `python docs/make_results.py` from the archived runs in
@@ -15,9 +16,11 @@ A claim is asked wherever both methods were trained alike, on each set of its ki
 means, in points of percent. It **holds** or **fails** where the whole 95 % interval over seeds says so (paired by seed
 where both methods have the same seeds, else Welch's) and is *undecided* otherwise, in particular with fewer than two
 seeds of a method. Each interval is at 95 % by itself: of twenty claims that nothing stands behind, one is expected to
-look decided. Failing at another setting than the paper's does not contradict the paper. Detection is by each method's
-own score, calibration without temperature scaling, and CIFAR-10-C is rebuilt. The paper's effects are differences of
-its tables; in doubt are those with a number that the tables contradict ([slips](paper-tables.md#slips)).
+look decided. Failing at another setting than the paper's does not contradict the paper. `dnn` is plain training, and
+`regmixup(alpha=1)` RegMixup with that value in place of its own. Detection is by each method's own score where none is
+named (Dempster-Shafer; entropy for Mixup), calibration without temperature scaling, and CIFAR-10-C is rebuilt. n counts
+the seeds of the two. The paper's effects are differences of its tables; in doubt are those with a number that the
+tables contradict ([slips](paper-tables.md#slips)).
 
 ```python
 from regmixup.report.aggregation import Aggregation
@@ -66,13 +69,13 @@ def _marked(finding: Finding) -> str:
 
 def _details(claim: Claim, findings: Sequence[Finding]) -> str:
     head = f"## {claim.title}\n\n{claim.text} ({claim.place})\n"
-    sign = f"within ±{100 * claim.margin:g}" if claim.margin is not None else "above 0" if claim.above else "below 0"
-    rule = f"Holds if {claim.method} − {claim.reference}, {claim.metric}, {claim.on} sets, is {sign}."
     if not findings:
-        return f"{head}\n{rule} No rows yet: verdict *undecided*.\n"
+        return f"{head}\n{claim.rule} No rows yet: verdict *undecided*.\n"
     lines = []
     for one in findings:
-        bounds = f"{points(one.interval[0])} to {points(one.interval[1])}, {one.test}" if one.interval else "none"
+        bounds = (
+            f"{points(one.interval[0])} to {points(one.interval[1])}, {TESTS[one.test]}" if one.interval else "none"
+        )
         papers = "; ".join(map(str, claim.papers(one.training.train_set, one.dataset))) or "–"
         runs = " ".join(f"`{run}`" for run in one.runs)
         seeds = f"{one.n[0]}, {one.n[1]}"
@@ -86,5 +89,15 @@ def _details(claim: Claim, findings: Sequence[Finding]) -> str:
             _marked(one),
         ]
         lines.append([*cells, papers, runs])
-    heads = ["asked at", "setting", "set", "effect", "95 % interval", "n", "verdict", "the paper's effect", "runs"]
-    return f"{head}\n{rule}\n\n{markdown_table(heads, lines)}"
+    heads = [
+        "asked at",
+        "setting",
+        "set",
+        "effect",
+        "95 % interval over seeds",
+        "n",
+        "verdict",
+        "the paper's effect",
+        "runs",
+    ]
+    return f"{head}\n{claim.rule}\n\n{markdown_table(heads, lines)}"

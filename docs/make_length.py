@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from regmixup.report.aggregation import Aggregation, Quantity
-from regmixup.report.claims import CLAIMS, Finding, Training, points, prose
+from regmixup.report.claims import CLAIMS, SCORES, Claim, Finding, Training, points, prose
 from regmixup.report.significance import mean_interval
 from regmixup.report.writers import markdown_table
 
@@ -119,18 +119,19 @@ def _legend(panels: Sequence[Panel]) -> list[str]:
     found = dict.fromkeys((line.method, line.refreshed) for panel in panels for line in panel.lines if line.points)
     parts = []
     for index, (method, refreshed) in enumerate(found):
-        at, dash = 30 + 18 * index, ' stroke-dasharray="4 3"' if refreshed else ""
+        at, dash = 24 + 15 * index, ' stroke-dasharray="4 3"' if refreshed else ""
         parts.append(f'<path d="M20 {at}h28" stroke="{COLOURS[method]}" stroke-width="1.6"{dash}/>')
         text = NAMES[method] + (", statistics refreshed" if refreshed else "")
         parts.append(f'<text x="54" y="{at + 4}">{text}</text>')
     notes = (
         "x: epochs; small digits: seeds",
+        "AUROC by Dempster-Shafer, AUGRC by MSP",
         "solid bars: 95 % over seeds",
         "(cut off at the frame)",
         "dotted bars: one seed, test images only",
     )
-    start = 38 + 18 * len(found)
-    return parts + [f'<text x="20" y="{start + 14 * i}" fill="#444">{note}</text>' for i, note in enumerate(notes)]
+    start = 30 + 15 * len(found)  # six lines and five notes fit into a panel
+    return parts + [f'<text x="20" y="{start + 12 * i}" fill="#444">{note}</text>' for i, note in enumerate(notes)]
 
 
 def measured_figure(
@@ -156,6 +157,8 @@ def measured_figure(
 # ---- the paragraph
 
 DETECTION = next(claim for claim in CLAIMS if (claim.method, claim.reference, claim.on) == ("regmixup", "dnn", "OOD"))
+BY_OTHERS = [replace(DETECTION, scores=(score, score)) for score in ("entropy", "max_probability")]
+"""Detection by other scores than the method's own, from the same rows."""
 ACCURACY = [
     claim for claim in CLAIMS if (claim.method, claim.reference, claim.metric) == ("regmixup", "dnn", "accuracy")
 ]
@@ -173,24 +176,76 @@ def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str
     if not by_set:
         return "Not asked yet: no length has both methods."
     asked = sorted({one.training.epochs for own in by_set.values() for one in own})
-    states = {dataset: state(own, kept) for dataset, own in by_set.items()}
-    decided = any(said != "undecided" for said in states.values())
-    told = "; ".join(f"{prose(dataset)}: {said}" for dataset, said in states.items())
+    by_others = {claim: _by_set(claim.ask_all(kept)) for claim in BY_OTHERS}
+    told = {claim: _told(own, kept) for claim, own in {DETECTION: by_set, **by_others}.items() if own}
+    decided = any(told.values())
     seeds = ", ".join(
         f"{one.training.epochs} epochs ({one.n[0]} and {one.n[1]})" for one in next(iter(by_set.values()))
     )
-    parts = [f"**{told}.**" if decided else "**Not decided.**"]
+    nothing = f"no set is decided at {asked[-1]} epochs"
+    parts = [f"**By {_score(claim)}: {said or nothing}.**" for claim, said in told.items()]
+    if not decided:
+        parts = ["**Not decided.**"]
     lasts = [own[-1] for own in by_set.values()]
     if decided and all(one.training.epochs == asked[-1] and one.verdict == "undecided" for one in lasts):
-        parts.append(f"At {asked[-1]} epochs no set shows a deficit or a gain.")
+        parts.append(f"At {asked[-1]} epochs no set shows a deficit or a gain by the paper's score.")
+    parts += _beyond(lasts) if decided else []
     parts.append(f"Both methods were measured at {seeds}; in brackets the seeds of RegMixup and of plain training.")
     if waiting := [str(epochs) for epochs in planned if epochs not in asked]:
         parts.append(f"At {' and '.join(waiting)} epochs one of the two is missing.")
     if not decided:
         parts.append("No interval over seeds decides it, so what moves is a hint and not a result.")
     gains = [own for claim in ACCURACY if (own := claim.ask_all(kept))]
-    paragraphs = [" ".join(parts), _differences([*by_set.values(), *gains], asked)]
+    lines = [*by_set.values(), *(own for others in by_others.values() for own in others.values()), *gains]
+    paragraphs = [" ".join(parts), *_of_the_score(by_set, by_others), _differences(lines, asked)]
     return "\n\n".join([*paragraphs, *_seeds_differ(found), *_refreshed(kept)])
+
+
+def _score(claim: Claim) -> str:
+    return SCORES[claim.scores[0]] if claim.scores[0] else "Dempster-Shafer, the paper's score"
+
+
+def _told(by_set: Mapping[str, Sequence[Finding]], found: Mapping[Training, Aggregation]) -> str:
+    """Return the state of every set; "" if nothing is decided on any."""
+    states: dict[str, list[str]] = {}
+    for dataset, own in by_set.items():
+        states.setdefault(state(own, found), []).append(prose(dataset))
+    if set(states) == {"undecided"}:
+        return ""
+    return "; ".join(f"{' and '.join(sets)}: {said}" for said, sets in states.items())
+
+
+def _beyond(lasts: Sequence[Finding]) -> list[str]:
+    """Say where the paper's gain lies above our interval."""
+    sets = []
+    for one in lasts:
+        papers = [effect.value for effect in one.claim.papers(one.training.train_set, one.dataset)]
+        if one.interval is not None and papers and min(papers) > one.interval[1]:
+            sets.append(prose(one.dataset))
+    if not sets:
+        return []
+    return [
+        f"The paper's gains on {' and '.join(sets)}, of larger networks and 350 epochs, lie above our intervals there."
+    ]
+
+
+def _of_the_score(
+    by_set: Mapping[str, Sequence[Finding]], by_others: Mapping[Claim, Mapping[str, Sequence[Finding]]]
+) -> list[str]:
+    """Say what the score makes of the difference at the shortest length."""
+    told = []
+    for dataset, own in by_set.items():
+        others = [found[dataset][0] for found in by_others.values() if dataset in found]
+        numbers = [f"{points(one.effect)} by {_score(one.claim)}" for one in others]
+        if numbers:
+            told.append(f"{prose(dataset)} {points(own[0].effect)} by Dempster-Shafer, {' and '.join(numbers)}")
+    if not told:
+        return []
+    return [
+        "How large the difference is depends on the score. Dempster-Shafer ranks images by the size of their logits, "
+        "entropy and MSP (the maximum probability) by how they compare with each other. At "
+        f"{next(iter(by_set.values()))[0].training.epochs} epochs: {'; '.join(told)}."
+    ]
 
 
 def _by_set(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
@@ -208,9 +263,14 @@ def _differences(lines: Sequence[Sequence[Finding]], lengths: Sequence[int]) -> 
         at = {one.training.epochs: one for one in own}
         cells = [_cell(at[epochs]) if epochs in at else "–" for epochs in lengths]
         papers = "; ".join(map(str, own[0].claim.papers("cifar10", own[0].dataset)))
-        metric = "AUROC" if own[0].claim.metric == "auroc" else own[0].claim.metric
-        rows.append([f"{prose(own[0].dataset)} {metric}", *cells, papers])
-    text = "In points, with 95 % intervals over seeds; bold: all of the interval on one side of 0."
+        claim = own[0].claim
+        metric = "AUROC" if claim.metric == "auroc" else claim.metric
+        by = f" by {_score(claim)}" if claim.scores[0] else ""
+        rows.append([f"{prose(own[0].dataset)} {metric}{by}", *cells, papers])
+    text = (
+        "In points, with 95 % intervals over seeds, each by itself; bold: all of the interval on one side of 0, "
+        "without a correction for the number of cells. AUROC is by Dempster-Shafer where no score is named."
+    )
     return f"{text}\n\n{markdown_table(heads, rows).rstrip()}"
 
 
@@ -222,24 +282,31 @@ def _cell(finding: Finding) -> str:
 
 
 def state(own: Sequence[Finding], found: Mapping[Training, Aggregation]) -> str:
-    """Return what the lengths say about one set; undecided unless an interval over seeds says something."""
-    last, trend = own[-1], trend_interval(own, found)
+    """Return what the lengths say about one set; undecided unless an interval over seeds says something.
+
+    A deficit shrinks only if there is one: the interval at the first length has to lie below 0, too.
+    """
+    first, last, trend = own[0], own[-1], trend_interval(own, found)
     if last.interval is None:
         return "undecided"
+    epochs = last.training.epochs
     if last.interval[0] > 0:
-        return f"RegMixup is ahead at {last.training.epochs} epochs"
-    if trend is not None and trend[0] > 0:
-        if last.interval[1] < 0:
-            return f"the deficit shrinks, and is still there at {last.training.epochs} epochs"
-        return f"the deficit shrinks, and is not distinguishable from none at {last.training.epochs} epochs"
+        return f"RegMixup is ahead at {epochs} epochs"
+    shrinks = trend is not None and trend[0] > 0 and first.interval is not None and first.interval[1] < 0
+    if shrinks and last.interval[1] < 0:
+        return f"the deficit of {first.training.epochs} epochs shrinks, and is still there at {epochs}"
+    if shrinks:
+        return (
+            f"the deficit of {first.training.epochs} epochs shrinks, and is not distinguishable from none at {epochs}"
+        )
     if last.interval[1] < 0:
-        return f"RegMixup is behind at {last.training.epochs} epochs"
+        return f"RegMixup is behind at {epochs} epochs"
     return "undecided"
 
 
 def trend_interval(own: Sequence[Finding], found: Mapping[Training, Aggregation]) -> tuple[float, float] | None:
     """Return the interval of the last gap minus the first, over the seeds that have all four runs."""
-    quantity, gaps = Quantity(own[0].dataset, "auroc"), []
+    quantity, gaps = Quantity(own[0].dataset, "auroc", score=own[0].claim.scores[0]), []
     for finding in (own[0], own[-1]):
         pair = [found[finding.training].values(quantity, name) for name in ("regmixup", "dnn")]
         gaps.append({seed: pair[0][seed] - pair[1][seed] for seed in pair[0] if seed in pair[1]})
@@ -259,7 +326,10 @@ def _seeds_differ(found: Mapping[Training, Aggregation]) -> list[str]:
         return []
     n, training, values = max(counted, key=lambda one: one[0])
     told = ", ".join(f"{100 * stdev(own.values()):.2f} on {prose(dataset)}" for dataset, own in values.items())
-    return [f"RegMixup's AUROC has a standard deviation of {told} over {n} seeds of {training.epochs} epochs."]
+    return [
+        f"How much seeds differ: RegMixup's AUROC has a standard deviation of {told}, over the {n} seeds of "
+        f"{training.epochs} epochs."
+    ]
 
 
 def _refreshed(found: Mapping[Training, Aggregation]) -> list[str]:
@@ -269,9 +339,14 @@ def _refreshed(found: Mapping[Training, Aggregation]) -> list[str]:
         by_set = _by_set(claim.ask_all(found))
         ranges = [f"{prose(dataset)} {_range([one.effect for one in own])}" for dataset, own in by_set.items()]
         told += [f"{name} {', '.join(ranges)}"] if ranges else []
-    return [f"Batch-norm statistics estimated again change AUROC, over all lengths: {'; '.join(told)}."] if told else []
+    if not told:
+        return []
+    return [
+        "Batch-norm statistics estimated again, on train images that are neither mixed nor augmented, change AUROC "
+        f"(the smallest and the largest of the means at the lengths): {'; '.join(told)}."
+    ]
 
 
 def _range(effects: Sequence[float]) -> str:
     low, high = points(min(effects)), points(max(effects))
-    return low if low == high else f"{low} to {high}"
+    return low if low == high else f"between {low} and {high}"

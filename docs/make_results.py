@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import NamedTuple
 
 import torch
@@ -41,8 +41,9 @@ FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 README = """# Results
 
 What was measured with this package, in percent: the mean over seeds, ± the standard deviation where there are several.
-AUROC and AUGRC (x 1000, lower is better) are by each method's own score: Dempster-Shafer, entropy for Mixup.
-CIFAR-10-C was rebuilt with `regmixup data corrupt`. Every folder beside this file is an archived run
+n counts seeds, and `dnn` is plain training. AUROC is by each method's own score, as in the paper: Dempster-Shafer,
+entropy for Mixup. AUGRC (x 1000, lower is better) is by the maximum probability, as others report it. CIFAR-10-C was
+rebuilt with `regmixup data corrupt`. Every folder beside this file is a study, and every folder in it an archived run
 ([what it holds](../docs/studies.md#archives-and-time-limits)), named by its configuration's fingerprint. Runs that
 shared a GPU took longer than they would have alone. What the numbers mean is in [results](../docs/results.md), and what
 they say about the paper in [claims](../docs/claims.md). All three are written by `python docs/make_results.py`.
@@ -53,12 +54,15 @@ What was measured with this package so far, beside the paper's numbers and other
 `python docs/make_results.py` from the archived runs in [results](../results/README.md); what the rows say about the
 paper's claims is in [claims](claims.md).
 
-Numbers are in percent, AUGRC and AURC times 1000, means over n seeds. `[low, high]` is a 95 % interval of the mean over
-seeds (Student's; with two seeds it is wide, and may leave the possible range). `(low, high)` stands where there is one
-seed: it is a bootstrap over test images, covers nothing of the choice of seeds, and decides nothing. AUROC and AUGRC
-are by each method's own score as in the paper: Dempster-Shafer, entropy for Mixup. CIFAR-10-C was rebuilt here. The
-last epoch is the model, and nothing was selected on test, shifted or OOD sets. The last column names the runs by
-fingerprint; they are listed at the end.
+Numbers are in percent, AUGRC and AURC times 1000, means over n seeds; ECE, AUGRC and AURC are better when lower, all
+others when higher. `[low, high]` is a 95 % interval of the mean over seeds (Student's, cut off at 0 and 100; with two
+or three seeds it is wide, or narrow by luck). `(low, high)` stands where there is one seed: it is a bootstrap over test
+images, covers nothing of the choice of seeds, and decides nothing. AUROC is that of detecting OOD images, by each
+method's own score as in the paper where no other is named: Dempster-Shafer, entropy for Mixup. AUGRC and ECE are of the
+test set, AUGRC by MSP, the maximum probability, as others report it. CIFAR-10-C was rebuilt here. `dnn` is plain
+training, and `bn=refreshed` the same weights with batch-norm statistics estimated again. The last epoch is the model,
+and nothing was selected on test, shifted or OOD sets. The last column names the runs by fingerprint; they are listed at
+the end.
 """
 
 
@@ -128,8 +132,13 @@ def columns(test: str, shift: Sequence[str], ood: Sequence[str]) -> list[Column]
     """Return the columns of a table of results."""
     shifted = [Column(f"{name} accuracy", Quantity(f"{name} (rebuilt)", "accuracy", corruption=MEAN)) for name in shift]
     detected = [Column(f"{name.partition('/')[0]} AUROC", Quantity(name, "auroc")) for name in ood]
-    ends = [Column("ECE", Quantity(test, "ece")), Column("AUGRC", Quantity(test, "augrc"), 1000)]
+    ends = [Column("ECE", Quantity(test, "ece")), Column("AUGRC", Quantity(test, "augrc"), 1000, "max_probability")]
     return [Column("accuracy", Quantity(test, "accuracy")), *shifted, *detected, *ends]
+
+
+def headings(own: Iterable[Column]) -> list[str]:
+    """Return the titles of columns as prose writes them."""
+    return [f"{prose(first)} {rest}".strip() for first, _, rest in (column.title.partition(" ") for column in own)]
 
 
 def command(study: str) -> str:
@@ -163,7 +172,7 @@ def section(study: str, found: Sequence[Archived]) -> str:
     cost = spent(one.folder for one in found if one.folder.parent.name == study)
     missing = f"{len(plan) - len(found)} of {len(plan)} lines are missing."
     text = f"{cost[0].upper() + cost[1:]}; {missing} What they are, and what they cost:"
-    numbers = markdown_table(["", "n", *(column.title for column in own), "runs"], lines)
+    numbers = markdown_table(["", "n", *headings(own), "runs"], lines)
     return f"## {title}\n\n{numbers}\n{text}\n\n{shown}\n"
 
 
@@ -189,10 +198,9 @@ def front_page(found: Mapping[Training, Aggregation]) -> str:
             rows = [column.rows(aggregation, label) for column in own]
             cells = [_spread(column, r) for column, r in zip(own, rows, strict=True)]
             lines.append([f"{name}, {training.epochs} epochs", str(len(rows[0])), *cells])
-    heads = [f"{prose(first)} {rest}".strip() for first, _, rest in (column.title.partition(" ") for column in own)]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     before, after = text.split("<!-- table -->\n")[0], text.split("<!-- end of table -->\n")[1]
-    return f"{before}<!-- table -->\n{markdown_table(['', 'n', *heads], lines)}<!-- end of table -->\n{after}"
+    return f"{before}<!-- table -->\n{markdown_table(['', 'n', *headings(own)], lines)}<!-- end of table -->\n{after}"
 
 
 # ---- docs/results.md
@@ -208,12 +216,15 @@ def cell(column: Column, rows: Sequence[Row]) -> str:
 
 
 def interval(column: Column, rows: Sequence[Row]) -> tuple[float, float, int]:
-    """Return the interval of a mean and its number of seeds; of a single seed the row's own, over test images."""
+    """Return the interval of a mean and its number of seeds; of a single seed the row's own, over test images.
+
+    Student's interval may leave the range of the metric; what lies outside is cut off, which costs no coverage.
+    """
     values = [column.scale * row.value for row in rows]
     bounds = mean_interval(values) or tuple(
         column.scale * (bound if bound is not None else rows[0].value) for bound in (rows[0].low, rows[0].high)
     )
-    return bounds[0], bounds[1], len(rows)
+    return max(bounds[0], 0.0), min(bounds[1], float(column.scale)), len(rows)
 
 
 def measured(
@@ -252,7 +263,7 @@ def headline(found: Mapping[Training, Aggregation], recipe: str) -> str:
                 value = paper_value(method=method, network=network, train_set=train_set, **place)
                 numbers.append(f"{100 * value.value:.2f}" if value is not None else "–")
             lines.append([f"{method}, the paper's {prose(network)}", "350", "5", *numbers, ""])
-    heads = ["", "epochs", "n", *(column.title for column in own), "runs"]
+    heads = ["", "epochs", "n", *headings(own), "runs"]
     return f"### {training}\n\n{markdown_table(heads, lines)}"
 
 
@@ -283,12 +294,15 @@ def others(found: Mapping[Training, Aggregation]) -> str:
 
 
 def _beside(entry: Mapping[str, str], name: str, own: Sequence[Column], aggregation: Aggregation) -> str:
-    """Return their number / ours; ours is the mean over the columns."""
+    """Return their number / ours; ours is the mean over the columns, with its deviation where theirs has one."""
     if name not in entry:
         return ""
-    values = [[column.scale * row.value for row in column.rows(aggregation, entry["method"])] for column in own]
-    ours = f"{mean(mean(of_column) for of_column in values):.2f}" if all(values) else "–"
-    return f"{entry[name]} / {ours}"
+    rows = [column.rows(aggregation, entry["method"]) for column in own]
+    by_seed = [{row.seed: column.scale * row.value for row in r} for column, r in zip(own, rows, strict=True)]
+    shared = [seed for seed in by_seed[0] if all(seed in of_column for of_column in by_seed)]
+    values = [mean(of_column[seed] for of_column in by_seed) for seed in shared]
+    spread = f" ± {stdev(values):.2f}" if "±" in entry[name] and len(values) > 1 else ""
+    return f"{entry[name]} / {mean(values):.2f}{spread}" if values else f"{entry[name]} / –"
 
 
 def planned_lengths() -> list[int]:
@@ -306,7 +320,7 @@ def length_table(found: Mapping[Training, Aggregation]) -> str:
             own, training, aggregation, [name for name in LENGTH["LABELS"] if name in aggregation.labels]
         )
     ]
-    return markdown_table(["", "epochs", "n", *(column.title for column in own), "runs"], lines)
+    return markdown_table(["", "epochs", "n", *headings(own), "runs"], lines)
 
 
 def runs_table(found: Sequence[Archived]) -> str:
@@ -368,7 +382,7 @@ def page(results: Path = RESULTS) -> str:
         length_table(found),
         f"{command('length')}\n{command('length-mixup')}\n",
         "## Which of RegMixup's choices matter?\n",
-        CAUSES["section"](found, standard_columns(LENGTH["RECIPE"])),
+        CAUSES["section"](found, standard_columns(LENGTH["RECIPE"]), headings(standard_columns(LENGTH["RECIPE"]))),
         f"{command('causes')}\n",
         "## The headline\n",
         "The field's ResNet-18 (OpenOOD's training) at its own length; below ours the paper's means over 5 seeds with "
@@ -376,12 +390,14 @@ def page(results: Path = RESULTS) -> str:
         *(headline(found, recipe) for recipe in FIELD),
         "\n".join(map(command, ("standard", "constrained", "cifar100"))) + "\n",
         "## Beside others' numbers\n",
-        "Theirs / ours, where recipe and length are the same; detection by MSP, as they do. Near-OOD is the mean of "
+        "Theirs / ours, with the same network and length; what else differs is listed below the table. ± is the "
+        "standard deviation over runs, where they give one. Detection is by MSP, as they do; near-OOD is the mean of "
         "the other CIFAR and Tiny-ImageNet.\n",
         others(found),
         "## bfloat16 against float32\n",
-        "RegMixup, 30 epochs; two one-sided tests with margins that were written down before the first run, in "
-        "percent. Equivalent: the whole interval lies within the margin.\n",
+        "RegMixup, ResNet-18 on CIFAR-10, 30 epochs: mean ± standard deviation over seeds, AUROC by Dempster-Shafer. "
+        "Two one-sided tests with margins that were written down before the first run; the intervals are Welch's. "
+        "Equivalent: the whole interval lies within the margin.\n",
         f"{precision}\n",
         precision_runs(archived),
         f"{command('precision')}\n    python benchmarks/equivalence.py results/precision\n",

@@ -31,6 +31,9 @@ NAMES = {
     "svhn": "SVHN", "tiny-imagenet": "Tiny-ImageNet", "imagenet": "ImageNet",
 }  # fmt: skip
 """Networks and datasets as prose writes them."""
+METRICS = {"auroc": "AUROC", "adaptive_ece": "AdaECE", "ece": "ECE"}
+SCORES = {"dempster_shafer": "Dempster-Shafer", "entropy": "entropy", "max_probability": "MSP"}
+"""Metrics and scores as prose writes them."""
 _FIELDS = frozenset(field.name for field in fields(Recipe))
 
 
@@ -136,7 +139,8 @@ class Claim:
     """`method` is above (or below) `reference` in a metric, on the sets of one kind.
 
     title: in a few words. text: what the paper says. place: where. margin: for a claim that nothing changes, the
-    largest difference, a fraction, that still counts as none; None for a claim of a direction.
+    largest difference, a fraction, that still counts as none; None for a claim of a direction. scores: those of the
+    method and of the reference, for a metric of a score; "" stands for the method's own.
     """
 
     title: str
@@ -148,18 +152,32 @@ class Claim:
     on: On
     above: bool = True
     margin: float | None = None
+    scores: tuple[str, str] = ("", "")
+
+    @property
+    def rule(self) -> str:
+        """Return the predicate in words."""
+        sides = [
+            label + (f" by {SCORES.get(score, score)}" if score else "")
+            for label, score in zip((self.method, self.reference), self.scores, strict=True)
+        ]
+        sign = f"within ±{100 * self.margin:g}" if self.margin is not None else "above 0" if self.above else "below 0"
+        metric = METRICS.get(self.metric, self.metric)
+        return f"Holds if the {metric} of {sides[0]} minus that of {sides[1]}, on {self.on} sets, is {sign}."
 
     def ask(self, training: Training, rows: Aggregation) -> list[Finding]:
         """Return a finding for every set of the kind on which both methods were measured."""
         found = []
         for quantity in self._quantities(training, rows):
-            own, other = rows.values(quantity, self.method), rows.values(quantity, self.reference)
+            scored = [quantity._replace(score=score) for score in self.scores]
+            sides = [*zip(scored, (self.method, self.reference), strict=True)]
+            own, other = (rows.values(*side) for side in sides)
             if not own or not other:
                 continue
             paired = not is_ensemble(self.method) and not is_ensemble(self.reference)
             measured = difference(own, other, paired=paired)
             effect = measured.mean if measured else sum(own.values()) / len(own) - sum(other.values()) / len(other)
-            runs = [row.run for label in (self.method, self.reference) for row in rows.rows(quantity, label)]
+            runs = [row.run for side in sides for row in rows.rows(*side)]
             found.append(
                 Finding(
                     claim=self, training=training, dataset=quantity.dataset, effect=effect, n=(len(own), len(other)),
@@ -185,8 +203,10 @@ class Claim:
         return list(found)
 
     def papers(self, train_set: str, dataset: str) -> list[PaperEffect]:
-        """Return the paper's own difference for each of its networks that has both numbers."""
-        found = []
+        """Return the paper's own difference for each of its networks that has both numbers, by each method's score."""
+        found: list[PaperEffect] = []
+        if any(self.scores):
+            return found
         for network in ("wrn28-10", "resnet50", "timm/resnet50"):
             place = {"network": network, "train_set": train_set, "dataset": dataset, "metric": self.metric}
             one, other = (paper_value(method=method, **place) for method in (self.method, self.reference))
@@ -246,8 +266,8 @@ def _better(title: str, text: str, place: str, method: str, reference: str, metr
 CLAIMS = (
     _better(
         "RegMixup is more accurate than plain training",
-        "RegMixup has the best accuracy of all single models on the test sets of CIFAR-10 and CIFAR-100, 1.67 points "
-        "above plain training with WRN-28-10 on CIFAR-100.",
+        "RegMixup has the best accuracy of all single models on the test sets of CIFAR-10 and CIFAR-100; plain "
+        "training, against which it is asked here, is 1.67 points behind with WRN-28-10 on CIFAR-100.",
         "Section 4.1, Table 2", "regmixup", "dnn", "accuracy", "test",
     ),
     _better(
@@ -277,7 +297,8 @@ CLAIMS = (
     ),
     _better(
         "RegMixup detects OOD images better than plain training",
-        "RegMixup outperforms all single models in OOD detection, SNGP in one case excepted; plain training in all.",
+        "RegMixup outperforms all single models in OOD detection, SNGP in one case excepted; plain training, against "
+        "which it is asked here, in all.",
         "Section 4.2, Table 5", "regmixup", "dnn", "auroc", "OOD",
     ),
     _better(
@@ -306,18 +327,43 @@ CLAIMS = (
         "Appendix A and D, Table 10", "regmixup", "dnn", "adaptive_ece", "test",
     ),
     _better(
+        "RegMixup is better calibrated than Mixup",
+        "RegMixup improves AdaECE on the test sets of CIFAR-10 and CIFAR-100, here without temperature scaling.",
+        "Appendix A and D, Table 10", "regmixup", "mixup", "adaptive_ece", "test",
+    ),
+    _better(
         "RegMixup is better calibrated under corruption than plain training",
         "RegMixup has the lower AdaECE on CIFAR-10-C and CIFAR-100-C, here without temperature scaling.",
         "Appendix D, Table 10", "regmixup", "dnn", "adaptive_ece", "shifted",
     ),
     _better(
         "RegMixup prefers strong mixing",
-        "Cross-validation chooses an alpha of 10 or 20 for RegMixup, from values between 0.1 and 30; asked against 1.",
+        "Cross-validation chooses an alpha of 10 or 20 for RegMixup, from values between 0.1 and 30. Asked here of 20 "
+        "against 1 (in the paper, on validation images of CIFAR-10: 97.32 against 97.00 % with WRN-28-10, 96.50 "
+        "against 95.98 % with ResNet-50).",
         "Section 2, Tables 9 and 14", "regmixup", "regmixup(alpha=1)", "accuracy", "test",
     ),
-    Claim(
-        title="RegMixup's weight matters little",
-        text="The performance does not vary much with eta. Half a point of accuracy is what we count as not much.",
-        place="Section 2", method="regmixup(eta=2)", reference="regmixup", metric="accuracy", on="test", margin=0.005,
+    *(
+        Claim(
+            title=f"A weight of {eta:g} instead of 1 matters little",
+            text="The performance does not vary much with eta. Half a point of accuracy is what we count as not much; "
+            f"{of_table}.",
+            place="Section 2, Table 14", method=f"regmixup(eta={eta:g})", reference="regmixup", metric="accuracy",
+            on="test", margin=0.005,
+        )
+        for eta, of_table in (
+            (0.5, "the paper tried 0.1, which cost 0.60 and 1.04 on validation images of CIFAR-10"),
+            (2, "the paper's eta 2 cost 0.16 and 0.12 on validation images of CIFAR-10, 1.91 and 1.49 of CIFAR-100"),
+        )
+    ),
+    *(
+        Claim(
+            title=f"In networks of {name}, Dempster-Shafer detects OOD images better than entropy",
+            text="The Dempster-Shafer score is similar to entropy, and slightly better in most cases; the paper's OOD "
+            "tables use it for all methods that it does not harm.",
+            place="Appendix C", method=method, reference=method, metric="auroc", on="OOD",
+            scores=("dempster_shafer", "entropy"),
+        )
+        for method, name in (("dnn", "plain training"), ("regmixup", "RegMixup"))
     ),
 )  # fmt: skip
