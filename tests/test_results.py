@@ -76,6 +76,12 @@ def test_the_first_seed_has_its_outcomes():
             assert outcomes_path(folder, planned.stem).is_file() or not job.keeps_outcomes(planned), folder
 
 
+def test_a_fingerprint_names_one_run():
+    """A run that is trained again for a second study replaces the first: its numbers differ in their last digits."""
+    names = [folder.name for _, folder in (param.values for param in ARCHIVES)]
+    assert len(set(names)) == len({folder for _, folder in (param.values for param in ARCHIVES)}), names
+
+
 def test_every_number_names_runs_that_are_archived(pages):
     """Every line of a table of ours has a fingerprint, and every archived run is listed with its minutes."""
     there = {folder.name[-12:] for _, folder in (param.values for param in ARCHIVES)}
