@@ -6,7 +6,6 @@ import base64
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -130,49 +129,29 @@ def _rounded(values: Tensor) -> list[Any]:
     return [None if math.isnan(value) else round(value, 5) for value in values.tolist()]
 
 
-@dataclass(frozen=True)
-class EntropyProfile:
-    """Entropy along interpolations between test images, as in the paper's Figure 3.
+def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> dict[str, Any]:
+    """Return the entropy along interpolations between test images, as in the paper's Figure 3.
 
-    lam: (L,); counts: (L, B) pairs per entropy bin; edges: (B + 1,) from 0 to log K; mean: (L,) mean entropy.
+    predictions: of a `path:` set. "counts": for every lambda, the paths in each of B bins of entropy from 0 to "top",
+    log K; "mean": the mean entropy at every lambda; "pairs": the entropies along the first `pairs` paths.
     """
-
-    lam: Tensor
-    counts: Tensor
-    edges: Tensor
-    mean: Tensor
-
-
-def path_entropy(predictions: Predictions) -> Tensor:
-    """Return the entropies of a `path:` set's predictions, (pairs, lambdas): of their `probs` where they have some."""
     try:
-        pairs, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
+        paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
     except KeyError:
         raise ValueError(
-            f"entropy_profile needs predictions of a `path:` set, got those of {predictions.dataset!r}"
+            f"path_curves needs predictions of a `path:` set, got those of {predictions.dataset!r}"
         ) from None
-    if pairs * lambdas != len(predictions):
-        raise ValueError(f"{predictions.dataset} says {pairs} x {lambdas} samples, got {len(predictions)}")
-    return score_all(predictions, names=["entropy"])["entropy"].reshape(pairs, lambdas)
-
-
-def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyProfile:
-    """Histogram the entropy of a `path:` set's predictions for every lambda."""
-    values = path_entropy(predictions)
-    edges = torch.linspace(0, math.log(predictions.logits.shape[1]), num_bins + 1, dtype=values.dtype)
+    if paths * lambdas != len(predictions):
+        raise ValueError(f"{predictions.dataset} says {paths} x {lambdas} samples, got {len(predictions)}")
+    values = score_all(predictions, names=["entropy"])["entropy"].reshape(paths, lambdas)
+    top = math.log(predictions.logits.shape[1])
+    edges = torch.linspace(0, top, num_bins + 1, dtype=values.dtype)
     index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
-    counts = torch.nn.functional.one_hot(index, num_bins).sum(dim=0)
-    return EntropyProfile(torch.linspace(0, 1, values.shape[1], dtype=values.dtype), counts, edges, values.mean(dim=0))
-
-
-def path_curves(predictions: Predictions, *, pairs: int) -> dict[str, Any]:
-    """Return the entropy profile of a `path:` set, and the entropies along its first `pairs` paths."""
-    profile = entropy_profile(predictions)
     return {
-        "top": math.log(predictions.logits.shape[1]),
-        "counts": profile.counts.tolist(),
-        "mean": _rounded(profile.mean),
-        "pairs": [_rounded(entropies) for entropies in path_entropy(predictions)[:pairs]],
+        "top": top,
+        "counts": torch.nn.functional.one_hot(index, num_bins).sum(dim=0).tolist(),
+        "mean": _rounded(values.mean(dim=0)),
+        "pairs": [_rounded(entropies) for entropies in values[:pairs]],
     }
 
 
