@@ -12,8 +12,7 @@ from regmixup.metrics.calibration import accuracy
 from regmixup.report.evaluation_page import summarize, write_page
 from regmixup.report.page import PageSection
 from regmixup.rows.comparison import ModelPredictions, measure_models
-from regmixup.rows.measure import Place
-from regmixup.types import Predictions
+from regmixup.types import Predictions, Quantity
 from tests.report.test_page import Tags, data_of
 
 QUICK = Bootstrap(resamples=40)
@@ -64,7 +63,7 @@ def test_the_summary_comes_first_and_has_the_measured_numbers(two):
     measured, text = two
     assert text.index('id="short"') < text.index('id="results"') < text.index('id="rows"')
     exact = [accuracy(one.test.logits.softmax(1), one.test.labels) for one in measured.models]
-    found = measured.differences[Place("toy/test", "", None, "none", "", "accuracy")]
+    found = measured.differences[Quantity("toy/test", "accuracy")]
     words = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[found.better]
     assert found.better is True
     shown = f"ours {words} theirs; {100 * exact[0]:.2f} against {100 * exact[1]:.2f}"

@@ -17,7 +17,7 @@ from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given
-from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Quantity
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
 from regmixup.report.page import (
     DRAWN,
     PageSection,
@@ -33,9 +33,8 @@ from regmixup.report.page_data import Cells, pooled_figures, script_constants
 from regmixup.report.tables import PERCENT
 from regmixup.rows.comparison import PLAIN, Difference, Given, LoadedModel, Measured, ModelPredictions, measure_models
 from regmixup.rows.curves import COVERAGE, Look, examples, reliability_bins, score_curves
-from regmixup.rows.measure import Place
 from regmixup.storage import write_text
-from regmixup.types import MEAN, Predictions, Row
+from regmixup.types import MEAN, Predictions, Quantity, Row
 
 Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence of them, or a function from places to images, as `rows.curves.Look` says."""
@@ -110,16 +109,16 @@ class SummaryLine:
 
 def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]:
     """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and an AUROC for each OOD set."""
-    own = {Place.of(row): row for row in measured.rows[0]}
+    own = {row.quantity: row for row in measured.rows[0]}
     test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
     chosen = _score(measured, score)
     wanted = [
-        ("accuracy", "results", Place(test, "", None, "none", "", "accuracy")),
-        ("ECE", "calibration", Place(test, "", None, "none", "", "ece")),
-        ("ECE with T", "calibration", Place(test, "", None, SCALED, "", "ece")),
-        ("T", "calibration", Place(test, "", None, SCALED, "", "temperature")),
-        ("NLL", "calibration", Place(test, "", None, "none", "", "nll")),
-        ("AURC", "selective", Place(test, "", None, "none", chosen, "aurc")),
+        ("accuracy", "results", Quantity(test, "accuracy")),
+        ("ECE", "calibration", Quantity(test, "ece")),
+        ("ECE with T", "calibration", Quantity(test, "ece", SCALED)),
+        ("T", "calibration", Quantity(test, "temperature", SCALED)),
+        ("NLL", "calibration", Quantity(test, "nll")),
+        ("AURC", "selective", Quantity(test, "aurc", score=chosen)),
     ]
     wanted += [
         (f"{title}, {_short(place.dataset)}", "shift", place)
@@ -132,7 +131,7 @@ def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]
         for place in own
         if (place.metric, place.score) == ("auroc", chosen)
     ]
-    tables = [{Place.of(row): row for row in rows} for rows in measured.rows]
+    tables = [{row.quantity: row for row in rows} for rows in measured.rows]
     return [
         SummaryLine(title, section, [table.get(place) for table in tables], measured.differences.get(place))
         for title, section, place in wanted
@@ -198,7 +197,7 @@ def conclude_evaluation(measured: Measured, lines: Sequence[SummaryLine]) -> Ite
 class _IntervalCells(Cells):
     """Cells with the interval of every value and, of the first model, the difference from the second."""
 
-    differences: Mapping[Place, Difference]
+    differences: Mapping[Quantity, Difference]
     first_score: str
 
     def column(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Any]:
@@ -212,7 +211,7 @@ class _IntervalCells(Cells):
             return [round(100 * math.fsum(row.value for row in rows) / len(rows), 2), None, 1, None, 0, 0, None, []]
         row = rows[0]
         facts = [interval(row.metric, row.low, row.high)]
-        found = self.differences.get(Place.of(row))
+        found = self.differences.get(row.quantity)
         verdict = 0
         if found is not None and found.better is not None:
             verdict = 1 if found.better else -1
@@ -356,7 +355,7 @@ def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
 
 
 def _all_rows(measured: Measured) -> str:
-    tables = [{Place.of(row): row for row in rows} for rows in measured.rows]
+    tables = [{row.quantity: row for row in rows} for rows in measured.rows]
     places = list(tables[0])
     body = []
     for place in places[:_MOST_ROWS]:

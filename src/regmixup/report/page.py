@@ -13,12 +13,12 @@ from typing import Any
 
 from regmixup.names import printable
 from regmixup.recipes import Recipe
-from regmixup.report.aggregation import SCALED, Aggregation, Cell, Quantity, paper_score
+from regmixup.report.aggregation import SCALED, Aggregation, Cell, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import PERCENT, SELECTION_CAPTION, SelectionTable, Table, conclude, shifted_sets
 from regmixup.report.writers import letter
-from regmixup.types import MEAN, Row
+from regmixup.types import MEAN, Quantity, Row
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""

@@ -8,18 +8,10 @@ from itertools import groupby
 from typing import Any
 
 from regmixup.methods import REFERENCE
-from regmixup.report.aggregation import (
-    CALIBRATION,
-    SCALED,
-    Aggregation,
-    Cell,
-    Quantity,
-    is_ensemble,
-    known_method,
-)  # fmt: skip
+from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, is_ensemble, known_method
 from regmixup.report.significance import LEVEL, Design
 from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
-from regmixup.types import MEAN, Row
+from regmixup.types import MEAN, Quantity, Row
 
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 ONE_TEMPERATURE = (
