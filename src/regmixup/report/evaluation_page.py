@@ -22,10 +22,10 @@ from regmixup.report.page import (
     DRAWN,
     PageSection,
     assemble,
-    concluding,
     definitions,
+    drawn_sections,
     row_head,
-    section_texts,
+    short_section,
     sortable,
     text_cells,
 )
@@ -75,7 +75,7 @@ def write_page(
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
     data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score)
     lead = " ".join(filter(None, [lead, _lead(measured)]))
-    found = _sections(measured, lines, data["settings"][0], sections)
+    found = _sections(measured, lines, data, sections)
     write_text(Path(path), assemble(kicker, title or " against ".join(model_names(measured)), lead, found, data))
     return measured
 
@@ -109,7 +109,8 @@ class SummaryLine:
 
 def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]:
     """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and an AUROC for each OOD set."""
-    own = {row.quantity: row for row in measured.rows[0]}
+    tables = [{row.quantity: row for row in rows} for rows in measured.rows]
+    own = tables[0]
     test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
     chosen = _score(measured, score)
     wanted = [
@@ -131,7 +132,6 @@ def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]
         for place in own
         if (place.metric, place.score) == ("auroc", chosen)
     ]
-    tables = [{row.quantity: row for row in rows} for rows in measured.rows]
     return [
         SummaryLine(title, section, [table.get(place) for table in tables], measured.differences.get(place))
         for title, section, place in wanted
@@ -291,11 +291,10 @@ def _lead(measured: Measured) -> str:
 
 
 def _sections(
-    measured: Measured, lines: Sequence[SummaryLine], setting: Mapping[str, Any], further: Sequence[PageSection]
+    measured: Measured, lines: Sequence[SummaryLine], data: Mapping[str, Any], further: Sequence[PageSection]
 ) -> Iterator[PageSection]:
-    texts = section_texts(study=False)
-    given = {**setting, "detected": setting["detection"]["sets"], "curves": []}
-    drawn = [PageSection(name, title, texts[name]) for name, (title, part) in DRAWN.items() if any(given[part])]
+    (setting,) = data["settings"]
+    drawn = drawn_sections(data, study=False)
     said = list(conclude_evaluation(measured, lines))
     if score := setting["scores"][0]:
         sure = setting["detection"]["first"] or next(iter(score))
@@ -305,10 +304,9 @@ def _sections(
         wrong, whole = f"{risk[at] / 10:.2f}{PERCENT}", f"{risk[-1] / 10:.2f}{PERCENT}"
         text = f"Of the {100 * _SURE:.0f}{PERCENT} of answers of which {named} is surest, {wrong} are wrong"
         said.append(("selective", f"{text}; of all, {whole}."))
-    there = {"results", *(one.name for one in drawn)}
     order = ["results", *DRAWN]
     said.sort(key=lambda one: order.index(one[0]))
-    yield PageSection("short", "In short", concluding([one for one in said if one[0] in there]))
+    yield short_section(said, drawn)
     yield PageSection("results", "Results", _summary_table(measured, lines))
     yield from drawn
     yield from further
@@ -321,18 +319,19 @@ def _difference_cell(metric: str, found: Difference | None) -> str:
         return "<td>–</td>"
     kind = {True: "good", False: "bad", None: ""}[found.better]
     sign = {True: '▲ <span class="hidden">better</span> ', False: '▼ <span class="hidden">worse</span> ', None: ""}
-    bounds = interval(metric, found.low, found.high, signed=True)
-    fact = f'<span class="fact">{bounds}</span>' if bounds else ""
-    value = shown(metric, found.value, signed=True)
-    return f'<td data-value="{found.value:.6g}"><span class="mean {kind}">{sign[found.better]}{value}</span>{fact}</td>'
+    text = sign[found.better] + shown(metric, found.value, signed=True)
+    return _number_cell(found.value, text, interval(metric, found.low, found.high, signed=True), f"mean {kind}")
 
 
 def _value_cell(row: Row | None) -> str:
     if row is None:
         return "<td>–</td>"
-    bounds = interval(row.metric, row.low, row.high)
+    return _number_cell(row.value, shown(row.metric, row.value), interval(row.metric, row.low, row.high))
+
+
+def _number_cell(value: float, text: str, bounds: str, kind: str = "mean") -> str:
     fact = f'<span class="fact">{bounds}</span>' if bounds else ""
-    return f'<td data-value="{row.value:.6g}"><span class="mean">{shown(row.metric, row.value)}</span>{fact}</td>'
+    return f'<td data-value="{value:.6g}"><span class="{kind}">{text}</span>{fact}</td>'
 
 
 def _heads(measured: Measured) -> list[str]:
