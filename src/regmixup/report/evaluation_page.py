@@ -208,28 +208,18 @@ class _IntervalCells(Cells):
         if not rows or len(rows) < len(quantities):
             return None
         if len(rows) > 1:
-            return [round(100 * math.fsum(row.value for row in rows) / len(rows), 2), None, 1, None, 0, 0, None, []]
+            mean = math.fsum(row.value for row in rows) / len(rows)
+            return [round(100 * mean, 2), None, 1, None, 0, 0, None, []]
         row = rows[0]
         facts = [interval(row.metric, row.low, row.high)]
         found = self.differences.get(row.quantity)
-        verdict = 0
-        if found is not None and found.better is not None:
-            verdict = 1 if found.better else -1
+        verdict = {True: 1, False: -1, None: 0}[found.better if found is not None else None]
         if found is not None and place == 0:
             bounds = interval(row.metric, found.low, found.high, signed=True)
             sign = {1: "▲ better: ", -1: "▼ worse: ", 0: ""}[verdict]
             facts.append(f"{sign}{shown(row.metric, found.value, signed=True)} ({bounds})")
-        best = verdict == (1 if place == 0 else -1)
-        return [
-            round(100 * row.value, 2),
-            None,
-            row.n,
-            None,
-            verdict * (place == 0),
-            int(best),
-            None,
-            [*filter(None, facts)],
-        ]
+        best, shown_verdict = verdict == (1 if place == 0 else -1), verdict if place == 0 else 0
+        return [round(100 * row.value, 2), None, row.n, None, shown_verdict, int(best), None, [*filter(None, facts)]]
 
     def detection(self) -> dict[str, Any]:
         """Return the same without a score of the paper's; the one of the summary comes first."""

@@ -56,11 +56,11 @@ def score_curves(
     correct = probabilities(own).argmax(dim=1) == own.labels
     pairs = {}
     for other in ood:
-        inside, outside = restrict_pair(test, other) if "class_subset" in other.info else (None, other)
-        pairs[other.dataset] = (
-            score_all(inside, fitted) if inside is not None else known,
-            score_all(outside, fitted),
-        )
+        if "class_subset" in other.info:
+            inside, outside = restrict_pair(test, other)
+            pairs[other.dataset] = score_all(inside, fitted), score_all(outside, fitted)
+        else:
+            pairs[other.dataset] = known, score_all(other, fitted)
     found = {}
     for name, values in known.items():
         sets = {test.dataset: values}
@@ -198,17 +198,18 @@ def _exhibit(
 ) -> dict[str, Any]:
     """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
     first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
-    top = probabilities(given)[first].max(dim=1) if len(first) else None
+
+    def name(label: int) -> str:
+        return str(classes[label]) if label < len(classes) else str(label)
+
+    top = probabilities(given)[first].max(dim=1)
+    images = look(first.tolist()) if len(first) else []
+    columns = top.indices.tolist(), top.values.tolist(), given.labels[first].tolist()
     shown = []
-    if top is not None:
-        said, sure = top.indices.tolist(), top.values.tolist()
-        labels = given.labels[first].tolist()
-        for place, image in enumerate(look(first.tolist())):
-            named = [str(classes[one]) if one < len(classes) else str(one) for one in (said[place], labels[place])]
-            truth = named[1] if kind != "accepted" and labels[place] >= 0 else ""
-            own = {"said": named[0], "truth": truth, "sure": round(sure[place], 4)}
-            own |= {"file": Path(image).name} if isinstance(image, (str, Path)) else {}
-            shown.append({"image": thumbnail(image), **own})
+    for image, said, sure, label in zip(images, *columns, strict=False):
+        truth = name(label) if kind != "accepted" and label >= 0 else ""
+        own = {"image": thumbnail(image), "said": name(said), "truth": truth, "sure": round(sure, 4)}
+        shown.append(own | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
     return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
 
 
