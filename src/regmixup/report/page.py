@@ -17,7 +17,6 @@ from regmixup.report.aggregation import SCALED, Aggregation, Cell, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import PERCENT, SELECTION_CAPTION, SelectionTable, Table, conclude, shifted_sets
-from regmixup.report.writers import letter
 from regmixup.types import MEAN, Quantity, Row
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
@@ -301,7 +300,7 @@ def to_html(table: Table, name: str) -> str:
 
     name: unique in the page, for the links between cells and notes. Notes follow the table, as letters.
     """
-    notes = {note: letter(index) for index, note in enumerate(table.layout().notes())}
+    notes = table.layout().notes()
     lines = [
         f"<tr>{row_head(method)}{''.join(_cell(cell, notes, name) for cell in cells)}</tr>"
         for method, cells in table.lines.items()

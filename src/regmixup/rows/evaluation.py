@@ -123,12 +123,11 @@ def _rows(
     def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Version]:
         """Return the versions without and with temperature."""
         unscaled = unscaled if unscaled is not None else posthoc(predictions)
-        if temperature is None:
-            found = {"none": Version(unscaled)}
-        elif posthoc is as_given and not restricted(predictions):
-            found = {"none": Version(unscaled), "temperature": Version(unscaled, temperature)}
-        else:
-            found = {"none": Version(unscaled), "temperature": Version(posthoc(predictions, temperature))}
+        found = {"none": Version(unscaled)}
+        if temperature is not None:
+            plain = posthoc is as_given and not restricted(predictions)
+            scaled = Version(unscaled, temperature) if plain else Version(posthoc(predictions, temperature))
+            found["temperature"] = scaled
         if restricted(predictions):
             return {name: Version(restrict_predictions(version.predictions)) for name, version in found.items()}
         return found
