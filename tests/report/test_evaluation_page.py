@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
 from regmixup.report.evaluation_page import summarize, write_page
 from regmixup.report.page import PageSection
-from regmixup.rows.comparison import ModelPredictions, measure_models
+from regmixup.rows.comparison import Difference, ModelPredictions, measure_models
 from regmixup.types import Predictions, Quantity
 from tests.report.test_page import Tags, data_of
 
@@ -93,6 +94,14 @@ def test_the_script_gets_intervals_differences_and_both_models(two):
     assert len(other[7]) == 1
     assert [len(bins["none"]) > 3 for bins in setting["reliability"]] == [True, True]
     assert {"none", "temperature"} == set(setting["reliability"][0])
+
+
+def test_without_a_bootstrap_a_difference_has_no_brackets(tmp_path, two):
+    measured, _ = two
+    plain = replace(measured, bootstrap=None, differences={at: Difference(0.01) for at in measured.differences})
+    write_page(tmp_path / "page.html", plain)
+    (setting,) = data_of((tmp_path / "page.html").read_text())["settings"]
+    assert setting["detection"]["cells"]["auroc"]["entropy"][0][0][7][1:] == ["+1.00"]
 
 
 def test_examples_are_the_surest_errors_and_what_the_threshold_lets_through(two):

@@ -217,7 +217,8 @@ class _IntervalCells(Cells):
         if found is not None and place == 0:
             bounds = interval(row.metric, found.low, found.high, signed=True)
             sign = {1: "▲ better: ", -1: "▼ worse: ", 0: ""}[verdict]
-            facts.append(f"{sign}{shown(row.metric, found.value, signed=True)} ({bounds})")
+            text = f"{sign}{shown(row.metric, found.value, signed=True)}"
+            facts.append(f"{text} ({bounds})" if bounds else text)
         best, shown_verdict = verdict == (1 if place == 0 else -1), verdict if place == 0 else 0
         return [round(100 * row.value, 2), None, row.n, None, shown_verdict, int(best), None, [*filter(None, facts)]]
 
