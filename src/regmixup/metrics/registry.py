@@ -78,7 +78,7 @@ def resample_classification(
     """
     chosen = {name: CLASSIFICATION[check_name("metric", name, CLASSIFICATION)].resampled for name in metrics}
     sample = SortedOutcomes(probs, labels)
-    _check_counts("counts", counts, "probs", len(sample.right))
+    counts.check("counts", "probs", len(sample.right))
     parts = []
     for chunk in counts.chunks(sample.right.device):
         resampled = ResampledOutcomes(sample, chunk)
@@ -95,8 +95,8 @@ def resample_detection(
     """
     chosen = {name: DETECTION[check_name("metric", name, DETECTION)].resampled for name in metrics}
     id_scores, ood_scores = check_scores(id_scores, ood_scores)
-    _check_counts("id_counts", id_counts, "id_scores", len(id_scores))
-    _check_counts("ood_counts", ood_counts, "ood_scores", len(ood_scores))
+    id_counts.check("id_counts", "id_scores", len(id_scores))
+    ood_counts.check("ood_counts", "ood_scores", len(ood_scores))
     if len(id_counts.values) != len(ood_counts.values):
         raise ValueError(
             f"both counts must hold as many resamples, got {len(id_counts.values)} and {len(ood_counts.values)}"
@@ -109,8 +109,3 @@ def resample_detection(
         sides = [ResampledScores(own, take_columns(some, own.order)) for own, some in zip(both, pair, strict=True)]
         parts.append([function(*sides) for function in chosen.values()])
     return {name: torch.cat(found) for name, found in zip(chosen, zip(*parts, strict=True), strict=True)}
-
-
-def _check_counts(name: str, counts: Counts, other: str, total: int) -> None:
-    if len(counts) != total:
-        raise ValueError(f"{name} must be of as many samples as {other}, {total}, got {len(counts)}")
