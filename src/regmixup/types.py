@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 if TYPE_CHECKING:
     import torch
@@ -197,6 +197,17 @@ def _describe(tensor: Tensor) -> str:
     return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
 
 
+class Quantity(NamedTuple):
+    """What a row measures, whichever model it was measured on; the fields are those of a row."""
+
+    dataset: str
+    metric: str
+    posthoc: str = "none"
+    score: str = ""
+    corruption: str = ""
+    severity: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One measured value, with everything needed to find it again. Fractions, never percent.
@@ -222,3 +233,8 @@ class Row:
     low: float | None = None
     high: float | None = None
     n: int | None = None
+
+    @property
+    def quantity(self) -> Quantity:
+        """Return what it measures."""
+        return Quantity(self.dataset, self.metric, self.posthoc, self.score, self.corruption, self.severity)

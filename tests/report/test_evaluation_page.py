@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,8 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
 from regmixup.report.evaluation_page import summarize, write_page
 from regmixup.report.page import PageSection
-from regmixup.rows.comparison import ModelPredictions, measure_models
-from regmixup.rows.measure import Place
-from regmixup.types import Predictions
+from regmixup.rows.comparison import Difference, ModelPredictions, measure_models
+from regmixup.types import Predictions, Quantity
 from tests.report.test_page import Tags, data_of
 
 QUICK = Bootstrap(resamples=40)
@@ -64,7 +64,7 @@ def test_the_summary_comes_first_and_has_the_measured_numbers(two):
     measured, text = two
     assert text.index('id="short"') < text.index('id="results"') < text.index('id="rows"')
     exact = [accuracy(one.test.logits.softmax(1), one.test.labels) for one in measured.models]
-    found = measured.differences[Place("toy/test", "", None, "none", "", "accuracy")]
+    found = measured.differences[Quantity("toy/test", "accuracy")]
     words = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[found.better]
     assert found.better is True
     shown = f"ours {words} theirs; {100 * exact[0]:.2f} against {100 * exact[1]:.2f}"
@@ -94,6 +94,14 @@ def test_the_script_gets_intervals_differences_and_both_models(two):
     assert len(other[7]) == 1
     assert [len(bins["none"]) > 3 for bins in setting["reliability"]] == [True, True]
     assert {"none", "temperature"} == set(setting["reliability"][0])
+
+
+def test_without_a_bootstrap_a_difference_has_no_brackets(tmp_path, two):
+    measured, _ = two
+    plain = replace(measured, bootstrap=None, differences={at: Difference(0.01) for at in measured.differences})
+    write_page(tmp_path / "page.html", plain)
+    (setting,) = data_of((tmp_path / "page.html").read_text())["settings"]
+    assert setting["detection"]["cells"]["auroc"]["entropy"][0][0][7][1:] == ["+1.00"]
 
 
 def test_examples_are_the_surest_errors_and_what_the_threshold_lets_through(two):

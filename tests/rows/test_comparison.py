@@ -14,8 +14,7 @@ from regmixup.metrics.registry import resample_classification
 from regmixup.metrics.scores import entropy
 from regmixup.predictions import load
 from regmixup.rows.comparison import ModelPredictions, check_same_images, measure_models
-from regmixup.rows.measure import Place
-from regmixup.types import Predictions
+from regmixup.types import Predictions, Quantity
 
 BOOTSTRAP = Bootstrap(resamples=600)
 
@@ -48,7 +47,7 @@ def measured(pair):
 
 
 def place(metric, *, dataset="toy/test", score=""):
-    return Place(dataset, "", None, "none", score, metric)
+    return Quantity(dataset, metric, score=score)
 
 
 def test_the_interval_of_accuracy_is_that_of_the_difference_per_image(pair, measured):

@@ -341,8 +341,9 @@ def carry_out(
         if begun + MARGIN * record.expected(plan) > end:
             break
         found = dict(measure(name, fold))
-        record.add(name, fold, found, time.monotonic() - begun)
-        record.write(folder)
+        record.values[name][fold] = found
+        record.seconds.append(time.monotonic() - begun)
+        write_table(folder / "values.json", asdict(record))
         if progress is not None:
             shown = ", ".join(f"{METRICS[metric].label} {value:.3f}" for metric, value in found.items())
             progress.end(f"fold {fold}, {CANDIDATES[name].label}", shown)
@@ -368,15 +369,6 @@ class Record:
         found = read_table(path) if is_stored(path) else {"values": {}, "seconds": []}
         values = {name: {int(fold): of for fold, of in found["values"].get(name, {}).items()} for name in CANDIDATES}
         return cls(values, found["seconds"])
-
-    def write(self, folder: Path) -> None:
-        """Store it."""
-        write_table(folder / "values.json", asdict(self))
-
-    def add(self, name: str, fold: int, found: Mapping[str, float], seconds: float) -> None:
-        """Add what a training gave, and its time."""
-        self.values[name][fold] = found
-        self.seconds.append(seconds)
 
     @property
     def done(self) -> int:

@@ -32,6 +32,11 @@ class Counts:
         """Return N, the number of samples."""
         return self.values.shape[1]
 
+    def check(self, name: str, other: str, total: int) -> None:
+        """Raise unless these counts, the argument `name`, are of all samples of the argument `other`."""
+        if len(self) != total:
+            raise ValueError(f"{name} must be of as many samples as {other}, {total}, got {len(self)}")
+
     def chunks(self, device: torch.device, width: int = 0) -> Iterator[Tensor]:
         """Yield a few resamples at a time, few enough that `width` (by default N) numbers for each are small."""
         for part in self.values.split(max(1, _CHUNK // (width or len(self)))):

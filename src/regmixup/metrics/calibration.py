@@ -76,7 +76,7 @@ class ResampledOutcomes:
         return cumulative(self._ordered * (self.sample.confidence - self.sample.correct))
 
     @cached_property
-    def _correct(self) -> Tensor:
+    def right(self) -> Tensor:
         """(R, N + 1): how many of them are right."""
         return cumulative(self._ordered * self.sample.correct.to(torch.uint8), torch.int32)
 
@@ -89,17 +89,9 @@ class ResampledOutcomes:
         bounds[0], bounds[-1] = 0, len(confidence)
         return bounds
 
-    def bin_gaps(self) -> Tensor:
-        """Return the sum of confidence - correct in every bin of equal width, (R, B)."""
-        return self.gap[:, self._width_bounds].diff(dim=1)
-
-    def bin_counts(self) -> Tensor:
-        """Return how many samples are drawn in every bin of equal width, (R, B)."""
-        return self.drawn[:, self._width_bounds].diff(dim=1)
-
-    def bin_correct(self) -> Tensor:
-        """Return how many of them are right, (R, B)."""
-        return self._correct[:, self._width_bounds].diff(dim=1)
+    def by_bin(self, sums: Tensor) -> Tensor:
+        """Return what each bin of equal width adds to one of the sums above, (R, N + 1) -> (R, B)."""
+        return sums[:, self._width_bounds].diff(dim=1)
 
 
 def accuracy(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:
@@ -243,7 +235,7 @@ def ece_of_confidence(confidence: Tensor, correct: Tensor, num_bins: int = NUM_B
 
 
 def resampled_ece(resampled: ResampledOutcomes) -> Tensor:
-    return ece_from_gaps(resampled.bin_gaps(), resampled.counts.shape[1])
+    return ece_from_gaps(resampled.by_bin(resampled.gap), resampled.counts.shape[1])
 
 
 def adaptive_ece(
@@ -290,7 +282,7 @@ def mce(
 
 
 def resampled_mce(resampled: ResampledOutcomes) -> Tensor:
-    return (resampled.bin_gaps() / resampled.bin_counts().clamp(min=1)).abs().amax(dim=1)
+    return (resampled.by_bin(resampled.gap) / resampled.by_bin(resampled.drawn).clamp(min=1)).abs().amax(dim=1)
 
 
 def debiased_ece(
@@ -318,10 +310,10 @@ def debiased_ece(
 
 
 def resampled_debiased_ece(resampled: ResampledOutcomes) -> Tensor:
-    count = resampled.bin_counts()
+    count = resampled.by_bin(resampled.drawn)
     full = count.clamp(min=1)
-    gap = resampled.bin_gaps() / full
-    terms = _debiased(gap, resampled.bin_correct() / full.to(gap.dtype), count)
+    gap = resampled.by_bin(resampled.gap) / full
+    terms = _debiased(gap, resampled.by_bin(resampled.right) / full.to(gap.dtype), count)
     return ((count * terms).sum(dim=1) / resampled.counts.shape[1]).clamp(min=0).sqrt()
 
 

@@ -86,30 +86,18 @@ class SortedScores:
 
 @dataclass(frozen=True)
 class ResampledScores:
-    """Two sets of scores and some resamples of each: counts (R, N) and (R, M) in the order the scores were given."""
+    """One set of scores and some resamples of it: counts (R, N) in ascending order of the scores."""
 
-    inside: SortedScores
-    outside: SortedScores
-    inside_counts: Tensor
-    outside_counts: Tensor
+    scores: SortedScores
+    counts: Tensor
 
-    @cached_property
-    def inside_ordered(self) -> Tensor:
-        return take_columns(self.inside_counts, self.inside.order)
+    def __len__(self) -> int:
+        return len(self.scores.values)
 
     @cached_property
-    def outside_ordered(self) -> Tensor:
-        return take_columns(self.outside_counts, self.outside.order)
-
-    @cached_property
-    def inside_drawn(self) -> Tensor:
+    def drawn(self) -> Tensor:
         """(R, N + 1): how many samples are drawn among those with the 0, 1, ..., N smallest scores."""
-        return cumulative(self.inside_ordered, torch.int32)
-
-    @cached_property
-    def outside_drawn(self) -> Tensor:
-        """(R, M + 1)."""
-        return cumulative(self.outside_ordered, torch.int32)
+        return cumulative(self.counts, torch.int32)
 
 
 def auroc(id_scores: Scores, ood_scores: Scores) -> float:
@@ -125,21 +113,18 @@ def auroc(id_scores: Scores, ood_scores: Scores) -> float:
     return int(below.sum() + below_or_tied.sum()) / (2 * len(inside) * len(outside))
 
 
-def resampled_auroc(resampled: ResampledScores) -> Tensor:
+def resampled_auroc(inside: ResampledScores, outside: ResampledScores) -> Tensor:
     """Count from the smaller set, whose samples each look up one place in the other."""
-    sizes = len(resampled.inside.values), len(resampled.outside.values)
-    if sizes[0] <= sizes[1]:
-        won = 2 * sizes[0] * sizes[1] - _pairs(resampled.inside, resampled.inside_ordered, resampled.outside_drawn)
-    else:
-        won = _pairs(resampled.outside, resampled.outside_ordered, resampled.inside_drawn)
-    return precise(won) / (2 * sizes[0] * sizes[1])
+    pairs = len(inside) * len(outside)
+    won = 2 * pairs - _pairs(inside, outside) if len(inside) <= len(outside) else _pairs(outside, inside)
+    return precise(won) / (2 * pairs)
 
 
-def _pairs(scores: SortedScores, counts: Tensor, other_drawn: Tensor) -> Tensor:
+def _pairs(own: ResampledScores, other: ResampledScores) -> Tensor:
     """Return twice the number of drawn pairs in which the other sample is smaller, a tie counting once."""
-    below = take_columns(other_drawn, scores.other[0])
-    twice = below + (take_columns(other_drawn, scores.other[1]) if scores.tied else below)
-    return twice.mul_(counts).sum(dim=1)
+    below = take_columns(other.drawn, own.scores.other[0])
+    twice = below + (take_columns(other.drawn, own.scores.other[1]) if own.scores.tied else below)
+    return twice.mul_(own.counts).sum(dim=1)
 
 
 def aupr(id_scores: Scores, ood_scores: Scores, *, positive: Literal["ood", "id"] = "ood") -> float:
@@ -163,17 +148,16 @@ def aupr(id_scores: Scores, ood_scores: Scores, *, positive: Literal["ood", "id"
     return float((precise(found) / (found + false)).mean())
 
 
-def resampled_aupr(resampled: ResampledScores) -> Tensor:
-    inside, outside = resampled.inside.values, resampled.outside
-    found = len(outside.values) - take_columns(resampled.outside_drawn, outside.own[0])
-    false = len(inside) - take_columns(resampled.inside_drawn, outside.other[0])
-    return _mean_precision(resampled.outside_ordered, found, false)
+def resampled_aupr(inside: ResampledScores, outside: ResampledScores) -> Tensor:
+    found = len(outside) - take_columns(outside.drawn, outside.scores.own[0])
+    false = len(inside) - take_columns(inside.drawn, outside.scores.other[0])
+    return _mean_precision(outside.counts, found, false)
 
 
-def resampled_aupr_id(resampled: ResampledScores) -> Tensor:
-    found = take_columns(resampled.inside_drawn, resampled.inside.own[1])
-    false = take_columns(resampled.outside_drawn, resampled.inside.other[1])
-    return _mean_precision(resampled.inside_ordered, found, false)
+def resampled_aupr_id(inside: ResampledScores, outside: ResampledScores) -> Tensor:
+    found = take_columns(inside.drawn, inside.scores.own[1])
+    false = take_columns(outside.drawn, inside.scores.other[1])
+    return _mean_precision(inside.counts, found, false)
 
 
 def _mean_precision(counts: Tensor, found: Tensor, false: Tensor) -> Tensor:
@@ -211,20 +195,16 @@ def fpr_at_tpr(
     raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
 
 
-def resampled_fpr_at_tpr(resampled: ResampledScores) -> Tensor:
-    inside, total = resampled.inside, len(resampled.outside.values)
-    needed = needed_count(TPR, len(inside.values))
-    threshold = _place(resampled.inside_drawn, needed - 1)
-    accepted = resampled.outside_drawn.gather(1, inside.other[1][threshold][:, None])
-    return precise(accepted.squeeze(1)) / total
+def resampled_fpr_at_tpr(inside: ResampledScores, outside: ResampledScores) -> Tensor:
+    threshold = _place(inside.drawn, needed_count(TPR, len(inside)) - 1)
+    accepted = outside.drawn.gather(1, inside.scores.other[1][threshold][:, None])
+    return precise(accepted.squeeze(1)) / len(outside)
 
 
-def resampled_fpr_at_tpr_ood(resampled: ResampledScores) -> Tensor:
-    outside, total = resampled.outside, len(resampled.inside.values)
-    spared = len(outside.values) - needed_count(TPR, len(outside.values))
-    threshold = _place(resampled.outside_drawn, spared)
-    missed = resampled.inside_drawn.gather(1, outside.other[0][threshold][:, None])
-    return precise(total - missed.squeeze(1)) / total
+def resampled_fpr_at_tpr_ood(inside: ResampledScores, outside: ResampledScores) -> Tensor:
+    threshold = _place(outside.drawn, len(outside) - needed_count(TPR, len(outside)))
+    missed = inside.drawn.gather(1, outside.scores.other[0][threshold][:, None])
+    return precise(len(inside) - missed.squeeze(1)) / len(inside)
 
 
 def _place(drawn: Tensor, position: int) -> Tensor:

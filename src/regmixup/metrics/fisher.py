@@ -18,6 +18,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.metrics.ordering import precise
+from regmixup.metrics.outcomes import check_labels
 from regmixup.types import Predictions
 
 _PIECE = 2**22
@@ -119,15 +120,8 @@ def fisher_criterion(features: Tensor, labels: Tensor, *, regulariser: float = 1
 
 def _checked(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     check_count("num_classes", num_classes)
-    features, labels = torch.as_tensor(features).detach(), torch.as_tensor(labels)
-    if features.ndim != 2 or not features.is_floating_point() or features.shape[1] == 0:
-        raise ValueError(
-            f"features must be floating point of shape (N, D), got {features.dtype} {tuple(features.shape)}"
-        )
-    if labels.shape != features.shape[:1] or labels.is_floating_point():
-        raise ValueError(
-            f"labels must be integers of shape ({len(features)},), got {labels.dtype} {tuple(labels.shape)}"
-        )
+    features = check_features(features)
+    labels = check_labels(labels, len(features))
     if not torch.isfinite(features).all():
         raise ValueError("features must be finite, got NaN or infinite values")
     if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
@@ -135,3 +129,13 @@ def _checked(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor
             f"labels must lie in [0, {num_classes}), got values from {int(labels.min())} to {int(labels.max())}"
         )
     return features, labels.long()
+
+
+def check_features(features: Tensor) -> Tensor:
+    """Return features checked to be floating-point (N, D)."""
+    features = torch.as_tensor(features).detach()
+    if features.ndim != 2 or not features.is_floating_point() or features.shape[1] == 0:
+        raise ValueError(
+            f"features must be floating point of shape (N, D), got {features.dtype} {tuple(features.shape)}"
+        )
+    return features

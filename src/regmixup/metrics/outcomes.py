@@ -55,7 +55,7 @@ class Outcomes:
                 confidence,
                 predicted == own,
                 nll=-precise(part.gather(1, own[:, None]).squeeze(1)).log() if terms else None,
-                brier=_brier(part, own) if terms else None,
+                brier=minus_one_hot(precise(part), own).square_().sum(dim=1) if terms else None,
                 class_gaps=_class_gaps(precise(part), own, class_bins) if class_bins else None,
             )
 
@@ -88,11 +88,10 @@ def outcomes_of(
 
 def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return probabilities and labels as tensors of valid shape, type and range; the values of `probs` are not read."""
-    probs, labels = torch.as_tensor(probs).detach(), torch.as_tensor(labels)
+    probs = torch.as_tensor(probs).detach()
     if probs.ndim != 2 or not probs.is_floating_point():
         raise ValueError(f"probs must be floating point of shape (N, K), got {probs.dtype} {tuple(probs.shape)}")
-    if labels.shape != probs.shape[:1] or labels.is_floating_point():
-        raise ValueError(f"labels must be integers of shape ({len(probs)},), got {labels.dtype} {tuple(labels.shape)}")
+    labels = check_labels(labels, len(probs))
     if len(probs) == 0:
         raise ValueError("probs must hold at least one sample, got 0")
     low, high = int(labels.min()), int(labels.max())
@@ -100,6 +99,14 @@ def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         unknown = " (-1: the class is unknown, or not one of the model's by name)" if low == -1 else ""
         raise ValueError(f"labels must lie in [0, {probs.shape[1]}), got values from {low} to {high}{unknown}")
     return probs, labels.long()
+
+
+def check_labels(labels: Tensor, total: int) -> Tensor:
+    """Return labels as a tensor of integers, one for each of `total` samples."""
+    labels = torch.as_tensor(labels)
+    if labels.shape != (total,) or labels.is_floating_point():
+        raise ValueError(f"labels must be integers of shape ({total},), got {labels.dtype} {tuple(labels.shape)}")
+    return labels
 
 
 def _check_range(least: float, most: float) -> None:
@@ -118,10 +125,6 @@ def _largest(probs: Tensor) -> tuple[Tensor, Tensor, float]:
     values = probs.numpy()
     place = torch.from_numpy(values.argmax(axis=1))
     return probs.gather(1, place[:, None]).squeeze(1), place, float(values.min())
-
-
-def _brier(probs: Tensor, labels: Tensor) -> Tensor:
-    return minus_one_hot(precise(probs), labels).square_().sum(dim=1)
 
 
 def minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:

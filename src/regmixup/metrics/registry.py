@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,22 +22,21 @@ from regmixup.metrics import calibration, detection
 from regmixup.metrics.bootstrap import Counts
 from regmixup.metrics.calibration import ResampledOutcomes, SortedOutcomes
 from regmixup.metrics.detection import ResampledScores, SortedScores, check_scores
+from regmixup.metrics.ordering import take_columns
 from regmixup.metrics.outcomes import Outcomes
 from regmixup.names import check_name
 
-Resampled = TypeVar("Resampled")
-
 
 @dataclass(frozen=True)
-class Metric(Generic[Resampled]):
+class Metric:
     """value: (probs, labels), or their `Outcomes`, or (id_scores, ood_scores) -> float; resampled: the same for each of
-    R resamples, (R,)."""
+    R resamples, `ResampledOutcomes`, or `ResampledScores` of both sets, -> (R,)."""
 
     value: Callable[..., float]
-    resampled: Callable[[Resampled], Tensor]
+    resampled: Callable[..., Tensor]
 
 
-CLASSIFICATION: dict[str, Metric[ResampledOutcomes]] = {
+CLASSIFICATION = {
     "accuracy": Metric(calibration.accuracy, calibration.resampled_accuracy),
     "nll": Metric(calibration.nll, calibration.resampled_nll),
     "brier": Metric(calibration.brier, calibration.resampled_brier),
@@ -58,7 +56,7 @@ BINNED_INTERVALS = (
 )
 """The remark to show beside these intervals."""
 
-DETECTION: dict[str, Metric[ResampledScores]] = {
+DETECTION = {
     "auroc": Metric(detection.auroc, detection.resampled_auroc),
     "aupr": Metric(detection.aupr, detection.resampled_aupr),
     "aupr_id": Metric(partial(detection.aupr, positive="id"), detection.resampled_aupr_id),
@@ -80,7 +78,7 @@ def resample_classification(
     """
     chosen = {name: CLASSIFICATION[check_name("metric", name, CLASSIFICATION)].resampled for name in metrics}
     sample = SortedOutcomes(probs, labels)
-    _check_counts("counts", counts, "probs", len(sample.right))
+    counts.check("counts", "probs", len(sample.right))
     parts = []
     for chunk in counts.chunks(sample.right.device):
         resampled = ResampledOutcomes(sample, chunk)
@@ -97,22 +95,17 @@ def resample_detection(
     """
     chosen = {name: DETECTION[check_name("metric", name, DETECTION)].resampled for name in metrics}
     id_scores, ood_scores = check_scores(id_scores, ood_scores)
-    _check_counts("id_counts", id_counts, "id_scores", len(id_scores))
-    _check_counts("ood_counts", ood_counts, "ood_scores", len(ood_scores))
+    id_counts.check("id_counts", "id_scores", len(id_scores))
+    ood_counts.check("ood_counts", "ood_scores", len(ood_scores))
     if len(id_counts.values) != len(ood_counts.values):
         raise ValueError(
             f"both counts must hold as many resamples, got {len(id_counts.values)} and {len(ood_counts.values)}"
         )
-    inside, outside = SortedScores(id_scores, ood_scores), SortedScores(ood_scores, id_scores)
+    both = SortedScores(id_scores, ood_scores), SortedScores(ood_scores, id_scores)
     width = max(len(id_scores), len(ood_scores))
     chunks = [counts.chunks(id_scores.device, width) for counts in (id_counts, ood_counts)]
     parts = []
-    for id_chunk, ood_chunk in zip(*chunks, strict=True):
-        resampled = ResampledScores(inside, outside, id_chunk, ood_chunk)
-        parts.append([function(resampled) for function in chosen.values()])
+    for pair in zip(*chunks, strict=True):
+        sides = [ResampledScores(own, take_columns(some, own.order)) for own, some in zip(both, pair, strict=True)]
+        parts.append([function(*sides) for function in chosen.values()])
     return {name: torch.cat(found) for name, found in zip(chosen, zip(*parts, strict=True), strict=True)}
-
-
-def _check_counts(name: str, counts: Counts, other: str, total: int) -> None:
-    if len(counts) != total:
-        raise ValueError(f"{name} must be of as many samples as {other}, {total}, got {len(counts)}")

@@ -101,9 +101,8 @@ def resample_selective(scores: Tensor, correct: Tensor, counts: Counts) -> dict[
     follows from AUGRC, see there; it is NaN where a resample has no right or no wrong prediction.
     """
     scores, correct = _checked(scores, correct)
-    if len(counts) != len(scores):
-        raise ValueError(f"counts must be of as many samples as scores, {len(scores)}, got {len(counts)}")
     total = len(scores)
+    counts.check("counts", "scores", total)
     order, starts, ends, mixed, groups = _runs_of_errors(scores, correct)
     ranks = precise(torch.arange(total + 1, device=scores.device))
     harmonic = ranks[1:].reciprocal().cumsum(0)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from regmixup import methods
 from regmixup.methods import REFERENCE
 from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best
-from regmixup.types import Row
+from regmixup.types import Quantity, Row
 
 SCALED = "temperature"
 """The posthoc of values that depend on T."""
 DETECTION = {"auroc": ("AUROC", True), "aupr": ("AUPR", True), "fpr_at_tpr": ("FPR at 95 % TPR", False)}
 """Metrics of OOD detection: title, and whether larger is better."""
 SCORED = (*DETECTION, "aurc", "augrc", "failure_auroc")
-"""Metrics of a score."""
+"""Metrics of a score; the score "" of a quantity stands for each method's own, the paper's."""
 CALIBRATION = {
     "ECE": ("ece", "none"),
     "ECE + T": ("ece", SCALED),
@@ -26,20 +25,6 @@ CALIBRATION = {
     "AdaECE + T": ("adaptive_ece", SCALED),
 }
 """Metrics of calibration by title: metric and posthoc."""
-
-
-class Quantity(NamedTuple):
-    """The quantity that a row measures, whichever run it was measured on.
-
-    score: of a metric in SCORED; "" stands for each method's own score, the paper's.
-    """
-
-    dataset: str
-    metric: str
-    posthoc: str = "none"
-    score: str = ""
-    corruption: str = ""
-    severity: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +84,7 @@ class Aggregation:
         self._rows: dict[Quantity, dict[str, list[Row]]] = {}
         labels: dict[str, None] = {}
         for row in rows:
-            quantity = Quantity(row.dataset, row.metric, row.posthoc, row.score, row.corruption, row.severity)
-            self._rows.setdefault(quantity, {}).setdefault(row.method, []).append(row)
+            self._rows.setdefault(row.quantity, {}).setdefault(row.method, []).append(row)
             labels[row.method] = None
         self.labels = list(labels)
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
 from regmixup.recipes import RECIPES, Recipe
-from regmixup.report.aggregation import Aggregation, Quantity, is_ensemble
+from regmixup.report.aggregation import Aggregation, is_ensemble
 from regmixup.report.paper import paper_value
 from regmixup.report.results import RunRecord
 from regmixup.report.significance import difference
-from regmixup.types import MEAN, Row
+from regmixup.types import MEAN, Quantity, Row
 
 Verdict = Literal["holds", "fails", "undecided"]
 On = Literal["test", "shifted", "OOD"]
@@ -113,14 +113,9 @@ def gather(found: Iterable[tuple[RunRecord, Sequence[Row]]]) -> dict[Training, A
         training = Training(run.recipe, changes, run.config["epochs"], run.config["precision"])
         kept, label = rows.setdefault(training, {}), method_label(run.label)
         for row in own:
-            quantity = Quantity(row.dataset, row.metric, row.posthoc, row.score, row.corruption, row.severity)
-            kept.setdefault((run.key, label, quantity), _labelled(row, label))
+            kept.setdefault((run.key, label, row.quantity), replace(row, method=label))
     ordered = sorted(rows, key=lambda one: (one.recipe, one.epochs, one.precision, one.changes))
     return {training: Aggregation(rows[training].values()) for training in ordered}
-
-
-def _labelled(row: Row, label: str) -> Row:
-    return Row(**{**{field.name: getattr(row, field.name) for field in fields(row)}, "method": label})
 
 
 def method_label(label: str) -> str:

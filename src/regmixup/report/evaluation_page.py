@@ -17,15 +17,15 @@ from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given
-from regmixup.report.aggregation import DETECTION, SCALED, Aggregation, Quantity
+from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
 from regmixup.report.page import (
     DRAWN,
     PageSection,
     assemble,
-    concluding,
     definitions,
+    drawn_sections,
     row_head,
-    section_texts,
+    short_section,
     sortable,
     text_cells,
 )
@@ -33,9 +33,8 @@ from regmixup.report.page_data import Cells, pooled_figures, script_constants
 from regmixup.report.tables import PERCENT
 from regmixup.rows.comparison import PLAIN, Difference, Given, LoadedModel, Measured, ModelPredictions, measure_models
 from regmixup.rows.curves import COVERAGE, Look, examples, reliability_bins, score_curves
-from regmixup.rows.measure import Place
 from regmixup.storage import write_text
-from regmixup.types import MEAN, Predictions, Row
+from regmixup.types import MEAN, Predictions, Quantity, Row
 
 Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence of them, or a function from places to images, as `rows.curves.Look` says."""
@@ -76,7 +75,7 @@ def write_page(
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
     data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score)
     lead = " ".join(filter(None, [lead, _lead(measured)]))
-    found = _sections(measured, lines, data["settings"][0], sections)
+    found = _sections(measured, lines, data, sections)
     write_text(Path(path), assemble(kicker, title or " against ".join(model_names(measured)), lead, found, data))
     return measured
 
@@ -110,16 +109,17 @@ class SummaryLine:
 
 def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]:
     """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and an AUROC for each OOD set."""
-    own = {Place.of(row): row for row in measured.rows[0]}
+    tables = [{row.quantity: row for row in rows} for rows in measured.rows]
+    own = tables[0]
     test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
     chosen = _score(measured, score)
     wanted = [
-        ("accuracy", "results", Place(test, "", None, "none", "", "accuracy")),
-        ("ECE", "calibration", Place(test, "", None, "none", "", "ece")),
-        ("ECE with T", "calibration", Place(test, "", None, SCALED, "", "ece")),
-        ("T", "calibration", Place(test, "", None, SCALED, "", "temperature")),
-        ("NLL", "calibration", Place(test, "", None, "none", "", "nll")),
-        ("AURC", "selective", Place(test, "", None, "none", chosen, "aurc")),
+        ("accuracy", "results", Quantity(test, "accuracy")),
+        ("ECE", "calibration", Quantity(test, "ece")),
+        ("ECE with T", "calibration", Quantity(test, "ece", SCALED)),
+        ("T", "calibration", Quantity(test, "temperature", SCALED)),
+        ("NLL", "calibration", Quantity(test, "nll")),
+        ("AURC", "selective", Quantity(test, "aurc", score=chosen)),
     ]
     wanted += [
         (f"{title}, {_short(place.dataset)}", "shift", place)
@@ -132,7 +132,6 @@ def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]
         for place in own
         if (place.metric, place.score) == ("auroc", chosen)
     ]
-    tables = [{Place.of(row): row for row in rows} for rows in measured.rows]
     return [
         SummaryLine(title, section, [table.get(place) for table in tables], measured.differences.get(place))
         for title, section, place in wanted
@@ -198,7 +197,7 @@ def conclude_evaluation(measured: Measured, lines: Sequence[SummaryLine]) -> Ite
 class _IntervalCells(Cells):
     """Cells with the interval of every value and, of the first model, the difference from the second."""
 
-    differences: Mapping[Place, Difference]
+    differences: Mapping[Quantity, Difference]
     first_score: str
 
     def column(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Any]:
@@ -209,28 +208,19 @@ class _IntervalCells(Cells):
         if not rows or len(rows) < len(quantities):
             return None
         if len(rows) > 1:
-            return [round(100 * math.fsum(row.value for row in rows) / len(rows), 2), None, 1, None, 0, 0, None, []]
+            mean = math.fsum(row.value for row in rows) / len(rows)
+            return [round(100 * mean, 2), None, 1, None, 0, 0, None, []]
         row = rows[0]
         facts = [interval(row.metric, row.low, row.high)]
-        found = self.differences.get(Place.of(row))
-        verdict = 0
-        if found is not None and found.better is not None:
-            verdict = 1 if found.better else -1
+        found = self.differences.get(row.quantity)
+        verdict = {True: 1, False: -1, None: 0}[found.better if found is not None else None]
         if found is not None and place == 0:
             bounds = interval(row.metric, found.low, found.high, signed=True)
             sign = {1: "▲ better: ", -1: "▼ worse: ", 0: ""}[verdict]
-            facts.append(f"{sign}{shown(row.metric, found.value, signed=True)} ({bounds})")
-        best = verdict == (1 if place == 0 else -1)
-        return [
-            round(100 * row.value, 2),
-            None,
-            row.n,
-            None,
-            verdict * (place == 0),
-            int(best),
-            None,
-            [*filter(None, facts)],
-        ]
+            text = f"{sign}{shown(row.metric, found.value, signed=True)}"
+            facts.append(f"{text} ({bounds})" if bounds else text)
+        best, shown_verdict = verdict == (1 if place == 0 else -1), verdict if place == 0 else 0
+        return [round(100 * row.value, 2), None, row.n, None, shown_verdict, int(best), None, [*filter(None, facts)]]
 
     def detection(self) -> dict[str, Any]:
         """Return the same without a score of the paper's; the one of the summary comes first."""
@@ -292,11 +282,10 @@ def _lead(measured: Measured) -> str:
 
 
 def _sections(
-    measured: Measured, lines: Sequence[SummaryLine], setting: Mapping[str, Any], further: Sequence[PageSection]
+    measured: Measured, lines: Sequence[SummaryLine], data: Mapping[str, Any], further: Sequence[PageSection]
 ) -> Iterator[PageSection]:
-    texts = section_texts(study=False)
-    given = {**setting, "detected": setting["detection"]["sets"], "curves": []}
-    drawn = [PageSection(name, title, texts[name]) for name, (title, part) in DRAWN.items() if any(given[part])]
+    (setting,) = data["settings"]
+    drawn = drawn_sections(data, study=False)
     said = list(conclude_evaluation(measured, lines))
     if score := setting["scores"][0]:
         sure = setting["detection"]["first"] or next(iter(score))
@@ -306,10 +295,9 @@ def _sections(
         wrong, whole = f"{risk[at] / 10:.2f}{PERCENT}", f"{risk[-1] / 10:.2f}{PERCENT}"
         text = f"Of the {100 * _SURE:.0f}{PERCENT} of answers of which {named} is surest, {wrong} are wrong"
         said.append(("selective", f"{text}; of all, {whole}."))
-    there = {"results", *(one.name for one in drawn)}
     order = ["results", *DRAWN]
     said.sort(key=lambda one: order.index(one[0]))
-    yield PageSection("short", "In short", concluding([one for one in said if one[0] in there]))
+    yield short_section(said, drawn)
     yield PageSection("results", "Results", _summary_table(measured, lines))
     yield from drawn
     yield from further
@@ -322,18 +310,19 @@ def _difference_cell(metric: str, found: Difference | None) -> str:
         return "<td>–</td>"
     kind = {True: "good", False: "bad", None: ""}[found.better]
     sign = {True: '▲ <span class="hidden">better</span> ', False: '▼ <span class="hidden">worse</span> ', None: ""}
-    bounds = interval(metric, found.low, found.high, signed=True)
-    fact = f'<span class="fact">{bounds}</span>' if bounds else ""
-    value = shown(metric, found.value, signed=True)
-    return f'<td data-value="{found.value:.6g}"><span class="mean {kind}">{sign[found.better]}{value}</span>{fact}</td>'
+    text = sign[found.better] + shown(metric, found.value, signed=True)
+    return _number_cell(found.value, text, interval(metric, found.low, found.high, signed=True), f"mean {kind}")
 
 
 def _value_cell(row: Row | None) -> str:
     if row is None:
         return "<td>–</td>"
-    bounds = interval(row.metric, row.low, row.high)
+    return _number_cell(row.value, shown(row.metric, row.value), interval(row.metric, row.low, row.high))
+
+
+def _number_cell(value: float, text: str, bounds: str, kind: str = "mean") -> str:
     fact = f'<span class="fact">{bounds}</span>' if bounds else ""
-    return f'<td data-value="{row.value:.6g}"><span class="mean">{shown(row.metric, row.value)}</span>{fact}</td>'
+    return f'<td data-value="{value:.6g}"><span class="{kind}">{text}</span>{fact}</td>'
 
 
 def _heads(measured: Measured) -> list[str]:
@@ -356,7 +345,7 @@ def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
 
 
 def _all_rows(measured: Measured) -> str:
-    tables = [{Place.of(row): row for row in rows} for rows in measured.rows]
+    tables = [{row.quantity: row for row in rows} for rows in measured.rows]
     places = list(tables[0])
     body = []
     for place in places[:_MOST_ROWS]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from scipy.special import betaincinv, betaln
 
 BINS = 48
 """Bins of a histogram as drawn."""
+_MOST_EPOCHS = 120
 MASS = 0.8
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Mass of the shaded region of a density of lambda, and the quantiles at which mixed images are shown (Figure 1)."""
@@ -83,7 +83,7 @@ def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def pooled_history(histories: Sequence[Sequence[Mapping[str, Any]]], points: int = 120) -> dict[str, list[list[float]]]:
+def pooled_history(histories: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, list[list[float]]]:
     """Return, for every quantity that an epoch reports, some epochs, evenly spaced, and the means over seeds there.
 
     >>> pooled_history([[{"epoch": 1, "loss": 2.0}], [{"epoch": 1, "loss": 1.0}]])
@@ -92,25 +92,21 @@ def pooled_history(histories: Sequence[Sequence[Mapping[str, Any]]], points: int
     shortest = min(len(history) for history in histories)
     if shortest == 0:
         return {}
-    chosen = sorted({round(index) for index in np.linspace(0, shortest - 1, min(points, shortest))})
+    chosen = sorted({round(index) for index in np.linspace(0, shortest - 1, min(_MOST_EPOCHS, shortest))})
     found = {}
     for name in histories[0][0]:
         if name == "epoch" or not all(name in history[index] for history in histories for index in chosen):
             continue
         means = [float(np.mean([history[index][name] for history in histories])) for index in chosen]
-        found[name] = [[histories[0][index]["epoch"] for index in chosen], [_significant(mean) for mean in means]]
+        # Four significant digits.
+        found[name] = [[histories[0][index]["epoch"] for index in chosen], [float(f"{mean:.4g}") for mean in means]]
     return found
 
 
-def _significant(value: float, digits: int = 4) -> float:
-    """Round to significant digits."""
-    return float(f"{value:.{digits}g}") if math.isfinite(value) else value
+def densest(alpha: float) -> list[list[float]]:
+    """Return the smallest intervals that hold MASS of Beta(alpha, alpha).
 
-
-def densest(alpha: float, mass: float = MASS) -> list[list[float]]:
-    """Return the smallest intervals that hold `mass` of Beta(alpha, alpha).
-
-    With q the (1 - mass) / 2 quantile it is [q, 1 - q]; for alpha < 1 both ends, up to the mass / 2 quantile.
+    With q the (1 - MASS) / 2 quantile it is [q, 1 - q]; for alpha < 1 both ends, up to the MASS / 2 quantile.
 
     >>> [[round(float(end), 2) for end in interval] for interval in densest(20.0)]
     [[0.4, 0.6]]
@@ -118,15 +114,15 @@ def densest(alpha: float, mass: float = MASS) -> list[list[float]]:
     [[0.0, 0.28], [0.72, 1.0]]
     """
     if alpha < 1:
-        end = float(betaincinv(alpha, alpha, mass / 2))
+        end = float(betaincinv(alpha, alpha, MASS / 2))
         return [[0.0, end], [1 - end, 1.0]]
-    end = float(betaincinv(alpha, alpha, (1 - mass) / 2))
+    end = float(betaincinv(alpha, alpha, (1 - MASS) / 2))
     return [[end, 1 - end]]
 
 
-def density(alpha: float, points: int = 99) -> tuple[list[float], list[float]]:
+def density(alpha: float) -> tuple[list[float], list[float]]:
     """Return places in (0, 1) and the density there: lambda^(alpha - 1) (1 - lambda)^(alpha - 1) / B(alpha, alpha)."""
-    lam = np.arange(1, points + 1) / (points + 1)
+    lam = np.arange(1, 100) / 100
     log = (alpha - 1) * (np.log(lam) + np.log1p(-lam)) - betaln(alpha, alpha)
     return lam.round(4).tolist(), np.exp(log).round(3).tolist()
 

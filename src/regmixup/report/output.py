@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
@@ -40,10 +40,9 @@ def _table(results: Results, setting: Setting, columns: Sequence[Column], what: 
     changed = {run.label: run.changes for run in setting.runs}
     titles = [results.title, *([setting.title] if len(results.settings) > 1 else []), *([what] if what else [])]
     label = "-".join(["tab:" + setting.name, *([what] if what else [])]).replace(" ", "-")
-    table = tabulate(setting.aggregation, columns, caption=": ".join(titles), label=label, changed=changed)
-    kept = [index for index in range(len(table.columns)) if any(cells[index] for cells in table.lines.values())]
-    lines = {name: [cells[index] for index in kept] for name, cells in table.lines.items()}
-    return replace(table, columns=[table.columns[index] for index in kept], lines=lines)
+    found = setting.aggregation
+    columns = [one for one in columns if any(found.rows(one.quantity, method) for method in found.labels)]
+    return tabulate(found, columns, caption=": ".join(titles), label=label, changed=changed)
 
 
 def terminal_tables(results: Results) -> list[TerminalTable]:

@@ -13,12 +13,11 @@ from typing import Any
 
 from regmixup.names import printable
 from regmixup.recipes import Recipe
-from regmixup.report.aggregation import SCALED, Aggregation, Cell, Quantity, paper_score
+from regmixup.report.aggregation import SCALED, Aggregation, Cell, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import PERCENT, SELECTION_CAPTION, SelectionTable, Table, conclude, shifted_sets
-from regmixup.report.writers import letter
-from regmixup.types import MEAN, Row
+from regmixup.types import MEAN, Quantity, Row
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""
@@ -100,42 +99,43 @@ def sections(
     results: Results, tables: Sequence[Table], shifted: Sequence[Table], data: Mapping[str, Any]
 ) -> Iterator[PageSection]:
     """Yield every section that the results have data for, in the page's order."""
-    later = list(_drawn_sections(data))
-    said = conclusions(results, data)
-    names = {"results", *(one.name for one in later)}
-    yield PageSection("short", "In short", concluding([(name, text) for name, text in said if name in names]))
+    drawn = drawn_sections(data)
+    yield short_section(conclusions(results, data), drawn)
     yield PageSection("results", "Results", _results(results, tables, shifted))
     if results.selected:
         yield PageSection("selected", "What was selected, and on what", _selected(SelectionTable(results.selected)))
     if results.about.strip():
         parts = "".join(f"<p>{escape(part)}</p>" for part in results.about.strip().split("\n\n"))
         yield PageSection("about", "What this can and cannot show", f'<div class="note">{parts}</div>')
-    yield from later
+    yield from drawn
     yield PageSection("sources", "Where the numbers came from", _sources(results))
 
 
-def _drawn_sections(data: Mapping[str, Any]) -> Iterator[PageSection]:
+def drawn_sections(data: Mapping[str, Any], *, study: bool = True) -> list[PageSection]:
+    """Return the sections of the figures that some setting has data for. study: as for `section_texts`."""
     settings = [
         {**one, "detected": one["detection"]["sets"], "curves": one["training"]["curves"]} for one in data["settings"]
     ]
-    texts = section_texts()
-    for name, (title, needed) in DRAWN.items():
-        if any(any(setting[needed]) for setting in settings):
-            more = _cost(settings) if name == "training" else ""
-            yield PageSection(name, title, texts[name] + more)
+    texts = section_texts(study=study)
+    return [
+        PageSection(name, title, texts[name] + (_cost(settings) if name == "training" else ""))
+        for name, (title, needed) in DRAWN.items()
+        if any(any(setting[needed]) for setting in settings)
+    ]
 
 
-def concluding(said: Iterable[tuple[str, str]]) -> str:
-    """Return sentences as a list with an entry per section, which begins with a link to it."""
+def short_section(said: Iterable[tuple[str, str]], drawn: Iterable[PageSection]) -> PageSection:
+    """Return sentences as a list with an entry per section that is there, which begins with a link to it."""
+    titles = {"results": "Results", **{one.name: one.title for one in drawn}}
     by_section: dict[str, list[str]] = {}
     for name, text in said:
-        by_section.setdefault(name, []).append(text)
-    titles = {"results": "Results", **{name: title for name, (title, _) in DRAWN.items()}}
+        if name in titles:
+            by_section.setdefault(name, []).append(text)
     items = (
         f'<li><a href="#{name}">{titles[name]}</a><br>{escape(" ".join(texts))}</li>'
         for name, texts in by_section.items()
     )
-    return f'<ul class="short">{"".join(items)}</ul>'
+    return PageSection("short", "In short", f'<ul class="short">{"".join(items)}</ul>')
 
 
 def conclusions(results: Results, data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -156,19 +156,15 @@ def _setting_conclusions(setting: Setting, own: Mapping[str, Any]) -> Iterator[t
         return conclude(title, cells, higher_is_better=higher, unit=PERCENT if percent else "")
 
     yield "results", said("Accuracy on the test set", Quantity(test, "accuracy"), higher=True)
-    ends = {label: [seed[len(seed) // 2] for seed in curves] for label, curves in _path_means(setting).items()}
     rows = [
-        Row(method=label, seed=run.seed, metric="entropy", value=value)
-        for label, values in ends.items()
-        for run, value in zip(setting.of(label), values, strict=True)
+        Row(method=label, seed=run.seed, metric="entropy", value=curve[len(curve) // 2])
+        for label, curves in _path_means(setting).items()
+        for run, curve in zip(setting.of(label), curves, strict=True)
     ]
     cells = Aggregation(rows, setting.design).column([Quantity("", "entropy")], higher_is_better=True, percent=False)
     yield "profiles", conclude("Entropy half-way between two images", cells, higher_is_better=True, unit=" nats")
-    yield (
-        "mixing",
-        "; ".join(f"{one['method']} draws 80 % of its λ {_ranges(one['densest'])}" for one in own["mixing"])
-        + "." * bool(own["mixing"]),
-    )
+    mixing = "; ".join(f"{one['method']} draws 80 % of its λ {_ranges(one['densest'])}" for one in own["mixing"])
+    yield "mixing", f"{mixing}." if mixing else ""
     for name in shifted_sets(found):
         yield "shift", said(f"Accuracy on {name}", Quantity(name, "accuracy", corruption=MEAN), higher=True)
     for name in own["detection"]["sets"]:
@@ -182,13 +178,8 @@ def _setting_conclusions(setting: Setting, own: Mapping[str, Any]) -> Iterator[t
     methods, seconds = own["methods"], own["training"]["seconds"]
     if len(methods) > 1 and seconds[0]:
         slowest = max(range(len(methods)), key=seconds.__getitem__)
-        yield (
-            "training",
-            (
-                f"{methods[slowest]} takes longest to train, {seconds[slowest] / seconds[0]:.2f} times as long as "
-                f"{methods[0]}."
-            ),
-        )
+        times = f"{seconds[slowest] / seconds[0]:.2f} times as long as {methods[0]}"
+        yield "training", f"{methods[slowest]} takes longest to train, {times}."
 
 
 def _path_means(setting: Setting) -> dict[str, list[list[float]]]:
@@ -223,9 +214,7 @@ def _results(results: Results, tables: Sequence[Table], shifted: Sequence[Table]
 
 
 def _selected(selected: SelectionTable) -> str:
-    lines = []
-    for recipe, *rest in selected.lines():
-        lines.append(f"<tr>{row_head(recipe)}{text_cells(rest)}</tr>")
+    lines = [f"<tr>{row_head(recipe)}{text_cells(rest)}</tr>" for recipe, *rest in selected.lines()]
     return sortable(SELECTION_CAPTION, selected.heads(), lines)
 
 
@@ -311,7 +300,7 @@ def to_html(table: Table, name: str) -> str:
 
     name: unique in the page, for the links between cells and notes. Notes follow the table, as letters.
     """
-    notes = {note: letter(index) for index, note in enumerate(table.layout().notes())}
+    notes = table.layout().notes()
     lines = [
         f"<tr>{row_head(method)}{''.join(_cell(cell, notes, name) for cell in cells)}</tr>"
         for method, cells in table.lines.items()

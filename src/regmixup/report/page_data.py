@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regmixup.methods import REFERENCE
-from regmixup.report.aggregation import (
-    CALIBRATION,
-    DETECTION,
-    SCALED,
-    Aggregation,
-    Cell,
-    Quantity,
-    mean_cell,
-    paper_score,
-)
+from regmixup.report.aggregation import CALIBRATION, DETECTION, SCALED, Aggregation, Cell, mean_cell, paper_score
 from regmixup.report.figures import (
     QUANTILES,
     mean_curve,
@@ -29,7 +20,7 @@ from regmixup.report.figures import (
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import ONE_TEMPERATURE
 from regmixup.rows.curves import COVERAGE, FPR
-from regmixup.types import MEAN
+from regmixup.types import MEAN, Quantity
 
 MOST_SHOWN = 6
 """Methods that figures show before the reader chooses."""

@@ -8,18 +8,10 @@ from itertools import groupby
 from typing import Any
 
 from regmixup.methods import REFERENCE
-from regmixup.report.aggregation import (
-    CALIBRATION,
-    SCALED,
-    Aggregation,
-    Cell,
-    Quantity,
-    is_ensemble,
-    known_method,
-)  # fmt: skip
+from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, is_ensemble, known_method
 from regmixup.report.significance import LEVEL, Design
 from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
-from regmixup.types import MEAN, Row
+from regmixup.types import MEAN, Quantity, Row
 
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 ONE_TEMPERATURE = (
@@ -221,21 +213,20 @@ class SelectionTable:
 
     def heads(self) -> list[str]:
         """Return the headings of all columns that are not empty: a study without grids has only chosen T."""
-        return [_SELECTION_HEADS[index] for index in self._filled()]
+        return [head for head, *_ in self._columns()]
 
     def lines(self) -> list[tuple[str, ...]]:
         """Return one line per choice, under `heads`."""
-        filled = self._filled()
-        return [tuple(line[index] for index in filled) for line in map(_selection_line, self.choices)]
+        return list(zip(*(cells for _, *cells in self._columns()), strict=True))
 
     def layout(self) -> TableLayout:
         """Lay the table out."""
         lines = tuple(Line(line[:2], tuple(map(LayoutCell, line[2:]))) for line in self.lines())
         return TableLayout((tuple(map(Heading, self.heads())),), (Block(lines),), SELECTION_CAPTION, "tab:selected")
 
-    def _filled(self) -> list[int]:
-        lines = [_selection_line(choice) for choice in self.choices]
-        return [index for index in range(len(_SELECTION_HEADS)) if any(line[index] != _NOTHING for line in lines)]
+    def _columns(self) -> list[tuple[str, ...]]:
+        columns = zip(_SELECTION_HEADS, *map(_selection_line, self.choices), strict=True)
+        return [column for column in columns if any(cell != _NOTHING for cell in column[1:])]
 
 
 def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:

@@ -82,10 +82,11 @@ class TableLayout:
         """Return the number of columns, those of the labels included."""
         return sum(heading.width for heading in self.head[0])
 
-    def notes(self) -> list[str]:
-        """Return every note once, in order of appearance."""
+    def notes(self) -> dict[str, str]:
+        """Return every note once, in order of appearance, with the letter that marks it."""
         cells = (cell for block in self.blocks for line in block.lines for cell in line.cells)
-        return list(dict.fromkeys(note for cell in cells for note in cell.notes))
+        found = dict.fromkeys(note for cell in cells for note in cell.notes)
+        return {note: letter(index) for index, note in enumerate(found)}
 
 
 class Drawable(Protocol):
@@ -110,7 +111,7 @@ def to_markdown(table: Drawable) -> str:
     the table.
     """
     laid = table.layout()
-    notes = {note: letter(index) for index, note in enumerate(laid.notes())}
+    notes = laid.notes()
     title, columns = _markdown_headings(laid)
     lines = [
         _markdown_row(columns),
@@ -127,9 +128,8 @@ def to_markdown(table: Drawable) -> str:
     if laid.caption or title:
         parts.insert(0, ". ".join(escape_markdown(text) for text in (laid.caption, *title) if text) + ".")
     parts += [escape_markdown(remark) for remark in laid.remarks]
-    parts += (
-        ["\n".join(f"- <sup>{mark}</sup> {escape_markdown(note)}" for note, mark in notes.items())] if notes else []
-    )
+    if notes:
+        parts.append("\n".join(f"- <sup>{mark}</sup> {escape_markdown(note)}" for note, mark in notes.items()))
     return "\n\n".join(parts) + "\n"
 
 
@@ -187,7 +187,7 @@ def to_latex(table: Drawable) -> str:
     It needs \usepackage{booktabs} and, for a table that is scaled down to the page, \usepackage{graphicx}.
     """
     laid = table.layout()
-    notes = {note: letter(index) for index, note in enumerate(laid.notes())}
+    notes = laid.notes()
     lines = [r"\begin{table}", r"\centering"]
     lines += [rf"\caption{{{escape_latex(laid.caption)}}}"] if laid.caption else []
     lines += [rf"\label{{{re.sub(r'[^A-Za-z0-9:.+-]', '-', laid.label)}}}"] if laid.label else []

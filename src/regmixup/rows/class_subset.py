@@ -58,14 +58,7 @@ def restrict_predictions(predictions: Predictions) -> Predictions:
     if "class_subset" not in predictions.info:
         return predictions
     subset = subset_of(predictions.info)
-    return Predictions(
-        restrict(predictions.logits, subset),
-        restrict_labels(predictions.labels, subset),
-        probs=_restricted_probs(predictions.probs, subset),
-        dataset=f"{predictions.dataset} ({len(subset)} classes)",
-        role=predictions.role,
-        info=_without_subset(predictions),
-    )
+    return _restricted(predictions, subset, restrict_labels(predictions.labels, subset))
 
 
 def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Predictions]:
@@ -74,36 +67,34 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
     inside = torch.isin(test.labels, torch.tensor(subset))
     if not bool(inside.any()):
         raise ValueError(f"{test.dataset} has no image of the {len(subset)} classes of {ood.dataset}")
-    test_probs = test.probs[inside] if test.probs is not None else None
+    own = Predictions(
+        test.logits[inside],
+        test.labels[inside],
+        probs=test.probs[inside] if test.probs is not None else None,
+        dataset=test.dataset,
+        role=test.role,
+        info=test.info,
+    )
     return (
-        Predictions(
-            restrict(test.logits[inside], subset),
-            restrict_labels(test.labels[inside], subset),
-            probs=_restricted_probs(test_probs, subset),
-            role=test.role,
-            info=_without_subset(test),
-        ),
-        Predictions(
-            restrict(ood.logits, subset),
-            torch.full_like(ood.labels, -1),
-            probs=_restricted_probs(ood.probs, subset),
-            dataset=f"{ood.dataset} ({len(subset)} classes)",
-            role=ood.role,
-            info=_without_subset(ood),
-        ),
+        _restricted(own, subset, restrict_labels(own.labels, subset)),
+        _restricted(ood, subset, torch.full_like(ood.labels, -1)),
     )
 
 
-def _without_subset(predictions: Predictions) -> dict[str, str]:
-    return {key: value for key, value in predictions.info.items() if key != "class_subset"}
-
-
-def _restricted_probs(probs: Tensor | None, class_indices: Sequence[int]) -> Tensor | None:
-    """Return the probabilities given that the class is one of these; as for logits, where they are their softmax."""
-    if probs is None:
-        return None
-    kept = restrict(probs, class_indices)
-    return kept / kept.sum(dim=1, keepdim=True)
+def _restricted(predictions: Predictions, subset: Sequence[int], labels: Tensor) -> Predictions:
+    probs = predictions.probs
+    if probs is not None:
+        # Those given that the class is one of these; as for logits, where they are their softmax.
+        probs = restrict(probs, subset)
+        probs = probs / probs.sum(dim=1, keepdim=True)
+    return Predictions(
+        restrict(predictions.logits, subset),
+        labels,
+        probs=probs,
+        dataset=f"{predictions.dataset} ({len(subset)} classes)",
+        role=predictions.role,
+        info={key: value for key, value in predictions.info.items() if key != "class_subset"},
+    )
 
 
 def _check(class_indices: Sequence[int]) -> Tensor:

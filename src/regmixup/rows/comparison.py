@@ -19,8 +19,7 @@ from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.base import FitOn
 from regmixup.predictions import load
 from regmixup.rows.evaluation import evaluate
-from regmixup.rows.measure import Place
-from regmixup.types import Predictions, Row
+from regmixup.types import Predictions, Quantity, Row
 
 Given = Predictions | str | Path
 """Predictions in memory, or the file that holds them."""
@@ -101,7 +100,7 @@ class Measured:
     models: Sequence[LoadedModel]
     rows: Sequence[Sequence[Row]]
     bootstrap: Bootstrap | None
-    differences: Mapping[Place, Difference] = field(default_factory=dict)
+    differences: Mapping[Quantity, Difference] = field(default_factory=dict)
 
     def all_rows(self) -> list[Row]:
         """Return the rows of all models; `method` holds the model's name where there are two."""
@@ -122,15 +121,30 @@ def measure_models(
     other model may come without shifted, or without OOD sets, which are then not compared.
     bootstrap, fit_on: as `evaluate` takes them; without a bootstrap, differences have no intervals.
     """
+
+    def rows_of(one: LoadedModel, method: str, resampled: dict[Quantity, Tensor] | None) -> list[Row]:
+        return evaluate(
+            one.test,
+            validation=one.validation,
+            train=one.train,
+            shift=one.shift,
+            ood=one.ood,
+            posthoc=one.posthoc,
+            temperature=one.temperature,
+            bootstrap=bootstrap,
+            fit_on=fit_on,
+            row=Row(method=method),
+            resampled=resampled,
+        )
+
     first = model.loaded()
     if against is None:
-        return Measured([first], [_evaluate(first, bootstrap, fit_on, None, "")], bootstrap)
+        return Measured([first], [rows_of(first, "", None)], bootstrap)
     first, second = _named_apart(first, against.loaded())
     second = _matched(first, second)
-    own_values: dict[Place, Tensor] = {}
-    other_values: dict[Place, Tensor] = {}
-    own = _evaluate(first, bootstrap, fit_on, own_values, first.name)
-    other = _evaluate(second, bootstrap, fit_on, other_values, second.name)
+    own_values: dict[Quantity, Tensor] = {}
+    other_values: dict[Quantity, Tensor] = {}
+    own, other = rows_of(first, first.name, own_values), rows_of(second, second.name, other_values)
     found = _differences(own, other, own_values, other_values, bootstrap)
     return Measured([first, second], [own, other], bootstrap, found)
 
@@ -171,24 +185,6 @@ def check_same_images(first: Predictions, second: Predictions) -> None:
 
 def _read(given: Given) -> Predictions:
     return given if isinstance(given, Predictions) else load(given)
-
-
-def _evaluate(
-    model: LoadedModel, bootstrap: Bootstrap | None, fit_on: FitOn, resampled: dict[Place, Tensor] | None, method: str
-) -> list[Row]:
-    return evaluate(
-        model.test,
-        validation=model.validation,
-        train=model.train,
-        shift=model.shift,
-        ood=model.ood,
-        posthoc=model.posthoc,
-        temperature=model.temperature,
-        bootstrap=bootstrap,
-        fit_on=fit_on,
-        row=Row(method=method),
-        resampled=resampled,
-    )
 
 
 def names_of(first: Path, second: Path) -> tuple[str, str]:
@@ -246,15 +242,15 @@ def _same_set(own: Predictions, other: Predictions) -> Predictions:
 def _differences(
     own: Sequence[Row],
     other: Sequence[Row],
-    own_values: Mapping[Place, Tensor],
-    other_values: Mapping[Place, Tensor],
+    own_values: Mapping[Quantity, Tensor],
+    other_values: Mapping[Quantity, Tensor],
     bootstrap: Bootstrap | None,
-) -> dict[Place, Difference]:
+) -> dict[Quantity, Difference]:
     """Return first - second for every quantity that both have, with the interval on the resamples that both share."""
-    found: dict[Place, Difference] = {}
-    theirs = {Place.of(row): row.value for row in other}
+    found: dict[Quantity, Difference] = {}
+    theirs = {row.quantity: row.value for row in other}
     for row in own:
-        place = Place.of(row)
+        place = row.quantity
         if place not in theirs:
             continue
         value = row.value - theirs[place]

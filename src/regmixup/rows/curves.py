@@ -6,7 +6,6 @@ import base64
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +56,11 @@ def score_curves(
     correct = probabilities(own).argmax(dim=1) == own.labels
     pairs = {}
     for other in ood:
-        inside, outside = restrict_pair(test, other) if "class_subset" in other.info else (None, other)
-        pairs[other.dataset] = (
-            score_all(inside, fitted) if inside is not None else known,
-            score_all(outside, fitted),
-        )
+        if "class_subset" in other.info:
+            inside, outside = restrict_pair(test, other)
+            pairs[other.dataset] = score_all(inside, fitted), score_all(outside, fitted)
+        else:
+            pairs[other.dataset] = known, score_all(other, fitted)
     found = {}
     for name, values in known.items():
         sets = {test.dataset: values}
@@ -130,49 +129,29 @@ def _rounded(values: Tensor) -> list[Any]:
     return [None if math.isnan(value) else round(value, 5) for value in values.tolist()]
 
 
-@dataclass(frozen=True)
-class EntropyProfile:
-    """Entropy along interpolations between test images, as in the paper's Figure 3.
+def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> dict[str, Any]:
+    """Return the entropy along interpolations between test images, as in the paper's Figure 3.
 
-    lam: (L,); counts: (L, B) pairs per entropy bin; edges: (B + 1,) from 0 to log K; mean: (L,) mean entropy.
+    predictions: of a `path:` set. "counts": for every lambda, the paths in each of B bins of entropy from 0 to "top",
+    log K; "mean": the mean entropy at every lambda; "pairs": the entropies along the first `pairs` paths.
     """
-
-    lam: Tensor
-    counts: Tensor
-    edges: Tensor
-    mean: Tensor
-
-
-def path_entropy(predictions: Predictions) -> Tensor:
-    """Return the entropies of a `path:` set's predictions, (pairs, lambdas): of their `probs` where they have some."""
     try:
-        pairs, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
+        paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
     except KeyError:
         raise ValueError(
-            f"entropy_profile needs predictions of a `path:` set, got those of {predictions.dataset!r}"
+            f"path_curves needs predictions of a `path:` set, got those of {predictions.dataset!r}"
         ) from None
-    if pairs * lambdas != len(predictions):
-        raise ValueError(f"{predictions.dataset} says {pairs} x {lambdas} samples, got {len(predictions)}")
-    return score_all(predictions, names=["entropy"])["entropy"].reshape(pairs, lambdas)
-
-
-def entropy_profile(predictions: Predictions, *, num_bins: int = 40) -> EntropyProfile:
-    """Histogram the entropy of a `path:` set's predictions for every lambda."""
-    values = path_entropy(predictions)
-    edges = torch.linspace(0, math.log(predictions.logits.shape[1]), num_bins + 1, dtype=values.dtype)
+    if paths * lambdas != len(predictions):
+        raise ValueError(f"{predictions.dataset} says {paths} x {lambdas} samples, got {len(predictions)}")
+    values = score_all(predictions, names=["entropy"])["entropy"].reshape(paths, lambdas)
+    top = math.log(predictions.logits.shape[1])
+    edges = torch.linspace(0, top, num_bins + 1, dtype=values.dtype)
     index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
-    counts = torch.nn.functional.one_hot(index, num_bins).sum(dim=0)
-    return EntropyProfile(torch.linspace(0, 1, values.shape[1], dtype=values.dtype), counts, edges, values.mean(dim=0))
-
-
-def path_curves(predictions: Predictions, *, pairs: int) -> dict[str, Any]:
-    """Return the entropy profile of a `path:` set, and the entropies along its first `pairs` paths."""
-    profile = entropy_profile(predictions)
     return {
-        "top": math.log(predictions.logits.shape[1]),
-        "counts": profile.counts.tolist(),
-        "mean": _rounded(profile.mean),
-        "pairs": [_rounded(entropies) for entropies in path_entropy(predictions)[:pairs]],
+        "top": top,
+        "counts": torch.nn.functional.one_hot(index, num_bins).sum(dim=0).tolist(),
+        "mean": _rounded(values.mean(dim=0)),
+        "pairs": [_rounded(entropies) for entropies in values[:pairs]],
     }
 
 
@@ -219,17 +198,18 @@ def _exhibit(
 ) -> dict[str, Any]:
     """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
     first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
-    top = probabilities(given)[first].max(dim=1) if len(first) else None
+
+    def name(label: int) -> str:
+        return str(classes[label]) if label < len(classes) else str(label)
+
+    top = probabilities(given)[first].max(dim=1)
+    images = look(first.tolist()) if len(first) else []
+    columns = top.indices.tolist(), top.values.tolist(), given.labels[first].tolist()
     shown = []
-    if top is not None:
-        said, sure = top.indices.tolist(), top.values.tolist()
-        labels = given.labels[first].tolist()
-        for place, image in enumerate(look(first.tolist())):
-            named = [str(classes[one]) if one < len(classes) else str(one) for one in (said[place], labels[place])]
-            truth = named[1] if kind != "accepted" and labels[place] >= 0 else ""
-            own = {"said": named[0], "truth": truth, "sure": round(sure[place], 4)}
-            own |= {"file": Path(image).name} if isinstance(image, (str, Path)) else {}
-            shown.append({"image": thumbnail(image), **own})
+    for image, said, sure, label in zip(images, *columns, strict=False):
+        truth = name(label) if kind != "accepted" and label >= 0 else ""
+        own = {"image": thumbnail(image), "said": name(said), "truth": truth, "sure": round(sure, 4)}
+        shown.append(own | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
     return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
 
 

@@ -19,8 +19,8 @@ from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probab
 from regmixup.posthoc.base import FitOn, check_held_out, same_samples
 from regmixup.predictions import predict_batches
 from regmixup.rows.class_subset import restrict_pair, restrict_predictions
-from regmixup.rows.measure import Measure, Place, Version, fisher_rows, shown_name
-from regmixup.types import MEAN, Predictions, Role, Row, look_like_probabilities, not_finite
+from regmixup.rows.measure import Measure, Version, fisher_rows, shown_name
+from regmixup.types import MEAN, Predictions, Quantity, Role, Row, look_like_probabilities, not_finite
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
 _LOADERS = ("test", "validation", "shift", "ood")
@@ -40,7 +40,7 @@ def evaluate(
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
     fit_on: FitOn = "validation",
     row: Row | None = None,
-    resampled: dict[Place, Tensor] | None = None,
+    resampled: dict[Quantity, Tensor] | None = None,
 ) -> list[Row]:
     """Return all rows of one model, from its test predictions, or from the model itself and its loaders.
 
@@ -65,7 +65,7 @@ def evaluate(
     fit_on: a validation or train set that is one of the test, shifted or OOD sets is rejected unless this says "a test
     set, knowingly".
     row: a template whose study, run, method, ... every row carries.
-    resampled: a table to fill with the values of every row on the bootstrap's resamples, (R,) by `Place.of(row)`.
+    resampled: a table to fill with the values of every row on the bootstrap's resamples, (R,) by `row.quantity`.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
@@ -123,12 +123,11 @@ def _rows(
     def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Version]:
         """Return the versions without and with temperature."""
         unscaled = unscaled if unscaled is not None else posthoc(predictions)
-        if temperature is None:
-            found = {"none": Version(unscaled)}
-        elif posthoc is as_given and not restricted(predictions):
-            found = {"none": Version(unscaled), "temperature": Version(unscaled, temperature)}
-        else:
-            found = {"none": Version(unscaled), "temperature": Version(posthoc(predictions, temperature))}
+        found = {"none": Version(unscaled)}
+        if temperature is not None:
+            plain = posthoc is as_given and not restricted(predictions)
+            scaled = Version(unscaled, temperature) if plain else Version(posthoc(predictions, temperature))
+            found["temperature"] = scaled
         if restricted(predictions):
             return {name: Version(restrict_predictions(version.predictions)) for name, version in found.items()}
         return found

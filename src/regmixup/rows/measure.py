@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,7 +31,7 @@ from regmixup.metrics.scores.registry import rows_of, scores_of_rows
 from regmixup.metrics.selective import SELECTIVE, join_ood, resample_selective
 from regmixup.posthoc import as_given, probabilities
 from regmixup.threads import in_order
-from regmixup.types import MEAN, Predictions, Row
+from regmixup.types import MEAN, Predictions, Quantity, Row
 
 # Metrics of each of the many shifted sets; on the test set it is all of CLASSIFICATION.
 ON_SHIFT = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_ece")
@@ -92,22 +91,6 @@ def per_image(version: Version, *, classwise: bool = False, scores: Sequence[str
 Resampled = dict[tuple[str, str], Tensor]
 
 
-class Place(NamedTuple):
-    """Which quantity a row measures, whichever model it was measured on."""
-
-    dataset: str
-    corruption: str
-    severity: int | None
-    posthoc: str
-    score: str
-    metric: str
-
-    @classmethod
-    def of(cls, row: Row) -> Place:
-        """Return the place of a row."""
-        return cls(row.dataset, row.corruption, row.severity, row.posthoc, row.score, row.metric)
-
-
 @lru_cache(maxsize=4)
 def _counts(bootstrap: Bootstrap, total: int, stream: str) -> Counts:
     return bootstrap.counts(total, stream=stream)
@@ -123,7 +106,7 @@ class Measure:
     bootstrap: Bootstrap | None
     row: Row
     fitted: Mapping[str, FittedScore]
-    resampled: dict[Place, Tensor] | None = None
+    resampled: dict[Quantity, Tensor] | None = None
 
     def counts(self, total: int, stream: str = "") -> Counts | None:
         """Return resamples of a set's images; sets of one size share them, as do shifted versions of test images."""
@@ -133,7 +116,7 @@ class Measure:
         if self.bootstrap is None or values is None:
             return row
         if self.resampled is not None:
-            self.resampled[Place.of(row)] = values.cpu()
+            self.resampled[row.quantity] = values.cpu()
         values = values[~values.isnan()]  # a failure AUROC of a resample without errors
         if len(values) == 0:
             return row

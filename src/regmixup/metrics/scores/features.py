@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_count
+from regmixup.metrics.fisher import check_features
 from regmixup.metrics.ordering import precise
 
 _CHUNK = 2**22
@@ -41,20 +42,16 @@ def check_train(features: Tensor) -> Tensor:
     return features
 
 
-def check_features(features: Tensor, width: int | None = None) -> Tensor:
-    """Return features checked to be floating-point (N, D), with D = width where that is known."""
-    features = torch.as_tensor(features).detach()
-    if features.ndim != 2 or not features.is_floating_point() or features.shape[1] == 0:
-        raise ValueError(
-            f"features must be floating point of shape (N, D), got {features.dtype} {tuple(features.shape)}"
-        )
+def in_pieces(
+    function: Callable[[Tensor], Tensor], features: Tensor, *, width: int | None = None, rows: int | None = None
+) -> Tensor:
+    """Return function(features), computed for a piece of `rows` rows at a time, each in float64.
+
+    width: the D of the features of the fit, which these must have, too.
+    """
+    features = check_features(features)
     if width is not None and features.shape[1] != width:
         raise ValueError(f"features must be (N, {width}) like those of the fit, got {tuple(features.shape)}")
-    return features
-
-
-def in_pieces(function: Callable[[Tensor], Tensor], features: Tensor, rows: int | None = None) -> Tensor:
-    """Return function(features), computed for a piece of `rows` rows at a time, each in float64."""
     rows = rows if rows is not None else max(1, _CHUNK // features.shape[1])
     return torch.cat([function(precise(piece)) for piece in features.split(rows)])
 
@@ -133,8 +130,8 @@ class FittedKNN:
     squares: Tensor = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
-        features = check_features(features, self.bank.shape[1])
-        return in_pieces(self._kth_distance, features, rows=max(1, _DISTANCES // len(self.bank)))
+        rows = max(1, _DISTANCES // len(self.bank))
+        return in_pieces(self._kth_distance, features, width=self.bank.shape[1], rows=rows)
 
     def _kth_distance(self, features: Tensor) -> Tensor:
         centred = self.score.scaled(features) - self.centre

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.metrics.ordering import precise
-from regmixup.metrics.scores.features import FeatureScore, check_features, check_train, in_pieces
+from regmixup.metrics.scores.features import FeatureScore, check_train, in_pieces
 from regmixup.metrics.scores.logit_scores import energy
 
 
@@ -75,8 +75,9 @@ class FittedReAct:
     head: HeadWeights = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
-        features = check_features(features, self.head.width)
-        return in_pieces(lambda piece: energy(self.head(piece.clamp(max=self.threshold))), features)
+        return in_pieces(
+            lambda piece: energy(self.head(piece.clamp(max=self.threshold))), features, width=self.head.width
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +135,7 @@ class FittedASH:
     head: HeadWeights = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
-        features = check_features(features, self.head.width)
-        return in_pieces(lambda piece: energy(self.head(self.score.shaped(piece))), features)
+        return in_pieces(lambda piece: energy(self.head(self.score.shaped(piece))), features, width=self.head.width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +195,7 @@ class FittedViM:
     head: HeadWeights = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(self._virtual, check_features(features, self.head.width))
+        return in_pieces(self._virtual, features, width=self.head.width)
 
     def _virtual(self, features: Tensor) -> Tensor:
         length = ((features - self.origin) @ self.residual).norm(dim=1)

@@ -12,7 +12,8 @@ from torch import Tensor
 from regmixup.config import check_number
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.ordering import precise
-from regmixup.metrics.scores.features import FeatureScore, check_features, check_train, in_pieces
+from regmixup.metrics.outcomes import check_labels
+from regmixup.metrics.scores.features import FeatureScore, check_train, in_pieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ class FittedMahalanobis:
     classes: Gaussians = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(self._nearest, check_features(features, len(self.centre)))
+        return in_pieces(self._nearest, features, width=len(self.centre))
 
     def _nearest(self, features: Tensor) -> Tensor:
         centred = features - self.centre
@@ -148,7 +149,7 @@ class FittedRelativeMahalanobis:
     background: Gaussians = field(repr=False)
 
     def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(self._relative, check_features(features, len(self.centre)))
+        return in_pieces(self._relative, features, width=len(self.centre))
 
     def _relative(self, features: Tensor) -> Tensor:
         centred = features - self.centre
@@ -188,12 +189,8 @@ def _factor(covariance: Tensor, ridge: float) -> Tensor:
 
 def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
     """Return checked train features, labels renumbered 0, 1, ... among the classes present, and the number of these."""
-    features, labels = check_train(features), torch.as_tensor(labels)
-    if labels.shape != features.shape[:1] or labels.is_floating_point():
-        raise ValueError(
-            f"labels must be integers of shape ({len(features)},), got {labels.dtype} {tuple(labels.shape)}"
-        )
-    classes, index = labels.unique(return_inverse=True)
+    features = check_train(features)
+    classes, index = check_labels(labels, len(features)).unique(return_inverse=True)
     return features, index, len(classes)
 
 

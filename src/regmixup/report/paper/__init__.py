@@ -11,40 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from regmixup import methods
-from regmixup.report.paper import accuracy, calibration, selection
 from regmixup.report.paper.slips import SLIPS, At, Slip, slips_by_cell
-from regmixup.report.paper.transcript import Key, PaperRow, PaperTable
+from regmixup.report.paper.transcript import Key, PaperRow, PaperTable, read_tables
 from regmixup.types import MEAN, Row
 
 __all__ = ["COSTS", "SLIPS", "TABLES", "At", "PaperTable", "PaperValue", "Slip", "paper_value", "paper_value_of"]
 
-TABLES = {
-    table.number: table
-    for table in (
-        accuracy.SUMMARY,
-        accuracy.TEST_ACCURACY,
-        accuracy.SHIFT_ACCURACY,
-        accuracy.IMAGENET,
-        accuracy.DETECTION,
-        calibration.ADAECE_TEST,
-        calibration.ADAECE_IMAGENET,
-        calibration.ADAECE_SHIFT,
-        selection.HYPERPARAMETERS,
-        calibration.ADAECE_UNSCALED_CIFAR10,
-        calibration.ADAECE_UNSCALED_CIFAR100,
-        calibration.ADAECE_UNSCALED_IMAGENET,
-        selection.MIXUP_GRID,
-        selection.MIXUP_GRID_IMAGENET,
-        selection.MIXUP_GRID_OTHERS,
-        selection.REGMIXUP_GRID,
-        calibration.ECE_TEST,
-        calibration.ECE_IMAGENET,
-        calibration.ECE_SHIFT,
-        accuracy.VICINAL_CIFAR10,
-        accuracy.VICINAL_CIFAR100,
-    )
-}
-
+TABLES = read_tables()
 COSTS = {"mixup": 1.2, "regmixup": 1.5, "augmix": 4.0, "deep-ensemble": 5.0}
 """Training time over that of plain cross-entropy, by method (Section 4); the paper has no table of it."""
 

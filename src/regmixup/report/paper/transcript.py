@@ -1,22 +1,26 @@
-"""The paper's tables as values: read from literal text that looks like them.
+"""The paper's tables as values: read from tables.toml, whose text looks like them.
 
-A body has one line per row, "label | cells"; * after a number means that the paper prints it bold, _ underlined;
-- is a dash and . an empty cell; --- is a rule, and == TITLE begins a section. Numbers are kept as printed, misprints
-included.
+A head has one line per line of headings, "heading:width" between bars. Keys are lines of "network train_set metric :
+dataset dataset[setting] ...", columns in this order; the network * is the one in the title of the section. A body has
+one line per row, "label | cells"; * after a number means that the paper prints it bold, _ underlined; - is a dash and .
+an empty cell; --- is a rule, and == TITLE begins a section. Numbers are kept as printed, misprints included.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import resources
 
 from regmixup.report.paper.slips import At, slips_by_cell
 from regmixup.report.significance import Marks, find_best
 from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
 
 _NETWORKS = {"WRN28-10": "wrn28-10", "WRN": "wrn28-10", "R50": "resnet50"}
+_METRICS = {"Accuracy": "accuracy", "AdaECE": "adaptive_ece", "ECE": "ece"}
 _HIGHER_IS_BETTER = {"accuracy": True, "auroc": True, "ece": False, "adaptive_ece": False}
 
 
@@ -152,22 +156,23 @@ class PaperTable:
         return self.layout()
 
 
-def read_table(
-    number: str,
-    caption: str,
-    *,
-    head: str,
-    keys: str,
-    body: str,
-    posthoc: str = "none",
-    marked: bool = True,
-) -> PaperTable:
-    """Read a table.
+def read_tables() -> dict[str, PaperTable]:
+    """Read all tables, by number."""
+    text = (resources.files("regmixup.report.paper") / "tables.toml").read_text(encoding="utf-8")
+    found = tomllib.loads(text)
+    tables = {}
+    for one in found["tables"]:
+        title = one["caption"].partition(" ")[0]
+        shared = found["shared"].get(one.pop("like", ""), {})
+        filled = {name: part.format(title=title, metric=_METRICS.get(title)) for name, part in shared.items()}
+        tables[one["number"]] = read_table(**filled | one)
+    return tables
 
-    head: one line per line of headings, "heading:width" between bars. body: see above.
-    keys: "network train_set metric : dataset dataset[setting] ..." per line; columns in this order. The network *
-    is the one in the title of the section.
-    """
+
+def read_table(
+    *, number: str, caption: str, head: str, keys: str, body: str, posthoc: str = "none", marked: bool = True
+) -> PaperTable:
+    """Read a table from its parts, written as above."""
     headings = tuple(tuple(map(_heading, line.split("|"))) for line in _lines(head))
     sections = []
     for title, lines in _split(_lines(body), "=="):
