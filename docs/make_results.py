@@ -35,7 +35,7 @@ from regmixup.types import MEAN, Row
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
 FIGURE = DOCS / "images" / "length.svg"
-LENGTH, CAUSES = (runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes"))
+LENGTH, CAUSES, SCORES = (runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes", "scores"))
 FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 """The recipes of the headline tables."""
 README = """# Results
@@ -384,6 +384,8 @@ def page(results: Path = RESULTS) -> str:
         "## Which of RegMixup's choices matter?\n",
         CAUSES["section"](found, standard_columns(LENGTH["RECIPE"]), headings(standard_columns(LENGTH["RECIPE"]))),
         f"{command('causes')}\n",
+        "## Which score?\n",
+        SCORES["section"](found, LENGTH["RECIPE"], "cifar10/test", ("cifar100/test", "svhn/test", "tiny-imagenet/val")),
         "## The headline\n",
         "The field's ResNet-18 (OpenOOD's training) at its own length; below ours the paper's means over 5 seeds with "
         "larger networks and 350 epochs, its ECE after temperature scaling left out.\n",
