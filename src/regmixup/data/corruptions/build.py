@@ -12,9 +12,9 @@ from torch import Tensor
 
 from regmixup import __version__
 from regmixup.config import check_count
-from regmixup.data.catalogue import BENCHMARK
+from regmixup.data.catalogue import BENCHMARK, SEVERITIES
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
-from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, nearest_constants
+from regmixup.data.corruptions.constants import CONSTANTS, nearest_constants
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
 from regmixup.names import check_name

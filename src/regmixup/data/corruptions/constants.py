@@ -12,7 +12,6 @@ from typing import Literal
 Constants = Literal["digits", "cifar", "imagenet"]
 Levels = tuple[tuple[float, ...], ...]
 
-SEVERITIES = (1, 2, 3, 4, 5)
 SIDES: dict[Constants, int] = {"digits": 8, "cifar": 32, "imagenet": 224}
 
 
