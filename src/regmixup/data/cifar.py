@@ -145,7 +145,7 @@ def _to_images(array: np.ndarray) -> Tensor:
 
 
 def _to_labels(path: Path, values: Any, *, count: int, num_classes: int) -> Tensor:
-    """Check the labels of a file, a list or an array; return (N,) int64. An error says what is wrong with which label."""
+    """Check a list or array of labels from a file, and return (N,) int64; an error says what is wrong with which."""
     is_array = isinstance(values, np.ndarray)
     if is_array and (values.dtype.kind not in "iu" or values.ndim != 1):
         raise wrong_file(path, f"({count},) integer labels", f"{values.dtype} {values.shape}")
