@@ -41,7 +41,7 @@ _CITATION = """@inproceedings{pinto2022regmixup,
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What a card tells of: the run and its record, the predictor if there is one, and rows of results."""
+    """The contents of a card: the run and its record, the predictor if there is one, and rows of results."""
 
     run: Run
     record: dict[str, Any]
