@@ -86,9 +86,7 @@ def publish(
     contents = Contents(
         run=run,
         record=record,
-        architecture=architecture_of(run, record)
-        if found is None or found.architecture is None
-        else found.architecture,
+        architecture=(found and found.architecture) or architecture_of(run, record),
         predictor=found,
         rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
         name=name or folder.resolve().name,
