@@ -102,8 +102,9 @@ def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
     if labels.shape != (len(images),):
         raise wrong_file(labels_path, f"({len(images)},) integer labels", f"{labels.dtype} {labels.shape}")
     part = slice((dataset.severity - 1) * block, dataset.severity * block)
-    classes, meta = CIFAR10_CLASSES, root / "cifar-100-python" / "meta"
+    classes: tuple[str, ...] = CIFAR10_CLASSES
     if dataset.benchmark == "cifar100":
+        meta = root / "cifar-100-python" / "meta"
         classes = class_names(meta, "cifar100") if meta.is_file() else CIFAR100_CLASSES
     numbers = _to_labels(labels_path, labels[part], count=block, num_classes=len(classes))
     return ImageSet(_to_images(images[part]), numbers, classes, dataset.name, rebuilt_info(path.parent))
