@@ -94,10 +94,14 @@ def _from_loader(dataset: Dataset, root: Path) -> ImageSet | Any:
 
     loader = dataset.loader
     assert loader is not None
+    parameters = inspect.signature(loader).parameters
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(loader).parameters.values()
-    takes_root = any(p.name == "root" or (p.kind in places and p.default is p.empty) for p in parameters)
-    found = loader(root) if takes_root else loader()
+    if any(p.kind in places and p.default is p.empty for p in parameters.values()):
+        found = loader(root)
+    elif "root" in parameters:
+        found = loader(root=root)
+    else:
+        found = loader()
     if isinstance(found, FolderSet) != dataset.on_disk:
         raise ValueError(f"{dataset.name}: register it with on_disk={not dataset.on_disk}, got {type(found).__name__}")
     if isinstance(found, (ImageSet, FolderSet)):
