@@ -93,7 +93,7 @@ Resampled = dict[tuple[str, str], Tensor]
 
 
 class Place(NamedTuple):
-    """Which quantity a row measures, whichever model it was measured on."""
+    """The quantity that a row measures, whichever model it was measured on."""
 
     dataset: str
     corruption: str
