@@ -80,8 +80,9 @@ class Deployable(nn.Module):
 
     def logits(self, images: Tensor) -> Tensor:
         """Return s(x), (N, K)."""
-        normalized = self.normalize is not None and images.dtype == torch.uint8
-        images = self.normalize(images) if normalized and self.normalize is not None else to_float(images)
+        if self.normalize is not None and images.dtype == torch.uint8:
+            images = self.normalize(images)
+        images = to_float(images)
         return precise(torch.stack([self._of_member(member, images) for member in self.members])).mean(dim=0)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
