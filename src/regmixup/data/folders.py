@@ -24,6 +24,7 @@ from regmixup.data.images import ImageSet, check_labels
 from regmixup.data.records import FOLDER_PARTS
 from regmixup.data.splits import stratified_by_content
 from regmixup.names import shortened
+from regmixup.storage import digest
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
 """Usual names of the parts of a dataset, in lower case."""
@@ -190,18 +191,17 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
 def hash_files(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the SHA-256 of each file's bytes. A file that has not changed since it was last read is not read again."""
 
-    def digest(path: str) -> str:
+    def hashed(path: str) -> str:
         state = os.stat(path)  # noqa: PTH116
         return _digest(path, state.st_size, state.st_mtime_ns, state.st_ino)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(digest, paths))
+        return tuple(pool.map(hashed, paths))
 
 
 @lru_cache(maxsize=1 << 20)
 def _digest(path: str, *state: int) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest(Path(path))
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
