@@ -328,9 +328,11 @@ class TestData:
         pairs = torch.utils.data.TensorDataset(images, torch.tensor([0, 1, 2, 0]))
         seen = []
         rm.data.register("own/test", lambda root: seen.append(root) or pairs)
+        rm.data.register("own/val", lambda size=3, *, root=None: seen.append(root) or pairs)
         rm.data.register("own/ood", lambda size=3: ImageSet(images, torch.zeros(4).long(), ("a",), "x"), role="ood")
         assert rm.data.load("own/test", root=tmp_path).classes == ("0", "1", "2")
-        assert seen == [tmp_path]
+        assert len(rm.data.load("own/val", root=tmp_path)) == 4
+        assert seen == [tmp_path, tmp_path]
         assert rm.data.load("own/ood").name == "own/ood"
         rm.data.register("own/wrong", lambda: 3)
         with pytest.raises(

@@ -55,7 +55,7 @@ class Loss(ABC):
 
 
 LossLike = Loss | Callable[[Tensor, Tensor], Tensor]
-"""What an objective's field `loss` takes."""
+"""The values of an objective's field `loss`."""
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ def _from_pt(path: Path) -> Found:
 
 @dataclass
 class _Table:
-    """How to read the lines of a table: `columns` holds for every column "label", "" for left out, or its field."""
+    """The format of a table's lines: `columns` holds for every column "label", "" for left out, or its field."""
 
     separator: str
     columns: list[str]

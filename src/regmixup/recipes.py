@@ -26,7 +26,7 @@ def without_path(init: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a network is trained: SGD with Nesterov momentum, or AdamW, on cropped, flipped, shuffled batches."""
+    """The training of a network: SGD with Nesterov momentum, or AdamW, on cropped, flipped, shuffled batches."""
 
     train_set: str
     """Dataset to train on, for example digits/train."""
@@ -39,8 +39,8 @@ class Recipe:
     """Passes over the train set, without the cool-down. The last epoch is the model, unless `select` says otherwise; of
     0, the initial weights are."""
     select: Literal["last", "val-accuracy", "val-nll", "val-brier"] = introduced("last")
-    """Which epoch is the model: the last, or the best on the `validation` set, which is predicted after every epoch; of
-    equal ones the first. The checkpoint keeps the last weights as well."""
+    """The epoch that is the model: the last, or the best on the `validation` set, which is predicted after every epoch;
+    of equal ones the first. The checkpoint keeps the last weights as well."""
     validation: str = introduced("")
     """Dataset that `select` decides by, never a test set; empty: the one that belongs to the train set."""
     batch_size: int = 128
@@ -82,7 +82,7 @@ class Recipe:
     weight_decay: float = 5e-4
     """Weight decay: added to the gradient by SGD, times the learning rate taken off the weights by AdamW."""
     decay_on: Literal["all", "weights", "backbone"] = "all"
-    """What decays: all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head (SNGP)."""
+    """Decay of all (the paper on CIFAR), weights but not biases and norms (timm), or all but the head (SNGP)."""
     layer_decay: float = introduced(1.0)
     """Factor of the learning rate from each layer (block) of the backbone to the one before it; the head has the full
     rate, the last block this part of it."""
@@ -102,7 +102,7 @@ class Recipe:
     crop_area: float = introduced(0.08)
     """Smallest share of an image file's area that a random resized crop shows; 1 for almost the whole image."""
     interpolation: Literal["bilinear", "random"] = "bilinear"
-    """How crops of image files are resized; random: bilinear or bicubic, drawn for every image (timm)."""
+    """The interpolation of crops of image files; random: bilinear or bicubic, drawn for every image (timm)."""
     color_jitter: float = 0.4
     """Strength of brightness, contrast and saturation changes on image files; 0 for none."""
     rand_augment: int = introduced(0)
@@ -115,7 +115,7 @@ class Recipe:
     transform: str = introduced("")
     """Name of a registered transform, which takes the place of all augmentation above: see docs/bring-your-own.md."""
     eval_interpolation: Literal["bilinear", "bicubic"] = introduced("bilinear")
-    """How image files are resized to 8/7 of `image_size` for evaluation, before the central 0.875 is cut out."""
+    """Interpolation of files, resized to 8/7 of `image_size` before the central 0.875 is cut out for evaluation."""
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     """Per-channel mean for the network's own input normalisation, on pixels in [0, 1]."""
     std: tuple[float, ...] = (0.2023, 0.1994, 0.2010)

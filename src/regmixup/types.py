@@ -14,7 +14,7 @@ MEAN = "mean"
 """The corruption of a row that is the mean over all corrupted versions of a set."""
 
 Role = Literal["train", "validation", "test", "shifted", "ood", ""]
-"""What a dataset is for; "" where that is not known."""
+"""The purpose of a dataset; "" where that is not known."""
 
 
 def role_in_name(dataset: str) -> Role:

@@ -12,6 +12,10 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+from regmixup.data.decode import EvalTransform, open_rgb
+from regmixup.data.folders import FolderSet
+from regmixup.data.images import ImageSet
+
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
@@ -19,6 +23,13 @@ def mark_rebuilt(folder: Path) -> None:
     """Declare a folder's files to be made rather than official, so that they may be few."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "provenance.json").write_text(json.dumps({"rebuilt": True}))
+
+
+def decode(folder_set: FolderSet, *, resize: int = 256, crop: int = 224) -> ImageSet:
+    """All images in memory, as they are evaluated."""
+    transform = EvalTransform(size=crop, resize=resize).build()
+    (whole,) = folder_set.parts(lambda path: transform(open_rgb(path)), size=len(folder_set))
+    return whole
 
 
 def random_images(count: int, seed: int, side: int = 32) -> np.ndarray:

@@ -18,9 +18,10 @@ import torch
 from scipy.io import savemat
 
 from regmixup import data
-from regmixup.data.folders import FolderSet, decode
+from regmixup.data.folders import FolderSet
 
 from .official import (
+    decode,
     mark_rebuilt,
     smooth_image,
     write_cifar,

@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import (
-    AugmentDraw,
+    Picked,
     ResidentLoader,
     balanced_order,
     crop_and_flip,
@@ -170,7 +170,7 @@ def test_the_batch_equals_one_image_at_a_time(count, channels, height, width, pa
 
 def test_the_centre_crop_is_the_image_and_the_flip_is_its_mirror():
     images = random_images(2, 3, 5, 6)
-    centre = AugmentDraw(torch.full((2, 2), 2), torch.tensor([False, True]))
+    centre = Picked(torch.arange(2), torch.full((2, 2), 2), torch.tensor([False, True]))
     result = crop_and_flip(images, centre, padding=2)
     assert torch.equal(result[0], images[0])
     assert torch.equal(result[1], images[1].flip(-1))
@@ -178,7 +178,7 @@ def test_the_centre_crop_is_the_image_and_the_flip_is_its_mirror():
 
 def test_the_offset_is_first_the_row_and_then_the_column():
     image = torch.arange(1, 10, dtype=torch.uint8).reshape(1, 1, 3, 3)
-    shifted = crop_and_flip(image, AugmentDraw(torch.tensor([[2, 1]]), torch.tensor([False])), padding=1)
+    shifted = crop_and_flip(image, Picked(torch.tensor([0]), torch.tensor([[2, 1]]), torch.tensor([False])), padding=1)
     assert shifted[0, 0].tolist() == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
 
 

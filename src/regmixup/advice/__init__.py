@@ -57,7 +57,7 @@ RECIPE = "imagenet-resnet50"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is trained, fixed before the first comparison and stored in plan.json.
+    """The trainings, fixed before the first comparison and stored in plan.json.
 
     folder: where the copies of the images and the verdict lie, in `runs`. photos: the dataset that they are copies of.
     images, classes: those used. chance: the share of the largest class among those trained on. notes: what was left
@@ -204,7 +204,7 @@ Measure = Callable[[str, int], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Request:
-    """What `advise` is asked for; the fields are the flags of `regmixup advise`."""
+    """A request to `advise`; the fields are the flags of `regmixup advise`."""
 
     photos: str | Path
     """A folder of class folders, or one with train/; its test part is not touched."""
@@ -357,7 +357,7 @@ def carry_out(
 
 @dataclass(frozen=True)
 class Record:
-    """What was measured: of every candidate, for each fold, its metrics; and the seconds that each training took."""
+    """The measurements: of every candidate, for each fold, its metrics; and the seconds that each training took."""
 
     values: dict[str, dict[int, Mapping[str, float]]]
     seconds: list[float]

@@ -93,7 +93,7 @@ class Experiment:
 
 
 class Scope(NamedTuple):
-    """What fits: the folds, the epochs of plain training (even), and the seconds of a training with its evaluation."""
+    """The scope that fits: folds, epochs of plain training (even), and seconds of a training with its evaluation."""
 
     folds: int
     epochs: int

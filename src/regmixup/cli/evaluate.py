@@ -66,7 +66,7 @@ class EvaluateVerb:
     against_train: Path | None = None
     """The second model's train predictions."""
     names: tuple[str, str] | None = None
-    """What to call the two models; by default as their files, or folders."""
+    """Names of the two models; by default as their files, or folders."""
     method: str | None = None
     """Apply this method's posthoc step to the predictions before scoring them, see `regmixup list methods`."""
     recipe: str = "digits"

@@ -38,7 +38,7 @@ class FinetuneVerb:
     """Its pretrained weights: timm for its own (from its cache, else downloaded), or a .safetensors, .pth or .pt file
     with timm's, torchvision's or our names."""
     method: str = "dnn"
-    """How all weights are trained after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
+    """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
     no worse than RegMixup on a few hundred images in our tests. `regmixup advise` compares them on yours."""
     minutes: float = 10.0
     """The time for everything. The measured pace decides image size and epochs; where it turns out slower, training

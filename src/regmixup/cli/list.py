@@ -30,7 +30,7 @@ class ListVerb:
     what: Positional[
         Literal["all", "methods", "recipes", "networks", "constraints", "heads", "datasets", "studies", "objectives"]
     ] = "all"
-    """Which list to print."""
+    """The list to print."""
 
 
 def main(args: Sequence[str]) -> None:

@@ -121,10 +121,7 @@ def _classify(verb: PredictVerb) -> None:
     predictor = _predictor(verb)
     if predictor.promise is not None:
         p = predictor.promise
-        print(
-            f"promise: at most {p.risk:.3g} errors among the accepted, with {p.confidence:.3g} confidence ({p.errors} "
-            f"errors among {p.accepted} accepted of {p.images} validation images)"
-        )
+        print(f"promise: {p} ({p.errors} errors among {p.accepted} accepted of {p.images} validation images)")
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()

@@ -75,7 +75,7 @@ class TrainVerb(Resources):
     method: str
     """Named combination of objective, constraint and head, see `regmixup list methods`."""
     head: str
-    """What turns features into logits, see `regmixup list heads`."""
+    """The head, which turns features into logits, see `regmixup list heads`."""
     constraint: str
     """Bound on the convolutions' weights, see `regmixup list constraints`; none for none."""
     loss: str = "none"

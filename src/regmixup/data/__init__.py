@@ -10,19 +10,17 @@ import inspect
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from regmixup import plugins
 from regmixup.data.catalogue import FAMILIES, add_object, find, names, register
 from regmixup.names import check_name
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from regmixup.data.catalogue import Dataset, Role
-    from regmixup.data.images import ImageSet
-    from regmixup.data.inventory import Report
+    from regmixup.data.corruptions import corrupt
+    from regmixup.data.images import ImageSet, from_dataset
+    from regmixup.data.inventory import verify
 
 __all__ = [
     "FAMILIES", "TRANSFORMS", "corrupt", "from_dataset", "load", "name_object", "name_transform", "names", "register",
@@ -31,6 +29,18 @@ __all__ = [
 
 TRANSFORMS: dict[str, Callable[[Any], Any]] = {}
 """Augmentations of users, by name."""
+_PLACES = {"corrupt": "corruptions", "from_dataset": "images", "verify": "inventory"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch when it is first used."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
@@ -94,10 +104,14 @@ def _from_loader(dataset: Dataset, root: Path) -> ImageSet | Any:
 
     loader = dataset.loader
     assert loader is not None
+    parameters = inspect.signature(loader).parameters
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(loader).parameters.values()
-    takes_root = any(p.name == "root" or (p.kind in places and p.default is p.empty) for p in parameters)
-    found = loader(root) if takes_root else loader()
+    if any(p.kind in places and p.default is p.empty for p in parameters.values()):
+        found = loader(root)
+    elif "root" in parameters:
+        found = loader(root=root)
+    else:
+        found = loader()
     if isinstance(found, FolderSet) != dataset.on_disk:
         raise ValueError(f"{dataset.name}: register it with on_disk={not dataset.on_disk}, got {type(found).__name__}")
     if isinstance(found, (ImageSet, FolderSet)):
@@ -176,31 +190,3 @@ def transform_of(name: str) -> Callable[[Any], Any]:
     """Return a registered transform by name."""
     plugins.seek(name, TRANSFORMS)
     return TRANSFORMS[check_name("transform", name, TRANSFORMS)]
-
-
-def verify(name: str, *, root: str | Path | None = None) -> Report:
-    """Compare a dataset's content with what is known about it; see `regmixup.data.inventory.verify`."""
-    from regmixup.data import inventory
-
-    return inventory.verify(name, root)
-
-
-def from_dataset(dataset: Any, name: str) -> ImageSet:
-    """Read a torch dataset of (image, label) pairs into memory; see `regmixup.data.images.from_dataset`."""
-    from regmixup.data import images
-
-    return images.from_dataset(dataset, name)
-
-
-def corrupt(
-    images: Tensor,
-    name: str,
-    *,
-    severity: int,
-    generator: torch.Generator | None = None,
-    constants: Literal["auto", "cifar", "imagenet", "digits"] = "auto",
-) -> Tensor:
-    """Corrupt uint8 images (N, 3 or 1, H, W); see `regmixup.data.corruptions.corrupt`."""
-    from regmixup.data import corruptions
-
-    return corruptions.corrupt(images, name, severity=severity, generator=generator, constants=constants)

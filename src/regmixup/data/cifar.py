@@ -15,7 +15,6 @@ A folder whose files were generated anew has a `provenance.json` with `"rebuilt"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,15 +102,12 @@ def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
     if labels.shape != (len(images),):
         raise wrong_file(labels_path, f"({len(images)},) integer labels", f"{labels.dtype} {labels.shape}")
     part = slice((dataset.severity - 1) * block, dataset.severity * block)
-    classes = CIFAR10_CLASSES if dataset.benchmark == "cifar10" else cifar100_classes(root)
+    classes: tuple[str, ...] = CIFAR10_CLASSES
+    if dataset.benchmark == "cifar100":
+        meta = root / "cifar-100-python" / "meta"
+        classes = class_names(meta, "cifar100") if meta.is_file() else CIFAR100_CLASSES
     numbers = _to_labels(labels_path, labels[part], count=block, num_classes=len(classes))
     return ImageSet(_to_images(images[part]), numbers, classes, dataset.name, rebuilt_info(path.parent))
-
-
-def cifar100_classes(root: Path) -> tuple[str, ...]:
-    """Return CIFAR-100's class names: those of the copy under the root if there is one, or the official ones."""
-    meta = root / "cifar-100-python" / "meta"
-    return class_names(meta, "cifar100") if meta.is_file() else CIFAR100_CLASSES
 
 
 def load_cifar10_1(dataset: Dataset, root: Path) -> ImageSet:
@@ -134,8 +130,6 @@ def _new_test_set(dataset: Dataset, path: Path, images: np.ndarray, labels_path:
         raise wrong_file(path, "images of type uint8 and shape (N, 32, 32, 3)", f"{images.dtype} {images.shape}")
     if len(images) != dataset.images and not is_rebuilt(path.parent):
         raise wrong_file(path, f"{dataset.images} images", len(images))
-    if labels.ndim != 1:
-        raise wrong_file(labels_path, f"({len(images)},) integer labels", f"{labels.dtype} {labels.shape}")
     numbers = _to_labels(labels_path, labels, count=len(images), num_classes=10)
     return ImageSet(_to_images(images), numbers, CIFAR10_CLASSES, dataset.name, rebuilt_info(path.parent))
 
@@ -151,14 +145,14 @@ def _to_images(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.array(array.transpose(0, 3, 1, 2), order="C"))
 
 
-def _to_labels(path: Path, values: Sequence[Any] | np.ndarray, *, count: int, num_classes: int) -> Tensor:
-    """Check labels from a file and return them as (N,) int64; an error says what is wrong with which label."""
+def _to_labels(path: Path, values: Any, *, count: int, num_classes: int) -> Tensor:
+    """Check a list or array of labels from a file, and return (N,) int64; an error says what is wrong with which."""
+    is_array = isinstance(values, np.ndarray)
+    if is_array and (values.dtype.kind not in "iu" or values.ndim != 1):
+        raise wrong_file(path, f"({count},) integer labels", f"{values.dtype} {values.shape}")
     if len(values) != count:
         raise wrong_file(path, f"{count} labels", len(values))
-    if isinstance(values, np.ndarray):
-        if values.dtype.kind not in "iu" or values.ndim != 1:
-            raise wrong_file(path, f"({count},) integer labels", f"{values.dtype} {values.shape}")
-        values = values.tolist()
+    values = values.tolist() if is_array else values
     for index, value in enumerate(values):
         if type(value) is not int or not 0 <= value < num_classes:
             found = value if type(value) is int else type(value).__name__

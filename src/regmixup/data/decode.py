@@ -107,18 +107,17 @@ class TrainTransform:
         """Return the torchvision transform."""
         from torchvision.transforms import v2
 
-        modes = [v2.InterpolationMode.BILINEAR]
-        if self.interpolation == "random":
-            modes.append(v2.InterpolationMode.BICUBIC)
-        crops: list[Any]
-        if self.padding is None:
-            crops = [v2.RandomResizedCrop(self.size, self.scale, self.ratio, mode, antialias=True) for mode in modes]
+        def resized(mode: str) -> Any:
+            how = v2.InterpolationMode(mode)
+            return v2.RandomResizedCrop(self.size, self.scale, self.ratio, how, antialias=True)
+
+        if self.padding is not None:
+            crop = v2.RandomCrop(self.size, self.padding)
+        elif self.interpolation == "random":
+            crop = v2.RandomChoice([resized("bilinear"), resized("bicubic")])
         else:
-            crops = [v2.RandomCrop(self.size, self.padding)]
-        steps: list[Any] = [
-            crops[0] if len(crops) == 1 else v2.RandomChoice(crops),
-            v2.RandomHorizontalFlip(self.flip),
-        ]
+            crop = resized("bilinear")
+        steps: list[Any] = [crop, v2.RandomHorizontalFlip(self.flip)]
         if self.jitter:
             steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
         if self.rand_augment:

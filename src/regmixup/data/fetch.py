@@ -61,7 +61,8 @@ def fetch(
         lock = downloads / f"{source.file}.lock"
         with filelock.FileLock(lock):
             if not _is_there(source, datasets, root):  # another process may have fetched it while we waited
-                arrived = _download(source, downloads, on_progress, timeout, hint=_offline(root, datasets))
+                hint = f"Without a network, put the files in {root} by hand.\n{_layout(datasets)}"
+                arrived = _download(source, downloads, on_progress, timeout, hint=hint)
                 _install(source, arrived, root)
         lock.unlink(missing_ok=True)
         with suppress(OSError):  # not empty: another download is kept there
@@ -96,10 +97,6 @@ def _is_there(source: Source, datasets: list[Dataset], root: Path) -> bool:
     own = {file.partition("/")[0] for file in source.provides}
     missing = [file for dataset in datasets for file in missing_files(dataset, root)]
     return not any(file.partition("/")[0] in own for file in missing)
-
-
-def _offline(root: Path, datasets: list[Dataset]) -> str:
-    return f"Without a network, put the files in {root} by hand.\n{_layout(datasets)}"
 
 
 def _layout(datasets: list[Dataset]) -> str:

@@ -18,12 +18,13 @@ import torch
 from torch import Tensor
 
 from regmixup.data.catalogue import Dataset, find
-from regmixup.data.decode import EXTENSIONS, EvalTransform, Reader, decode_all, open_rgb
+from regmixup.data.decode import EXTENSIONS, Reader, decode_all
 from regmixup.data.files import data_root
-from regmixup.data.images import ImageSet
+from regmixup.data.images import ImageSet, check_labels
 from regmixup.data.records import FOLDER_PARTS
 from regmixup.data.splits import stratified_by_content
 from regmixup.names import shortened
+from regmixup.storage import digest
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
 """Usual names of the parts of a dataset, in lower case."""
@@ -50,14 +51,7 @@ class FolderSet:
     def __post_init__(self) -> None:
         if not self.paths:
             raise ValueError(f"{self.name}: {self.folder} holds no images ({', '.join(EXTENSIONS)}) in class folders")
-        if self.labels.dtype != torch.int64 or self.labels.shape != (len(self.paths),):
-            raise ValueError(
-                f"{self.name}: labels must be int64 of shape ({len(self.paths)},), "
-                f"got {self.labels.dtype} {tuple(self.labels.shape)}"
-            )
-        low, high = int(self.labels.min()), int(self.labels.max())
-        if low < 0 or high >= len(self.classes):
-            raise ValueError(f"{self.name}: labels must lie in [0, {len(self.classes)}), got {low} to {high}")
+        check_labels(self.name, self.labels, len(self.paths), self.classes)
         outside = next((p for p in self.paths if not p.startswith(str(self.folder) + os.sep)), None)
         if outside is not None:
             raise ValueError(f"{self.name}: paths must begin with {self.folder}, got {outside}")
@@ -96,16 +90,6 @@ class FolderSet:
         for start in range(0, len(self), size):
             part = self.select(torch.arange(start, min(start + size, len(self))))
             yield ImageSet(decode_all(part.paths, read), part.labels, part.classes, part.name, part.info)
-
-
-def decode(folder_set: FolderSet, *, resize: int = 256, crop: int = 224) -> ImageSet:
-    """Return all images in memory: the shorter side resized to `resize` (bilinear, antialiased), the centre cropped.
-
-    For a set that does not fit, see `FolderSet.parts`.
-    """
-    transform = EvalTransform(size=crop, resize=resize).build()
-    (whole,) = folder_set.parts(lambda path: transform(open_rgb(path)), size=len(folder_set))
-    return replace(whole, info={**whole.info, "resize": str(resize), "crop": str(crop)})
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
@@ -207,18 +191,17 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
 def hash_files(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the SHA-256 of each file's bytes. A file that has not changed since it was last read is not read again."""
 
-    def digest(path: str) -> str:
+    def hashed(path: str) -> str:
         state = os.stat(path)  # noqa: PTH116
         return _digest(path, state.st_size, state.st_mtime_ns, state.st_ino)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(digest, paths))
+        return tuple(pool.map(hashed, paths))
 
 
 @lru_cache(maxsize=1 << 20)
 def _digest(path: str, *state: int) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest(Path(path))
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:

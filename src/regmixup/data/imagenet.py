@@ -56,19 +56,13 @@ def load_variant(dataset: Dataset, root: Path) -> FolderSet:
         labels = {c: int(c) for c in sorted(found, key=int)}
     else:
         own = _check_classes(folder, class_folders(folder), folder, dataset.num_classes)
-        labels = dict(zip(own, _indices_of(own, classes, folder), strict=True))
+        position = {wnid: index for index, wnid in enumerate(classes)}
+        if unknown := [wnid for wnid in own if wnid not in position]:
+            raise wrong_file(folder, f"only folders named by the {len(classes)} classes", unknown[0])
+        labels = {wnid: position[wnid] for wnid in own}
     if dataset.num_classes == 200:
         info["class_subset"] = ",".join(map(str, labels.values()))
     return _check_count(from_class_folders(dataset.name, folder, labels, classes, info), dataset, folder)
-
-
-def _indices_of(own: tuple[str, ...], classes: tuple[str, ...], folder: Path) -> tuple[int, ...]:
-    """Return the positions of some WordNet ids among all."""
-    position = {wnid: index for index, wnid in enumerate(classes)}
-    for wnid in own:
-        if wnid not in position:
-            raise wrong_file(folder, f"only folders named by the {len(classes)} classes", wnid)
-    return tuple(position[wnid] for wnid in own)
 
 
 def wnids(root: Path) -> tuple[str, ...]:

@@ -82,17 +82,7 @@ class ImageSet:
             )
         if len(images) == 0:
             raise ValueError(f"{self.name}: the dataset is empty")
-        if labels.dtype != torch.int64 or labels.shape != (len(images),):
-            several = labels.ndim == 2 and labels.shape[1] > 1
-            raise ValueError(
-                f"{self.name}: labels must be int64 of shape ({len(images)},), got {labels.dtype} {tuple(labels.shape)}"
-                + "; one class per image is trained, not multi-label targets" * several
-            )
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or high >= len(self.classes):
-            raise ValueError(
-                f"{self.name}: labels must lie in [0, {len(self.classes)}), got values from {low} to {high}"
-            )
+        check_labels(self.name, labels, len(images), self.classes)
         if images.is_floating_point() and not torch.isfinite(images).all():
             raise ValueError(f"{self.name}: images must be finite, got NaN or infinite pixels")
 
@@ -122,6 +112,19 @@ class ImageSet:
     def parts(self, read: Reader | None = None, *, size: int = 1000) -> Iterator[ImageSet]:
         """Yield itself: the images are in memory."""
         yield self
+
+
+def check_labels(name: str, labels: Tensor, count: int, classes: Sequence[str]) -> None:
+    """Raise unless there is one label of a class for each of a dataset's images."""
+    if labels.dtype != torch.int64 or labels.shape != (count,):
+        several = labels.ndim == 2 and labels.shape[1] > 1
+        raise ValueError(
+            f"{name}: labels must be int64 of shape ({count},), got {labels.dtype} {tuple(labels.shape)}"
+            + "; one class per image is trained, not multi-label targets" * several
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= len(classes):
+        raise ValueError(f"{name}: labels must lie in [0, {len(classes)}), got values from {low} to {high}")
 
 
 def labels_among(classes: tuple[str, ...], known: Sequence[str]) -> Tensor:
@@ -229,16 +232,16 @@ def interpolate(source: ImageSet, *, pairs: int = PAIRS, lambdas: int = LAMBDAS)
 
 
 def pair_ends(source: ImageSet, *, pairs: int = PAIRS) -> tuple[Tensor, Tensor]:
-    """Return the indices i and j, (pairs,) each, of the images at lambda = 1 and at lambda = 0."""
-    if int(source.labels.min()) == int(source.labels.max()):
+    """Draw pairs of images, uniform over those with different labels.
+
+    Returns the indices i and j, (pairs,) each, of the images at lambda = 1 and at lambda = 0.
+    """
+    labels = source.labels
+    if int(labels.min()) == int(labels.max()):
         raise ValueError(f"path:{source.name} needs at least two classes, {source.name} holds one")
-    return _pairs(source.labels, pairs, generator_for(0, "path", source.fingerprint))
-
-
-def _pairs(labels: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw `count` index pairs, uniform over those with different labels, by rejection."""
+    generator = generator_for(0, "path", source.fingerprint)
     found = torch.empty(0, 2, dtype=torch.int64)
-    while len(found) < count:
-        pairs = torch.randint(len(labels), (2 * count, 2), generator=generator)
-        found = torch.cat([found, pairs[labels[pairs[:, 0]] != labels[pairs[:, 1]]]])
-    return found[:count, 0], found[:count, 1]
+    while len(found) < pairs:
+        drawn = torch.randint(len(labels), (2 * pairs, 2), generator=generator)
+        found = torch.cat([found, drawn[labels[drawn[:, 0]] != labels[drawn[:, 1]]]])
+    return found[:pairs, 0], found[:pairs, 1]

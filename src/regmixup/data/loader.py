@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,58 +21,23 @@ from regmixup.types import Batch
 Part = TypeVar("Part", Tensor, list[tuple[int, ...]])
 
 
-class Loader(Protocol):
-    """The contract of both loaders: an epoch is a function of its number, and can start at any batch.
-
-    `picks` yields the choices for each batch, as a dataclass of tensors on the device, and `load` makes the batch from
-    them: a pure tensor function, which a compiled or captured step can contain. `epoch` does both in turn. `close` ends
-    processes that are kept between epochs.
-    """
-
-    device: torch.device
-
-    @property
-    def num_images(self) -> int: ...
-    def __len__(self) -> int: ...
-    def batches(self, epoch: int) -> list[Tensor]: ...
-    def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]: ...
-    def load(self, picked: Any) -> Batch: ...
-    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]: ...
-    def close(self) -> None: ...
-
-
-def epoch_batches(
-    count: int,
-    batch_size: int,
-    seed: int,
-    epoch: int,
-    *,
-    shuffle: bool = True,
-    rank: int = 0,
-    world: int = 1,
-    balance: Tensor | None = None,
-) -> list[Tensor]:
+def epoch_batches(count: int, batch_size: int, seed: int, epoch: int, *, balance: Tensor | None = None) -> list[Tensor]:
     """Return the image indices of each batch of an epoch: a permutation from (seed, epoch), split into batches.
 
-    balance: labels of all images; with them an epoch has as many images, in the order of `balanced_order`.
-
-    The last, partial batch is kept. With several ranks every global batch is dealt out in turn, so the shards of a
-    batch never overlap, their sizes differ by at most one, and together they are the batch that a single process would
-    see. If the last batch has fewer images than there are ranks, some ranks get an empty one.
-
-    >>> [batch.tolist() for batch in epoch_batches(5, 2, seed=0, epoch=0, shuffle=False)]
-    [[0, 1], [2, 3], [4]]
+    The last, partial batch is kept. balance: labels of all images; with them an epoch has as many images, in the order
+    of `balanced_order`.
     """
     generator = generator_for(seed, "order", epoch)
-    if balance is not None:
-        order = balanced_order(balance, generator)
-    else:
-        order = torch.randperm(count, generator=generator) if shuffle else torch.arange(count)
-    return share_of(list(order.split(batch_size)), rank, world)
+    order = torch.randperm(count, generator=generator) if balance is None else balanced_order(balance, generator)
+    return list(order.split(batch_size))
 
 
 def share_of(batches: list[Part], rank: int, world: int) -> list[Part]:
-    """Return a rank's part of each batch: every so many of its images."""
+    """Return a rank's part of each batch: its images are dealt out to the ranks in turn.
+
+    So parts never overlap, their sizes differ by at most one, and together they are the batch that a single process
+    would see. If the last batch has fewer images than there are ranks, some ranks get an empty one.
+    """
     if not 0 <= rank < world:
         raise ValueError(f"rank must lie in [0, {world}), got {rank}")
     return [batch[rank::world] for batch in batches]
@@ -101,27 +66,35 @@ def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
 
 
 @dataclass(frozen=True)
-class AugmentDraw:
-    """The random numbers of an augmentation: crop offsets, (N, 2) int64, and whether to flip, (N,) bool."""
+class Picked:
+    """The choices for a batch: which images, (N,) int64, and how each is augmented.
 
+    offset: where the crop begins in the padded image, (N, 2) int64 row and column. flip: whether it is mirrored, (N,)
+    bool. boxes: what is erased, see `draw_boxes`; None where nothing ever is.
+    """
+
+    index: Tensor
     offset: Tensor
     flip: Tensor
+    boxes: Tensor | None = None
 
-    def __getitem__(self, index: Tensor | slice) -> AugmentDraw:
-        return AugmentDraw(self.offset[index], self.flip[index])
+    def __getitem__(self, index: Tensor | slice) -> Picked:
+        boxes = None if self.boxes is None else self.boxes[index]
+        return Picked(self.index[index], self.offset[index], self.flip[index], boxes)
 
-    def to(self, device: torch.device) -> AugmentDraw:
-        return AugmentDraw(self.offset.to(device), self.flip.to(device))
+    def to(self, device: torch.device) -> Picked:
+        boxes = None if self.boxes is None else self.boxes.to(device)
+        return Picked(self.index.to(device), self.offset.to(device), self.flip.to(device), boxes)
 
 
-def draw_augmentation(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> AugmentDraw:
-    """Draw uniform crop offsets in the image padded by `padding`, and fair coins, for `count` images."""
+def draw_augmentation(count: int, *, padding: int, flip: bool, generator: torch.Generator) -> Picked:
+    """Draw uniform crop offsets in the image padded by `padding`, and fair coins, for images 0 to `count` - 1."""
     offset = torch.randint(2 * padding + 1, (count, 2), generator=generator)
     coin = torch.rand(count, generator=generator) < 0.5
-    return AugmentDraw(offset, coin & flip)
+    return Picked(torch.arange(count), offset, coin & flip)
 
 
-def crop_and_flip(images: Tensor, draw: AugmentDraw, padding: int) -> Tensor:
+def crop_and_flip(images: Tensor, draw: Picked, padding: int) -> Tensor:
     """Crop each image (N, C, H, W) from its zero-padded self and flip it left to right where `draw` says so.
 
     This is one gather for the whole batch, on the images' device; the result is in channels-last memory order.
@@ -136,7 +109,7 @@ def crop_and_flip(images: Tensor, draw: AugmentDraw, padding: int) -> Tensor:
     return padded.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def draw_boxes(count: int, size: tuple[int, int], *, probability: float, generator: torch.Generator) -> Tensor:
+def draw_boxes(count: int, size: Sequence[int], *, probability: float, generator: torch.Generator) -> Tensor:
     """Draw rectangles to erase, (N, 4) int64 of top, left, height and width; the last two are 0 where nothing is.
 
     They have the distribution of torchvision's `RandomErasing`: 0.02 to 0.33 of the area, the logarithm of the ratio of
@@ -165,28 +138,19 @@ def erase(images: Tensor, boxes: Tensor, fill: Tensor) -> Tensor:
     return torch.where(inside[:, None], fill[:, None, None], images)
 
 
-@dataclass(frozen=True)
-class Picked:
-    """The choices for a batch: the indices of its images, (N,) int64, and their augmentation.
+class Loader:
+    """The contract of both loaders: an epoch is a function of its number, and can start at any batch.
 
-    offset, flip: see `AugmentDraw`. boxes: what is erased, see `draw_boxes`; None where nothing ever is.
+    `picks` yields the choices for each batch, as a dataclass of tensors on the device, and `load` makes the batch from
+    them: a pure tensor function, which a compiled or captured step can contain. `epoch` does both in turn.
     """
-
-    index: Tensor
-    offset: Tensor
-    flip: Tensor
-    boxes: Tensor | None = None
-
-
-class EpochBatches:
-    """Which images are in which batch of an epoch: the part that both loaders share."""
 
     num_images: int
     """Images per epoch, over all ranks."""
     batch_size: int
     seed: int
     balance: Tensor | None
-    shuffle: bool = True
+    device: torch.device
 
     def __len__(self) -> int:
         """Return the number of batches per epoch."""
@@ -194,11 +158,26 @@ class EpochBatches:
 
     def batches(self, epoch: int) -> list[Tensor]:
         """Return the image indices of each batch of an epoch, over all ranks."""
-        size, seed = self.batch_size, self.seed
-        return epoch_batches(self.num_images, size, seed, epoch, shuffle=self.shuffle, balance=self.balance)
+        return epoch_batches(self.num_images, self.batch_size, self.seed, epoch, balance=self.balance)
+
+    def picks(self, epoch: int, *, start: int = 0) -> Iterator[Any]:
+        """Yield the choices for each batch of one epoch, starting at batch `start`."""
+        raise NotImplementedError
+
+    def load(self, picked: Any) -> Batch:
+        """Return the batch of some choices; x is uint8 where the images are."""
+        raise NotImplementedError
+
+    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of one epoch, starting at batch `start`."""
+        for picked in self.picks(epoch, start=start):
+            yield self.load(picked)
+
+    def close(self) -> None:
+        """End processes that are kept between epochs, if there are any."""
 
 
-class ResidentLoader(EpochBatches):
+class ResidentLoader(Loader):
     """Shuffled, augmented batches of an `ImageSet` held on the device; the last, partial batch is kept.
 
     Order and augmentation of an epoch depend on (seed, epoch) alone, so any epoch can be produced without the ones
@@ -239,40 +218,27 @@ class ResidentLoader(EpochBatches):
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
         """Yield the choices for each batch of one epoch, starting at batch `start`."""
         batches = share_of(self.batches(epoch), self.rank, self.world)
-        # One copy to the device for the whole epoch; augmentation is drawn per image, so ranks agree on it.
-        order = drawn = torch.cat(batches)
+        order = drawn = torch.cat(batches)  # augmentation is drawn per image, so ranks agree on it
         if self.balance is not None:  # an image may come several times, each time augmented anew: drawn per place
             places = torch.arange(self.num_images).split(self.batch_size)
             drawn = torch.cat(share_of(list(places), self.rank, self.world))
-        draw = draw_augmentation(
-            self.num_images, padding=self.padding, flip=self.flip, generator=generator_for(self.seed, "augment", epoch)
-        )[drawn].to(self.device)
-        boxes = None
+        generator = generator_for(self.seed, "augment", epoch)
+        every = draw_augmentation(self.num_images, padding=self.padding, flip=self.flip, generator=generator)
         if self.erasing:
             generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
-            every = draw_boxes(self.num_images, (size[0], size[1]), probability=self.erasing, generator=generator)
-            boxes = every[drawn].to(self.device)
-        order = order.to(self.device)
+            boxes = draw_boxes(self.num_images, size, probability=self.erasing, generator=generator)
+            every = replace(every, boxes=boxes)
+        mine = replace(every[drawn], index=order).to(self.device)  # one copy to the device for the whole epoch
         position = sum(len(batch) for batch in batches[:start])
         for batch in batches[start:]:
-            chosen = slice(position, position + len(batch))
+            yield mine[position : position + len(batch)]
             position += len(batch)
-            yield Picked(
-                order[chosen], draw.offset[chosen], draw.flip[chosen], None if boxes is None else boxes[chosen]
-            )
 
     def load(self, picked: Picked) -> Batch:
         """Return the chosen images, augmented; x stays uint8."""
         x = self.images[picked.index]
         if self.padding or self.flip:
-            x = crop_and_flip(x, AugmentDraw(picked.offset, picked.flip), self.padding)
+            x = crop_and_flip(x, picked, self.padding)
         if picked.boxes is not None:
             x = erase(x, picked.boxes, self.fill)
         return Batch(x, self.labels[picked.index])
-
-    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of one epoch, starting at batch `start`."""
-        return map(self.load, self.picks(epoch, start=start))
-
-    def close(self) -> None:
-        """Do nothing: there are no processes."""

@@ -70,7 +70,11 @@ def read_arrays(path: Path, *, limit: int) -> dict[str, np.ndarray]:
 
     limit: the most bytes that all variables together may take uncompressed.
     """
-    return {name: _numeric(path, name, value) for name, value in _read(path, limit).items()}
+    variables = _read(path, limit)
+    for name, value in variables.items():
+        if not isinstance(value, np.ndarray):
+            raise ValueError(f"cannot read {path} as a MAT-file: the variable {name!r} must be a real numeric array")
+    return variables
 
 
 def read_records(path: Path, name: str, *, limit: int) -> list[Record]:
@@ -78,12 +82,6 @@ def read_records(path: Path, name: str, *, limit: int) -> list[Record]:
     value = _read(path, limit).get(name)
     if not isinstance(value, list):
         raise ValueError(f"cannot read {path} as a MAT-file: expected an array of structures named {name!r}")
-    return value
-
-
-def _numeric(path: Path, name: str, value: Any) -> np.ndarray:
-    if not isinstance(value, np.ndarray):
-        raise ValueError(f"cannot read {path} as a MAT-file: the variable {name!r} must be a real numeric array")
     return value
 
 

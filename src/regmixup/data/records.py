@@ -24,7 +24,7 @@ _FOLDER_PART = re.compile(
 
 @dataclass(frozen=True)
 class SplitPart:
-    """Which part of which stratified split a dataset is: part `index` of `of`, cut at `fractions`.
+    """The part of a stratified split that a dataset is: part `index` of `of`, cut at `fractions`.
 
     rest: whether it is all parts but that one, as the train set of a fold is.
     """
@@ -108,7 +108,10 @@ class Dataset:
     @property
     def whole(self) -> str:
         """The name of the dataset whose files are read: its own, or what it is a part or an interpolation of."""
-        return _whole_of(self.part) if self.part else self.name.removeprefix("path:")
+        if self.part is None:
+            return self.name.removeprefix("path:")
+        # A part of a folder may be split once more.
+        return folder_record(self.part.of).whole if self.is_folder else self.part.of
 
 
 @dataclass(frozen=True)
@@ -121,11 +124,6 @@ class Family:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dataset.name for dataset in self.datasets)
-
-
-def _whole_of(part: SplitPart) -> str:
-    """Return the name of what is split; a part of a folder may be split once more."""
-    return folder_record(part.of).whole if part.of.startswith("folder:") else part.of
 
 
 def folder_record(name: str) -> Dataset:

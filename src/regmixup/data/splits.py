@@ -1,4 +1,4 @@
-"""What chance decides, the same on every machine: named random streams, stratified splits, the file that pins one.
+"""Random choices, the same on every machine: named random streams, stratified splits, the file that pins one.
 
 Streams are named rather than shared: every purpose and epoch has its own.
 """

@@ -21,7 +21,7 @@ from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from regmixup.config import check_count
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
-from regmixup.data.loader import EpochBatches, share_of
+from regmixup.data.loader import Loader, share_of
 from regmixup.data.splits import generator_for, seed_for
 from regmixup.types import Batch
 
@@ -55,7 +55,7 @@ class _Samples(Dataset[tuple[Tensor, int]]):
             torch.default_generator.set_state(state)
 
 
-class StreamingLoader(EpochBatches):
+class StreamingLoader(Loader):
     """Shuffled batches of images, decoded and augmented by `workers` processes; the last, partial batch is kept.
 
     Its contract is that of `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers,
@@ -77,7 +77,6 @@ class StreamingLoader(EpochBatches):
         seed: int,
         device: torch.device,
         workers: int = 4,
-        shuffle: bool = True,
         balanced: bool = False,
         epochs: int | None = None,
         rank: int = 0,
@@ -92,8 +91,7 @@ class StreamingLoader(EpochBatches):
         self.samples, self.num_images = _Samples(images, labels, transform, seed), len(labels)
         self.balance = labels if balanced else None
         self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
-        self.shuffle, self.rank, self.world = shuffle, rank, world
-        self.epochs = epochs
+        self.rank, self.world, self.epochs = rank, world, epochs
         self._ahead: tuple[int, Iterator[list[Tensor]]] | None = None
 
     def load(self, picked: Batch) -> Batch:
@@ -101,10 +99,6 @@ class StreamingLoader(EpochBatches):
         return picked
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches: see `epoch`."""
-        return self.epoch(epoch, start=start)
-
-    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of one epoch, starting at batch `start`; x is uint8 on the loader's device."""
         size = self.samples.size
         height, width = size if isinstance(size, tuple) else (size, size)

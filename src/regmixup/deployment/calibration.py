@@ -47,6 +47,9 @@ class Promise:
     errors: int
     images: int
 
+    def __str__(self) -> str:
+        return f"at most {self.risk:.3g} errors among the accepted, with {self.confidence:.3g} confidence"
+
 
 @dataclass(frozen=True)
 class Labelled:

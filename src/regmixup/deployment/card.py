@@ -41,7 +41,7 @@ _CITATION = """@inproceedings{pinto2022regmixup,
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What a card tells of: the run and its record, the predictor if there is one, and rows of results."""
+    """The contents of a card: the run and its record, the predictor if there is one, and rows of results."""
 
     run: Run
     record: dict[str, Any]
@@ -149,8 +149,7 @@ def _calibration(predictor: Predictor | None) -> str:
         ("share of these images accepted", f"{'at most ' * (predictor.promise is not None)}{predictor.acceptance:.3g}"),
     ]
     if (promise := predictor.promise) is not None:
-        words = f"at most {promise.risk:.3g} errors among the accepted, with {promise.confidence:.3g} confidence"
-        lines.append(("promise", f"{words} ({promise.errors} of {promise.accepted} when tested)"))
+        lines.append(("promise", f"{promise} ({promise.errors} of {promise.accepted} when tested)"))
     if predictor.sets is not None:
         lines.append(("label sets", "see predictor.json"))
     return _table(("", ""), lines)

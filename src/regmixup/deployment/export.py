@@ -80,8 +80,9 @@ class Deployable(nn.Module):
 
     def logits(self, images: Tensor) -> Tensor:
         """Return s(x), (N, K)."""
-        normalized = self.normalize is not None and images.dtype == torch.uint8
-        images = self.normalize(images) if normalized and self.normalize is not None else to_float(images)
+        if self.normalize is not None and images.dtype == torch.uint8:
+            images = self.normalize(images)
+        images = to_float(images)
         return precise(torch.stack([self._of_member(member, images) for member in self.members])).mean(dim=0)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
@@ -112,7 +113,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """How to build the members of a `Deployable` from a name, for `networks.build`; constraints are baked already."""
+    """The arguments of `networks.build` for the members of a `Deployable`, whose constraints are baked already."""
 
     network: str
     num_classes: int
@@ -180,8 +181,7 @@ class Program(nn.Module):
 def save(module: nn.Module, folder: str | Path, facts: Mapping[str, Any]) -> None:
     """Write the weights and the facts into a folder, which is made if it is not there; what it held is replaced."""
     folder = Path(folder)
-    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    save_tensors(folder / WEIGHTS, tensors, {})
+    save_tensors(folder / WEIGHTS, module.state_dict(), {})
     write_table(folder / PREDICTOR, {**facts, "weights": digest(folder / WEIGHTS)})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from regmixup.data.catalogue import get
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import Calibrated, Calibration, Labelled, accepting_threshold, collect
+from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect
 from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, unwrapped
 from regmixup.methods import METHODS
 from regmixup.metrics.scores import SCORES
@@ -127,8 +127,9 @@ class Predictor(Facts):
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
         found = fitting.fit(first.found, None if second is None else second.found)
+        module.temperature, module.threshold = found.temperature, found.threshold
         return cls(
-            module=_set(module, found),
+            module=module,
             class_names=names,
             input_shape=first.shape,
             transform=transform,
@@ -192,7 +193,9 @@ class Predictor(Facts):
         fitted = fitting.fit(Labelled(found.logits, found.labels))
         factor = mean_field.factor if mean_field else 0.0
         return cls(
-            module=_set(Deployable(members, temperature=1.0, score=score, threshold=0.0, factor=factor), fitted),
+            module=Deployable(
+                members, temperature=fitted.temperature, score=score, threshold=fitted.threshold, factor=factor
+            ),
             class_names=tuple(record["classes"]),
             input_shape=tuple(record["input"]),
             transform=run.transform(),
@@ -200,16 +203,7 @@ class Predictor(Facts):
             acceptance=acceptance,
             validation=found.dataset,
             fingerprint=run.fingerprint,
-            architecture=Architecture(
-                network=run.config.network,
-                num_classes=len(record["classes"]),
-                input_shape=tuple(record["input"]),
-                mean=run.config.mean,
-                std=run.config.std,
-                head=head_of(run.config.head),
-                members=len(members),
-                factor=factor,
-            ),
+            architecture=architecture_of(run, record, members=len(members), factor=factor),
             **vars(fitted),
         )
 
@@ -333,10 +327,18 @@ class Predictor(Facts):
         return batch.float()
 
 
-def _set(module: Deployable, found: Calibrated) -> Deployable:
-    """Give a module what was fitted, and return it."""
-    module.temperature, module.threshold = found.temperature, found.threshold
-    return module
+def architecture_of(run: Run, record: Mapping[str, Any], *, members: int = 1, factor: float = 0.0) -> Architecture:
+    """Return how the network of a run is built. record: the run's, see `Run.provenance`."""
+    return Architecture(
+        network=run.config.network,
+        num_classes=len(record["classes"]),
+        input_shape=tuple(record["input"]),
+        mean=run.config.mean,
+        std=run.config.std,
+        head=head_of(run.config.head),
+        members=members,
+        factor=factor,
+    )
 
 
 def values_of(facts: Facts) -> dict[str, Any]:

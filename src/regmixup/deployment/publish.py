@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,9 @@ from regmixup.data.roles import overlap, role_of
 from regmixup.deployment import export as files
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, public_name, yaml_text
 from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts
-from regmixup.deployment.predictor import Predictor, paper_score, values_of
+from regmixup.deployment.predictor import Predictor, architecture_of, paper_score, values_of
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.networks import bake, head_of, import_components, library_state_dict
+from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import MeanField
 from regmixup.predictions import HasVariance
@@ -86,7 +86,7 @@ def publish(
     contents = Contents(
         run=run,
         record=record,
-        architecture=_architecture(run, record) if found is None or found.architecture is None else found.architecture,
+        architecture=(found and found.architecture) or architecture_of(run, record),
         predictor=found,
         rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
         name=name or folder.resolve().name,
@@ -149,19 +149,6 @@ def _predictor_of(run: Run, given: Predictor | str | Path | None) -> Predictor |
     return found
 
 
-def _architecture(run: Run, record: Mapping[str, Any]) -> Architecture:
-    return Architecture(
-        network=run.config.network,
-        num_classes=len(record["classes"]),
-        input_shape=tuple(record["input"]),
-        mean=run.config.mean,
-        std=run.config.std,
-        head=head_of(run.config.head),
-        members=1,
-        factor=0.0,
-    )
-
-
 def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bool) -> list[Row]:
     """Measure the stored predictions; of OOD scores, the one that the predictor uses or the paper."""
     stored: dict[str, list[Predictions]] = {}
@@ -213,8 +200,7 @@ def tested_on(run: Run) -> str:
 
 
 def _write(contents: Contents, model: Classifier, folder: Path) -> None:
-    tensors = library_state_dict(contents.architecture.network, model)
-    save_tensors(folder / MODEL, {name: value.contiguous() for name, value in tensors.items()}, {"format": "pt"})
+    save_tensors(folder / MODEL, library_state_dict(contents.architecture.network, model), {"format": "pt"})
     weights = digest(folder / MODEL)
     write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
     if contents.predictor is not None:

@@ -72,7 +72,7 @@ RECIPE: dict[str, Any] = {
     "layer_decay": 0.9,
     "crop_area": 0.35,
 }
-"""How all weights are trained, beside size, epochs and batches."""
+"""The recipe for training all weights, beside size, epochs and batches."""
 
 
 def finetune(
@@ -181,7 +181,7 @@ def finetune(
 
 @dataclass(frozen=True)
 class _Job:
-    """What was asked for, and the images."""
+    """The request and the images."""
 
     photos: PhotoFolder
     settings: Settings
@@ -291,15 +291,13 @@ def _write_probe(path: Path, job: _Job, size: int, say: Say) -> None:
     classes = job.images.classes
     train_features = store_features(model, job.images, config, classes)
     validation = store_features(model, load_files(job.photos.validation), config, classes)
-    weight = None
-    if job.class_weights == "balanced":
-        weight = balanced_weight(job.images.labels, len(classes))
+    weight = balanced_weight(job.images.labels, len(classes)) if job.class_weights == "balanced" else None
     head = fit_probe(train_features, validation, len(classes), weight)
     assert isinstance(model.head, torch.nn.Linear)
     with torch.no_grad():
         model.head.weight.copy_(head.weight)
         model.head.bias.copy_(head.bias)
-    _save_model(path, model, decay=str(head.decay))
+    save_tensors(path, model.state_dict(), {"decay": str(head.decay)})
     say(
         f"probe      {100 * head.accuracy:.1f} % of the validation images right, decay {head.decay:g} chosen on them, "
         f"{time.monotonic() - begun:.0f} s"
@@ -314,12 +312,8 @@ def _write_stopped(path: Path, job: _Job, run: Run) -> int:
     found = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
     model, _ = job.build(run.config.image_size)
     found.restore_model(model)
-    _save_model(path, model, epoch=str(found.position.epoch))
+    save_tensors(path, model.state_dict(), {"epoch": str(found.position.epoch)})
     return found.position.epoch
-
-
-def _save_model(path: Path, model: Classifier, **facts: str) -> None:
-    save_tensors(path, {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}, facts)
 
 
 def _short(values: Iterable[float]) -> str:

@@ -146,10 +146,7 @@ def _calibrate(
             raise
         say(f"warning      {error}. The threshold accepts {acceptance:.0%} of the validation images instead")
         return fit(None), ""
-    if (promise := predictor.promise) is None:
-        return predictor, ""
-    words = f"at most {promise.risk:.3g} errors among the accepted, with {promise.confidence:.3g} confidence"
-    return predictor, words
+    return predictor, str(predictor.promise or "")
 
 
 def _correct(predictions: Predictions) -> Tensor:

@@ -57,8 +57,8 @@ class Copies(NamedTuple):
 class PhotoFolder:
     """A folder of photographs, and its three parts as datasets.
 
-    train, validation, test: names for `regmixup.data.load`. test: "" if there is none. origin: which of them come from
-    the folder as they are, and which were cut, in words. classes: in label order. counts: images of each class, over
+    train, validation, test: names for `regmixup.data.load`. origin: which of them come from the folder as they are, and
+    which were cut, in words. classes: in label order. counts: images of each class, over
     all parts. sizes: images of each part, by name. side: the median of the images' shorter sides.
     copies: files that are in the train part and in another one. repeated: files whose content is in the folder already.
     contradictions: contents that are in several classes.
@@ -117,13 +117,12 @@ class PhotoFolder:
 
     def parts(self) -> dict[str, str]:
         """Return the names of the datasets by role."""
-        named = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {role: name for role, name in named.items() if name}
+        return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to train, before any time is measured.
+    """The training that is suggested, before any time is measured.
 
     image_size: the side that the backbone's weights were trained on. epochs: by the number of train images.
     minutes: the time for everything.
@@ -156,7 +155,7 @@ def inspect(path: str | Path) -> PhotoFolder:
     sides = [entry for entry in found if isinstance(entry, int)]
     wholes = [load_files(name) for name in names.wholes]
     _check_counts(folder, wholes, cut=names.cut)
-    sets = {role: load_files(name) for role, name in names.roles().items()}
+    sets = {role: load_files(name) for role, name in names.parts.items()}
     copies = _copies(sets)
     classes = sets["train"].classes
     for role, part in sets.items():
@@ -170,13 +169,11 @@ def inspect(path: str | Path) -> PhotoFolder:
         counts.update(whole.classes[label] for label in whole.labels.tolist())
     return PhotoFolder(
         folder,
-        names.train,
-        names.validation,
-        names.test,
-        names.origin,
-        classes,
-        tuple(counts[c] for c in classes),
-        {names.roles()[role]: len(part) for role, part in sets.items()},
+        **names.parts,
+        origin=names.origin,
+        classes=classes,
+        counts=tuple(counts[c] for c in classes),
+        sizes={names.parts[role]: len(part) for role, part in sets.items()},
         side=round(median(sides)),
         fingerprint="-".join(part.fingerprint[:16] for part in sets.values()),
         copies=copies.crossing,
@@ -229,20 +226,13 @@ def suggest_batch(images: int) -> int:
     return next((size for size in range(min(32, images), 1, -1) if images % size != 1), images)
 
 
-@dataclass(frozen=True)
-class _Names:
-    """The datasets of the three parts, what they are cut from, and how that came about, in words."""
+class _Names(NamedTuple):
+    """The datasets of the three parts by role, what they are cut from, into how many, and how that came about."""
 
-    train: str
-    validation: str
-    test: str
+    parts: dict[str, str]
     wholes: tuple[str, ...]
     cut: int
     origin: str
-
-    def roles(self) -> dict[str, str]:
-        named = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {role: name for role, name in named.items() if name}
 
 
 def _name_parts(folder: Path) -> _Names:
@@ -252,32 +242,29 @@ def _name_parts(folder: Path) -> _Names:
     validation set. Class folders: 70 % train, 15 % validation, 15 % test. Cuts are by content: copies of a file are
     always in the same part.
     """
+    base = f"folder:{folder}"
     inside = {name.lower(): name for name in class_folders(folder)}
     own = {name: inside[name] for name in SPLITS if name in inside and class_folders(folder / inside[name])}
-    train = next((own[name] for name in ("train", "training") if name in own), None)
-    if train is None:
-        if len(own) > 1 or (own and len(own) == len(inside)):
-            raise ValueError(
-                f"photos must have train/ beside {', '.join(sorted(own.values()))}/, found none in {folder}: rename "
-                "the folder with the train images to train"
-            )
-        whole = f"folder:{folder}"
-        names = f"{whole}/train-85/train-82", f"{whole}/train-85/val-18", f"{whole}/val-15"
-        return _Names(*names, (whole,), 3, "cut by content, 70/15/15 of every class")
-    validation = next((own[name] for name in VALIDATION if name in own), None)
-    test = next((own[name] for name in _TEST if name in own), None)
-    base = f"folder:{folder}"
-    if validation and test:
-        names = f"{base}/{train}", f"{base}/{validation}", f"{base}/{test}"
-        return _Names(*names, names, 1, "the folder's own parts")
-    other = test or validation
-    if other is None:
-        whole = f"{base}/{train}"
-        names = f"{whole}/train-85/train-82", f"{whole}/train-85/val-18", f"{whole}/val-15"
-        return _Names(*names, (whole,), 3, f"{train}/ cut by content, 70/15/15 of every class")
-    names = f"{base}/{train}/train-80", f"{base}/{train}/val-20", f"{base}/{other}"
-    origin = f"{other}/ is kept for the test, validation is 20 % of {train}/, cut by content"
-    return _Names(*names, (f"{base}/{train}", f"{base}/{other}"), 2, origin)
+    train, validation, test = (
+        next((own[name] for name in usual if name in own), "") for usual in (("train", "training"), VALIDATION, _TEST)
+    )
+    if not train and (len(own) > 1 or (own and len(own) == len(inside))):
+        raise ValueError(
+            f"photos must have train/ beside {', '.join(sorted(own.values()))}/, found none in {folder}: rename "
+            "the folder with the train images to train"
+        )
+    whole = f"{base}/{train}" if train else base
+    if train and validation and test:
+        parts = {"train": whole, "validation": f"{base}/{validation}", "test": f"{base}/{test}"}
+        return _Names(parts, tuple(parts.values()), 1, "the folder's own parts")
+    if train and (other := test or validation):
+        parts = {"train": f"{whole}/train-80", "validation": f"{whole}/val-20", "test": f"{base}/{other}"}
+        origin = f"{other}/ is kept for the test, validation is 20 % of {train}/, cut by content"
+        return _Names(parts, (whole, f"{base}/{other}"), 2, origin)
+    kept = f"{whole}/train-85"
+    parts = {"train": f"{kept}/train-82", "validation": f"{kept}/val-18", "test": f"{whole}/val-15"}
+    origin = "cut by content, 70/15/15 of every class"
+    return _Names(parts, (whole,), 3, f"{train}/ {origin}" if train else origin)
 
 
 def _check_classes(folder: Path, roots: Iterable[str], files: list[str]) -> None:
@@ -348,7 +335,7 @@ def hide_files(path: str | Path) -> list[str]:
 
 
 class _Equal(NamedTuple):
-    """What `PhotoFolder` says about copies."""
+    """The fields of `PhotoFolder` about copies."""
 
     crossing: tuple[Copies, ...]
     repeated: int

@@ -22,6 +22,7 @@ from torch.nn import functional as F
 
 from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.folders import FolderSet
+from regmixup.data.images import labels_among
 from regmixup.finetuning.folder import PASSES, PhotoFolder, Settings
 from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
@@ -70,8 +71,6 @@ class Head:
 @torch.no_grad()
 def store_features(model: Classifier, images: FolderSet, config: TrainConfig, classes: Sequence[str]) -> Features:
     """Return the features of image files as evaluation sees them. classes: those of the model, by name."""
-    number = {name: label for label, name in enumerate(classes)}
-    known = torch.tensor([number[name] for name in images.classes])
     device = next(model.parameters()).device
     read = reader(evaluation_transform(config, files=True), (config.image_size, config.image_size))
     found = []
@@ -80,7 +79,7 @@ def store_features(model: Classifier, images: FolderSet, config: TrainConfig, cl
         for x in part.images.split(_BATCH):
             with autocast(config.precision, device):
                 found.append(model.features(x.to(device)).float().cpu())
-    return Features(torch.cat(found), known[images.labels])
+    return Features(torch.cat(found), labels_among(images.classes, classes)[images.labels])
 
 
 def fit_probe(train: Features, validation: Features, num_classes: int, weight: Sequence[float] | None = None) -> Head:
@@ -184,7 +183,7 @@ def _seconds(function: Callable[[], None], device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the measured pace allows: the image size of the probe, image size and epochs of fine-tuning.
+    """The plan that the measured pace allows: the image size of the probe, image size and epochs of fine-tuning.
 
     paces: by size, seconds per image. wanted: the epochs that the number of images suggests.
     """
@@ -276,15 +275,11 @@ def _fit(paces: dict[int, Pace], photos: PhotoFolder, left: float, wanted: int, 
 
 def _sizes(backbone: str, native: int, *, fixed: bool) -> Iterable[int]:
     """Return the sizes to try, the largest first; one alone where it is given or the architecture has a fixed one."""
-    if fixed or not _any_size(backbone):
-        return (native,)
-    return (native, *range((native - 1) // _STEP * _STEP, min(_SMALLEST, native) - 1, -_STEP))
-
-
-def _any_size(backbone: str) -> bool:
     from regmixup.networks.timm_models import has_fixed_size
 
-    return not backbone.startswith("timm/") or not has_fixed_size(backbone)
+    if fixed or (backbone.startswith("timm/") and has_fixed_size(backbone)):
+        return (native,)
+    return (native, *range((native - 1) // _STEP * _STEP, min(_SMALLEST, native) - 1, -_STEP))
 
 
 def write_plan(work: Path, plan: Plan) -> None:

@@ -41,7 +41,7 @@ class BatchTransform:
     """
 
     objective: Objective = field(kw_only=False)
-    """What to train with."""
+    """The objective to train with."""
     num_classes: int
     """K, the number of columns of the targets."""
 

@@ -57,7 +57,7 @@ def points(value: float) -> str:
 
 
 class Training(NamedTuple):
-    """How runs that may be compared were trained: a recipe, what was changed in it, epochs, and the precision."""
+    """The training that runs must share to be compared: a recipe, what was changed in it, epochs, and the precision."""
 
     recipe: str
     changes: tuple[str, ...]

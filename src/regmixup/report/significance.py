@@ -31,7 +31,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Design:
-    """Which comparisons the values of a setting allow.
+    """The comparisons that the values of a setting allow.
 
     one_temperature: methods with one T for several seeds. untested: methods that are never compared with the
     reference, with the reason.

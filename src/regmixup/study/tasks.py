@@ -108,7 +108,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """How a task ended: with rows, with an error, or not at all because another process holds a folder it needs.
+    """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
 
     held: which folder, by whom and since when.
     """

@@ -32,11 +32,11 @@ class TrainConfig(Recipe):
     """A recipe with its objective, constraint, head and seed: everything that decides the trained weights."""
 
     objective: Objective
-    """What the loss sees."""
+    """The objective, which decides what the loss sees."""
     constraint: Constraint | None = None
     """A bound on the weights of the backbone's convolutions."""
     head: Head = field(default_factory=LinearHead)
-    """What turns features into logits."""
+    """The head, which turns features into logits."""
     members: int = 1
     """Models trained alike from different seeds and averaged; more than 1 is a deep ensemble."""
     seed: int = 0

@@ -1,4 +1,4 @@
-"""How a run is executed: what may change its speed and its safety, but not what it computes."""
+"""Settings of execution, which may change the speed and the safety of a run, but not what it computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORT = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """How a run is executed. None of this enters the run's fingerprint."""
+    """Settings of execution. None of this enters the run's fingerprint."""
 
     compile: Choice = "auto"
     """torch.compile for the forward and backward pass; auto: on CUDA, if enough steps are left to repay it."""

@@ -31,7 +31,7 @@ METRICS: dict[str, tuple[Callable[[Tensor, Tensor], float], bool]] = {
     "val-nll": (lambda logits, labels: float(F.cross_entropy(logits, labels)), False),
     "val-brier": (lambda logits, labels: brier(logits.softmax(dim=1), labels), False),
 }
-"""What an epoch can be selected by: from logits (N, K) and labels to a number, and whether larger is better."""
+"""Metrics that an epoch can be selected by: from logits (N, K) and labels to a number, and whether larger is better."""
 _BATCH = 250
 """Images per forward pass."""
 

@@ -14,8 +14,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from regmixup.data.catalogue import SEVERITIES
 from regmixup.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, Constants, nearest_constants
+from regmixup.data.corruptions.constants import CONSTANTS, Constants, nearest_constants
 from regmixup.data.corruptions.digital import elastic_transform, jpeg_compression, pixelate
 from regmixup.data.corruptions.drops import spatter
 from regmixup.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise

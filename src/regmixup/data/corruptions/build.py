@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from regmixup import __version__
 from regmixup.config import check_count
-from regmixup.data.catalogue import BENCHMARK
+from regmixup.data.catalogue import BENCHMARK, SEVERITIES
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
-from regmixup.data.corruptions.constants import CONSTANTS, SEVERITIES, nearest_constants
+from regmixup.data.corruptions.constants import CONSTANTS, nearest_constants
 from regmixup.data.images import ImageSet
 from regmixup.data.splits import generator_for
 from regmixup.names import check_name
@@ -53,7 +52,7 @@ def build_corrupted(
         if severity not in SEVERITIES:
             raise ValueError(f"severities must be among {SEVERITIES}, got {severity!r}")
     check_count("seed", seed, least=0)
-    height, width = source.images.shape[-2:]
+    count, channels, height, width = source.images.shape
     constants = nearest_constants(height, width)
     if without := [name for name in names if name not in CONSTANTS[constants]]:
         raise ValueError(
@@ -64,7 +63,7 @@ def build_corrupted(
         "rebuilt": True,
         "source": source.name,
         "source_fingerprint": source.fingerprint,
-        "images": len(source),
+        "images": count,
         "severities": severities,
         "seed": seed,
         "constants": constants,
@@ -76,19 +75,22 @@ def build_corrupted(
     with owning(folder):
         _record(folder / "provenance.json", plan)
         labels = source.labels.repeat(len(severities)).numpy()
-        _write(folder / "labels.npy", labels.astype(np.uint8 if len(source.classes) <= 256 else np.int64))
+        with replacing(folder / "labels.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, labels.astype(np.uint8 if len(source.classes) <= 256 else np.int64))
+        shape = (len(severities) * count, height, width, channels)
         for name in names:
             path = folder / f"{name}.npy"
-            if not _is_whole(path, _shape(images, severities)):
-                with replacing(path) as temporary:
-                    _corrupt_to(temporary, images, name, severities, seed, on_progress)
+            if _is_whole(path, shape):
+                continue
+            with replacing(path) as temporary, temporary.open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+                for severity in severities:  # only one is held in memory
+                    generator = generator_for(seed, "corrupt", name, severity)
+                    corrupted = corrupt(images, name, severity=severity, generator=generator)
+                    file.write(corrupted.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
+                    if on_progress is not None:
+                        on_progress(name, severity)
     return folder
-
-
-def _shape(images: Tensor, severities: list[int]) -> tuple[int, ...]:
-    """Return the shape of the file of one corruption: (S N, H, W, C)."""
-    count, channels, height, width = images.shape
-    return len(severities) * count, height, width, channels
 
 
 def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
@@ -98,26 +100,6 @@ def _is_whole(path: Path, shape: tuple[int, ...]) -> bool:
     except (OSError, ValueError, EOFError):
         return False
     return array.dtype == np.uint8 and array.shape == shape
-
-
-def _corrupt_to(
-    path: Path,
-    images: Tensor,
-    name: str,
-    severities: list[int],
-    seed: int,
-    on_progress: Callable[[str, int], None] | None,
-) -> None:
-    """Write one corruption at every severity, one after the other: only one is held in memory."""
-    shape = _shape(images, severities)
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-        for severity in severities:
-            generator = generator_for(seed, "corrupt", name, severity)
-            corrupted = corrupt(images, name, severity=severity, generator=generator)
-            file.write(corrupted.permute(0, 2, 3, 1).contiguous().cpu().numpy().data)
-            if on_progress is not None:
-                on_progress(name, severity)
 
 
 def _record(path: Path, plan: dict[str, Any]) -> None:
@@ -135,8 +117,3 @@ def _record(path: Path, plan: dict[str, Any]) -> None:
     ]
     if other:
         raise ValueError(f"{path.parent} holds another build ({'; '.join(other)}): choose another folder")
-
-
-def _write(path: Path, array: np.ndarray) -> None:
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.save(file, array)

@@ -1,4 +1,4 @@
-"""How strong each corruption is at severities 1 to 5, for images of 8, 32 and 224 pixels.
+"""The strength of each corruption at severities 1 to 5, for images of 8, 32 and 224 pixels.
 
 "cifar" and "imagenet" hold the values of CIFAR-C and ImageNet-C (Hendrycks and Dietterich, 2019), "digits" our own
 for 8x8 images: ImageNet-C's noise and tone, and its blur scaled down. Each entry is the argument list of the function
@@ -12,7 +12,6 @@ from typing import Literal
 Constants = Literal["digits", "cifar", "imagenet"]
 Levels = tuple[tuple[float, ...], ...]
 
-SEVERITIES = (1, 2, 3, 4, 5)
 SIDES: dict[Constants, int] = {"digits": 8, "cifar": 32, "imagenet": 224}
 
 

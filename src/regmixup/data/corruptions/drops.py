@@ -16,6 +16,7 @@ from regmixup.mixing import to_float
 
 _TURQUOISE = (175 / 255, 238 / 255, 238 / 255)
 _BROWN = (63 / 255, 42 / 255, 20 / 255)
+_SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
 _SLOPE = ((-2.0, -1.0, 0.0), (-1.0, 1.0, 1.0), (0.0, 1.0, 2.0))
 _TAN_22 = 13573 / 2**15  # tan(22.5 degrees) as OpenCV rounds it
 # Lengths of steps (1, 1) and (1, 2) in OpenCV's 5x5 distance transform: 1.4 and 2.1969 in its units of 2^-16.
@@ -75,11 +76,8 @@ def canny(x: Tensor, low: float, high: float) -> Tensor:
     maximum along its gradient (to the nearest 45 degrees) is a candidate; candidates above `high`, and candidates
     connected to those through candidates (8 neighbours), are edges.
     """
-    p = _padded(x, "replicate")
-    dx = _shifted(p, -1, 1) - _shifted(p, -1, -1) + 2 * (_shifted(p, 0, 1) - _shifted(p, 0, -1))
-    dx += _shifted(p, 1, 1) - _shifted(p, 1, -1)
-    dy = _shifted(p, 1, -1) - _shifted(p, -1, -1) + 2 * (_shifted(p, 1, 0) - _shifted(p, -1, 0))
-    dy += _shifted(p, 1, 1) - _shifted(p, -1, 1)
+    dx = filter3(x, _SOBEL, border="replicate")
+    dy = filter3(x, tuple(zip(*_SOBEL, strict=True)), border="replicate")
     size = dx.abs() + dy.abs()
     m = _padded(size, "constant")
     across = (size > _shifted(m, 0, -1)) & (size >= _shifted(m, 0, 1))
@@ -145,11 +143,13 @@ def equalize(x: Tensor) -> Tensor:
     return torch.where(spare[:, :, None] > 0, table.gather(1, levels).view_as(x), x)
 
 
-def filter3(x: Tensor, kernel: tuple[tuple[float, ...], ...]) -> Tensor:
-    """Sum over the 3x3 neighbours, kernel[1 + y][1 + x] each; the image is mirrored at its borders (c b|a b c|b a)."""
-    p = _padded(x, "reflect")
-    terms = [w * _shifted(p, y - 1, z - 1) for y, line in enumerate(kernel) for z, w in enumerate(line) if w]
-    return torch.stack(terms).sum(dim=0) if len(terms) > 1 else terms[0]
+def filter3(x: Tensor, kernel: tuple[tuple[float, ...], ...], *, border: str = "reflect") -> Tensor:
+    """Sum over the 3x3 neighbours, kernel[1 + y][1 + x] each; by default mirrored at the borders (c b|a b c|b a)."""
+    padded, total = _padded(x, border), torch.zeros_like(x)
+    for y, line in enumerate(kernel):
+        for z, weight in enumerate(line):
+            total.add_(_shifted(padded, y - 1, z - 1), alpha=weight)
+    return total
 
 
 def mean3(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What corruptions are made of: random numbers, pixels, filters as matrices; and brightness, contrast, saturation.
+"""The parts of corruptions: random numbers, pixels, filters as matrices; and brightness, contrast, saturation.
 
 Random numbers come from a generator on any device. A separable filter, or a resize, of an (H, W) image X is R X C^T,
 with one small matrix per axis whose rows hold the weights; every border rule is baked into the matrices. On images of
