@@ -11,14 +11,14 @@ from regmixup.report.writers import markdown_table
 
 SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP", "entropy": "entropy"}
 METHODS = ("dnn", "regmixup")
-TEXT = """A deployed model meets both: images of its classes that it gets wrong, and images of none. Failure AUROC is that
-of finding the wrong ones in the test set, OOD AUROC the mean of the three OOD sets, and SCOD AUGRC (x 1000, lower is
-better, the mean of the three) counts both, OOD images as errors when accepted. All by the same networks; Dempster-Shafer
-ranks images as the energy score does.
+TEXT = """A deployed model meets both: images of its classes that it gets wrong, and images of none. Failure AUROC is
+that of finding the wrong ones in the test set, OOD AUROC the mean of the three OOD sets, and SCOD AUGRC (x 1000, lower
+is better, the mean of the three) counts both, OOD images as errors when accepted. All by the same networks;
+Dempster-Shafer ranks images as the energy score does.
 """
-CHOICE = """`rm.Predictor` and `rm.advise` therefore take entropy unless another `score=` is given, and the tables keep the
-paper's score. The choice was made on these rows: what they say about entropy is too good by a little, and the runs that
-are still missing have no part in it.
+CHOICE = """`rm.Predictor` and `rm.advise` therefore take entropy; a predictor takes another `score=` if asked. The tables
+keep the paper's. The choice was made on these rows, so they flatter entropy a little; runs that are still missing have
+no part in it.
 """
 
 
