@@ -361,6 +361,17 @@ def test_a_test_set_without_errors_has_no_failure_auroc():
     assert {r.metric for r in evaluate(right) if r.score == "entropy"} == {"aurc", "augrc"}
 
 
+def test_all_right_and_all_wrong_have_the_exact_interval_and_not_one_of_length_zero():
+    right = TEST.logits.argmax(dim=1)
+    for labels, expected in ((right, (0.025 ** (1 / 120), 1)), ((right + 1) % TEST.logits.shape[1], (0, None))):
+        row = next(r for r in evaluate(replace(TEST, labels=labels)) if r.metric == "accuracy")
+        low, high = expected
+        assert row.low == pytest.approx(low)
+        assert row.high == pytest.approx(high if high is not None else 1 - 0.025 ** (1 / 120))
+        below = row.low if row.value else 1 - row.high
+        assert below**120 == pytest.approx(0.025)  # so accurate a model has all 120 right in 1 of 40 sets
+
+
 def test_selective_prediction_is_measured_with_the_ood_images_present(rows):
     """All images of both sets, each once, with an interval around the value."""
     correct = TEST.logits.argmax(dim=1) == TEST.labels
