@@ -151,6 +151,15 @@ def test_a_missing_folder_is_refused(tmp_path):
         inspect(tmp_path / "nowhere")
 
 
+def test_few_validation_images_are_told(tmp_path):
+    write_photos(tmp_path / "train", 5)
+    write_photos(tmp_path / "test", 2, first=50)
+    write_photos(tmp_path / "val", 9, first=100)
+    assert "warning    27 validation images choose the model, temperature and threshold" in inspect(tmp_path).describe()
+    write_photos(tmp_path / "val", 10, first=100)
+    assert "validation images choose" not in inspect(tmp_path).describe()
+
+
 def test_imbalance_is_told_with_the_remedy(tmp_path):
     write_photos(tmp_path, 5)
     assert "--class-weights" not in inspect(tmp_path).describe()

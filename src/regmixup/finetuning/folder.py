@@ -36,6 +36,7 @@ IMBALANCED = 3.0
 PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 _SHOWN = 10
+_FEW = 30
 _UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
 _TEST = ("test", "testing", "eval")
 
@@ -104,6 +105,11 @@ class PhotoFolder:
             lines.append(
                 f"warning    the largest class has {self.imbalance:.1f} times the images of the smallest: "
                 "--class-weights balanced gives every class the same weight"
+            )
+        if (few := self.sizes[self.validation]) < _FEW:
+            lines.append(
+                f"warning    {few} validation images choose the model, temperature and threshold: too few for more "
+                f"than a rough choice; {_FEW} or more are better"
             )
         if self.unread:
             lines.append(f"warning    {describe_unread(self.unread)}")
