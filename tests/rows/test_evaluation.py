@@ -329,7 +329,7 @@ def test_whoever_says_so_in_words_may_fit_on_the_test_set():
 
 def test_a_set_of_the_same_data_is_known_by_its_fingerprint():
     test, validation = (replace(p, info={"data": "abc"}) for p in (TEST, VALIDATION))
-    with pytest.raises(ValueError, match="toy/val is no validation set"):
+    with pytest.raises(ValueError, match=r"toy/val is no validation set: .*, it is toy/test that is reported"):
         evaluate(test, validation=validation)
 
 
@@ -416,7 +416,7 @@ def test_predictions_need_no_names():
     assert found.low < found.value == 0.5 < found.high
     with pytest.raises(ValueError, match="got one without a name more than once"):
         evaluate(test, ood=[ood, validation])
-    with pytest.raises(ValueError, match="this is no validation set"):
+    with pytest.raises(ValueError, match=r"this is no validation set: .*, its role is test"):
         evaluate(test, validation=test)
 
 
