@@ -16,9 +16,9 @@ that of finding the wrong ones in the test set, OOD AUROC the mean of the three 
 is better, the mean of the three) counts both, OOD images as errors when accepted. All by the same networks;
 Dempster-Shafer ranks images as the energy score does.
 """
-CHOICE = """`rm.Predictor` and `rm.advise` therefore take entropy; a predictor takes another `score=` if asked. The tables
-keep the paper's. The choice was made on these rows, so they flatter entropy a little; runs that are still missing have
-no part in it.
+CHOICE = """`rm.Predictor` and `rm.advise` therefore take entropy; a predictor takes another `score=` if asked. The
+tables keep the paper's. The choice was made on these rows, so they flatter entropy a little; runs that are still
+missing have no part in it.
 """
 
 

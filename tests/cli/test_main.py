@@ -25,6 +25,7 @@ def test_help_names_every_verb_and_every_verb_has_help(capsys):
         text = capsys.readouterr().out
         assert f"regmixup {verb}" in text
         assert "Example" in text, f"{verb} --help shows no example"
+        assert "%%" not in text
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,7 @@ def test_help_names_every_verb_and_every_verb_has_help(capsys):
         (["train", "--compile", "on", "--deterministic"], "compile must be auto or off with deterministic=True"),
         (["study", "digits", "--checkpoint-minutes", "-1"], "checkpoint_minutes must be a finite number >= 0, got -1"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
+        (["predict", "nowhere", "photos", "--out", "a.csv"], "There is no file or folder photos, either"),
         (["publish", "nowhere", "out"], "nowhere is not a run folder"),
         (
             ["publish", "nowhere", "out", "--calibrate", "--predictor", "p"],

@@ -124,6 +124,8 @@ def test_what_is_deployed_was_fitted_on_validation_and_is_told(finished):
     fitted = rm.Predictor.from_run(run, calibrate=calibrate, criterion="nll", device="cpu")
     saved = rm.Predictor.load(run.folder / "predictor", device="cpu")
     exported = rm.Predictor.load(runs / "model.pt2")
+    assert exported.validation == "folder:fruit/train-85/val-18"  # no place on this machine
+    assert saved.validation.endswith("/fruit/train-85/val-18")
     images = list(load(validation_of(run.config.train_set)).paths)
     decisions = [predictor(images) for predictor in (fitted, saved, exported)]
     for other in decisions[1:]:

@@ -1,6 +1,7 @@
 """What is found in a folder of photographs, and what is refused."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -55,7 +56,8 @@ def test_copies_across_own_parts_are_named_and_cuts_never_make_them(tmp_path):
         assert photos.copies[0].other.endswith("other-name.jpg")
         assert "delete one of each" in photos.describe()
     assert photos.repeated == 2
-    assert photos.contradictions == 1
+    assert [{Path(name).parent.name for name in files} for files in photos.contradictions] == [{"lime", "plum"}]
+    assert "several classes, as copies of one file: " in photos.describe()
     assert inspect(tmp_path / "train").copies == ()
 
 
@@ -76,6 +78,22 @@ def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path):
         inspect(tmp_path)
     assert {name.rpartition("/")[2] for name in hide_files(tmp_path)} == {".2.jpg", ".notes.png"}
     assert inspect(tmp_path).counts == (6, 5, 6)
+
+
+def test_a_jpeg_with_too_many_pixels_is_refused_before_training_as_any_other_format(tmp_path, monkeypatch):
+    write_photos(tmp_path, 6)
+    for module in ("regmixup.data.decode", "regmixup.finetuning.folder"):
+        monkeypatch.setattr(f"{module}.MAX_PIXELS", 100)
+    with pytest.raises(ValueError, match=r"18 in .* cannot: .*expected at most 100 pixels"):
+        inspect(tmp_path)
+
+
+def test_images_of_formats_that_are_not_read_are_told(tmp_path):
+    write_photos(tmp_path, 6)
+    assert "not read" not in inspect(tmp_path).describe()
+    for name in ("lime/a.TIF", "lime/b.tif", "plum/c.heic", "plum/.d.gif", "plum/notes.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert "not read were left out (1 .heic, 2 .tif): convert them" in inspect(tmp_path).describe()
 
 
 def one_image_each(folder):
@@ -131,6 +149,15 @@ def test_what_cannot_be_learned_from_is_refused_with_the_remedy(tmp_path, write,
 def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="found no folder"):
         inspect(tmp_path / "nowhere")
+
+
+def test_few_validation_images_are_told(tmp_path):
+    write_photos(tmp_path / "train", 5)
+    write_photos(tmp_path / "test", 2, first=50)
+    write_photos(tmp_path / "val", 9, first=100)
+    assert "warning    27 validation images choose the model, temperature and threshold" in inspect(tmp_path).describe()
+    write_photos(tmp_path / "val", 10, first=100)
+    assert "validation images choose" not in inspect(tmp_path).describe()
 
 
 def test_imbalance_is_told_with_the_remedy(tmp_path):

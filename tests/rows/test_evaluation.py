@@ -329,7 +329,7 @@ def test_whoever_says_so_in_words_may_fit_on_the_test_set():
 
 def test_a_set_of_the_same_data_is_known_by_its_fingerprint():
     test, validation = (replace(p, info={"data": "abc"}) for p in (TEST, VALIDATION))
-    with pytest.raises(ValueError, match="toy/val is no validation set"):
+    with pytest.raises(ValueError, match=r"toy/val is no validation set: .*, it is toy/test that is reported"):
         evaluate(test, validation=validation)
 
 
@@ -359,6 +359,17 @@ def test_selective_prediction_is_measured_for_every_score(rows):
 def test_a_test_set_without_errors_has_no_failure_auroc():
     right = replace(TEST, labels=TEST.logits.argmax(dim=1))
     assert {r.metric for r in evaluate(right) if r.score == "entropy"} == {"aurc", "augrc"}
+
+
+def test_all_right_and_all_wrong_have_the_exact_interval_and_not_one_of_length_zero():
+    right = TEST.logits.argmax(dim=1)
+    for labels, expected in ((right, (0.025 ** (1 / 120), 1)), ((right + 1) % TEST.logits.shape[1], (0, None))):
+        row = next(r for r in evaluate(replace(TEST, labels=labels)) if r.metric == "accuracy")
+        low, high = expected
+        assert row.low == pytest.approx(low)
+        assert row.high == pytest.approx(high if high is not None else 1 - 0.025 ** (1 / 120))
+        below = row.low if row.value else 1 - row.high
+        assert below**120 == pytest.approx(0.025)  # so accurate a model has all 120 right in 1 of 40 sets
 
 
 def test_selective_prediction_is_measured_with_the_ood_images_present(rows):
@@ -405,7 +416,7 @@ def test_predictions_need_no_names():
     assert found.low < found.value == 0.5 < found.high
     with pytest.raises(ValueError, match="got one without a name more than once"):
         evaluate(test, ood=[ood, validation])
-    with pytest.raises(ValueError, match="this is no validation set"):
+    with pytest.raises(ValueError, match=r"this is no validation set: .*, its role is test"):
         evaluate(test, validation=test)
 
 

@@ -22,7 +22,7 @@ from regmixup.progress import LiveProgress
 class FinetuneVerb:
     """Fine-tune a pretrained network on a folder of images: train, calibrate, test, and write a report page.
 
-    PHOTOS has one subfolder of images per class, or train/ and val/ or test/ with such subfolders. Prints what it
+    PATH has one subfolder of images per class, or train/ and val/ or test/ with such subfolders. Prints what it
     found and chose. Nothing is chosen or fitted on test images. The same command goes on after Ctrl-C.
 
     Example: regmixup finetune ~/photos
@@ -52,7 +52,7 @@ class FinetuneVerb:
     acceptance: float = 0.95
     """Share of validation images that the threshold accepts; with --risk, at most."""
     risk: float | None = None
-    """Accept so that at most this share of the accepted is wrong, with 95 %% confidence."""
+    """Accept so that at most this share of the accepted is wrong, with 95 % confidence."""
     export: Path | None = None
     """Also write the model as a .pt2 or .onnx file, which runs without this package."""
     hide_unreadable: Switch = False

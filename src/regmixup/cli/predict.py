@@ -19,7 +19,7 @@ from torch import Tensor
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
-from regmixup.data.catalogue import get
+from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import image_files
 from regmixup.names import printable
@@ -87,6 +87,11 @@ def main(args: Sequence[str]) -> None:
         _refuse(verb, _FOR_DATASETS, "datasets, and the words given are image files")
         _classify(verb)
         return
+    for word in verb.datasets:
+        try:
+            find(word)
+        except ValueError as error:
+            raise ValueError(f"{error}. There is no file or folder {word}, either") from error
     _refuse(verb, _FOR_FILES, "image files, and the words given are dataset names")
     run = Run.open(verb.run).refreshed() if verb.refresh_batch_norm else Run.open(verb.run)
     features = True if verb.features else None
@@ -155,12 +160,16 @@ def _bar() -> Progress:
 
 def _listed(words: Sequence[str]) -> list[Path]:
     """Return the files, those of folders in order of their names."""
+    from regmixup.finetuning.folder import describe_unread, unread_files
+
     found: list[Path] = []
     for word in words:
         path = Path(word).expanduser()
         inside = [Path(name) for name in image_files(path)] if path.is_dir() else [path]
         if not inside:
             raise ValueError(f"{word} must hold image files ({', '.join(EXTENSIONS)}), it has none")
+        if path.is_dir() and (unread := unread_files(path)):
+            print(f"warning: {word}: {describe_unread(unread)}", file=sys.stderr)
         found += inside
     return found
 

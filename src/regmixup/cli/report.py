@@ -57,10 +57,14 @@ def _results(verb: ReportVerb) -> Results:
 
 def _study_folder(verb: ReportVerb) -> Path:
     """Return the folder of a study by name or file, with the rows of archived runs collected if there are any."""
-    from regmixup.study.plan import load_study
+    from regmixup.study.plan import load_study, studies
     from regmixup.study.runner import collect_archived, study_folder
 
-    study, runs = load_study(verb.what[0], verb.scale), verb.runs
+    runs = verb.runs
+    own = runs / f"study-{verb.what[0]}"
+    if verb.what[0] not in studies() and (own / "study.json").is_file():  # by the name that its file has given it
+        return own
+    study = load_study(verb.what[0], verb.scale)
     if verb.scale == "smoke" and (runs / "smoke").is_dir():  # else a folder of archives, which has no such folder
         runs /= "smoke"
     if folder := collect_archived(study, runs, verb.out):

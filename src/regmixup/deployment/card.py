@@ -6,11 +6,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from regmixup.data.catalogue import find
-from regmixup.deployment.export import Architecture
+from regmixup.deployment.export import Architecture, public_name
 from regmixup.deployment.predictor import Predictor
 from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.names import printable, shortened
@@ -56,18 +54,6 @@ class Contents:
     def timm(self) -> bool:
         """Return whether timm can build the network: it is timm's, and so is its head."""
         return self.architecture.network.startswith("timm/") and self.run.config.head_name == "linear"
-
-
-def public_name(dataset: str) -> str:
-    """Return the name of a dataset without the place of a folder.
-
-    >>> public_name("folder:/home/me/photos/val-10"), public_name("digits/test")
-    ('folder:photos/val-10', 'digits/test')
-    """
-    if not dataset.startswith("folder:"):
-        return dataset
-    whole = find(dataset).whole
-    return f"folder:{Path(whole.removeprefix('folder:')).name}{dataset.removeprefix(whole)}"
 
 
 def card(contents: Contents) -> str:

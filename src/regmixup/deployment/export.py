@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.deployment.calibration import Promise
 from regmixup.metrics.ordering import precise
@@ -176,6 +177,18 @@ class Program(nn.Module):
         if images.dtype == torch.uint8 and self.pixels == "float32":
             images = to_float(images) if self.normalize is None else self.normalize(images)
         return self.program(images)
+
+
+def public_name(dataset: str) -> str:
+    """Return the name of a dataset without the place of a folder.
+
+    >>> public_name("folder:/home/me/photos/val-10"), public_name("digits/test")
+    ('folder:photos/val-10', 'digits/test')
+    """
+    if not dataset.startswith("folder:"):
+        return dataset
+    whole = find(dataset).whole
+    return f"folder:{Path(whole.removeprefix('folder:')).name}{dataset.removeprefix(whole)}"
 
 
 def save(module: nn.Module, folder: str | Path, facts: Mapping[str, Any]) -> None:

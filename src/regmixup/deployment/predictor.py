@@ -17,7 +17,7 @@ from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment import export as files
 from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect
-from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, unwrapped
+from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
 from regmixup.methods import METHODS
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
@@ -300,7 +300,7 @@ class Predictor(Facts):
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
-        everything = encode(Facts(**values_of(self)))
+        everything = encode(Facts(**{**values_of(self), "validation": public_name(self.validation)}))
         unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
         facts = {name: value for name, value in everything.items() if name not in {"kind", "architecture", *unset}}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)

@@ -29,8 +29,8 @@ from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
 from regmixup.deployment import export as files
-from regmixup.deployment.card import METRICS, Contents, card, hub_entries, public_name, yaml_text
-from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts
+from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
+from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts, public_name
 from regmixup.deployment.predictor import Predictor, architecture_of, paper_score, values_of
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, import_components, library_state_dict

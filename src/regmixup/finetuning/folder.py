@@ -24,7 +24,7 @@ from PIL import Image
 
 from regmixup.config import check_number
 from regmixup.data import load
-from regmixup.data.decode import EXTENSIONS, open_rgb
+from regmixup.data.decode import EXTENSIONS, MAX_PIXELS, open_rgb
 from regmixup.data.folders import SPLITS, FolderSet, class_folders, hash_files, image_files
 from regmixup.data.roles import VALIDATION
 from regmixup.names import printable, shortened
@@ -36,6 +36,8 @@ IMBALANCED = 3.0
 PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 _SHOWN = 10
+_FEW = 30
+_UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
 _TEST = ("test", "testing", "eval")
 
 
@@ -61,7 +63,7 @@ class PhotoFolder:
     which were cut, in words. classes: in label order. counts: images of each class, over
     all parts. sizes: images of each part, by name. side: the median of the images' shorter sides.
     copies: files that are in the train part and in another one. repeated: files whose content is in the folder already.
-    contradictions: contents that are in several classes.
+    contradictions: contents that are in several classes, each by its files. unread: files of other formats, by suffix.
     """
 
     path: Path
@@ -75,7 +77,8 @@ class PhotoFolder:
     side: int
     copies: tuple[Copies, ...] = ()
     repeated: int = 0
-    contradictions: int = 0
+    contradictions: tuple[tuple[str, ...], ...] = ()
+    unread: tuple[tuple[str, int], ...] = ()
     fingerprint: str = ""
 
     @property
@@ -103,8 +106,16 @@ class PhotoFolder:
                 f"warning    the largest class has {self.imbalance:.1f} times the images of the smallest: "
                 "--class-weights balanced gives every class the same weight"
             )
+        if (few := self.sizes[self.validation]) < _FEW:
+            lines.append(
+                f"warning    {few} validation images choose the model, temperature and threshold: too few for more "
+                f"than a rough choice; {_FEW} or more are better"
+            )
+        if self.unread:
+            lines.append(f"warning    {describe_unread(self.unread)}")
         if self.contradictions:
-            lines.append(f"warning    {self.contradictions} images are in several classes, as copies of one file")
+            shown = shortened([" = ".join(map(printable, files)) for files in self.contradictions], _SHOWN)
+            lines.append(f"warning    images that are in several classes, as copies of one file: {shown}")
         if self.copies:
             shown = shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], _SHOWN)
             lines.append(
@@ -179,7 +190,20 @@ def inspect(path: str | Path) -> PhotoFolder:
         copies=copies.crossing,
         repeated=copies.repeated,
         contradictions=copies.contradictions,
+        unread=unread_files(*roots),
     )
+
+
+def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
+    """Return how many files lie under folders that are images, by their names, of a format that is not read."""
+    names = [name.lower() for folder in folders for _, _, files in os.walk(folder) for name in files if name[0] != "."]
+    return tuple(sorted(Counter(Path(name).suffix for name in names if name.endswith(_UNREAD)).items()))
+
+
+def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
+    """Return what was found by `unread_files`, and what to do, in a line."""
+    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
+    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
 
 
 def load_files(name: str) -> FolderSet:
@@ -306,8 +330,8 @@ def _decode(files: list[str]) -> list[int | Unreadable]:
         try:
             with Image.open(file) as image:
                 size = min(image.size)
-                image.draft("RGB", (64, 64))
-                if image.format == "JPEG":
+                if image.format == "JPEG" and image.width * image.height <= MAX_PIXELS:
+                    image.draft("RGB", (64, 64))
                     image.load()
                     return size
             return min(open_rgb(file).size)
@@ -339,21 +363,23 @@ class _Equal(NamedTuple):
 
     crossing: tuple[Copies, ...]
     repeated: int
-    contradictions: int
+    contradictions: tuple[tuple[str, ...], ...]
 
 
 def _copies(sets: dict[str, FolderSet]) -> _Equal:
     """Return what is equal by content: between parts, within all of them, and in several classes."""
     first: dict[str, str] = {}
-    classes: dict[str, set[str]] = {}
+    classes: dict[str, dict[str, str]] = {}
     crossing, repeated = [], 0
     for role, part in sets.items():
         for path, digest, label in zip(part.paths, hash_files(part.paths), part.labels.tolist(), strict=True):
-            classes.setdefault(digest, set()).add(part.classes[label])
+            classes.setdefault(digest, {}).setdefault(part.classes[label], path)
             if digest not in first:
                 first[digest] = path if role == "train" else ""
             else:
                 repeated += 1
                 if role != "train" and first[digest]:
                     crossing.append(Copies(first[digest], path))
-    return _Equal(tuple(crossing), repeated, sum(len(names) > 1 for names in classes.values()))
+    return _Equal(
+        tuple(crossing), repeated, tuple(tuple(found.values()) for found in classes.values() if len(found) > 1)
+    )

@@ -207,7 +207,9 @@ class Plan:
             sizes += f", the probe at {self.probe_size}"
         lines = [sizes + (f" (measured images/s in training: {speed})" if speed else " (given)")]
         why = f"{PASSES:,} / {images:,} train images, within 3 to 30"
-        if self.epochs == 0:
+        if self.wanted == 0:
+            lines.append("epochs     0 (given): the linear probe is the model")
+        elif self.epochs == 0:
             lines.append(
                 f"epochs     none: not one fits in {minutes:g} minutes, so the linear probe is the model (--minutes)"
             )

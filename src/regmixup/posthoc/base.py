@@ -137,12 +137,21 @@ def check_held_out(
 
     >>> check_held_out(Predictions(torch.zeros(1, 2), torch.tensor([0]), dataset="svhn/test"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: svhn/test is no validation set: nothing may be fitted on it (...overrides)
+    ValueError: svhn/test is no validation set: nothing may be fitted on it, its role is test (...overrides)
     """
     check_name("fit_on", fit_on, get_args(FitOn))
-    if fit_on == "validation" and (held_out.role in _REPORTED or any(_same(held_out, p) for p in reported)):
+    if fit_on != "validation":
+        return
+    if held_out.role in _REPORTED:
+        why: str | None = f"its role is {held_out.role}"
+    else:
+        same = (
+            f"it is {p.dataset or 'a set'} that is reported, by name or content" for p in reported if _same(held_out, p)
+        )
+        why = next(same, None)
+    if why is not None:
         raise ValueError(
-            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it "
+            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it, {why} "
             '(fit_on or --fit-on "a test set, knowingly" overrides)'
         )
 

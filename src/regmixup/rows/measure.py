@@ -121,6 +121,10 @@ class Measure:
         if len(values) == 0:
             return row
         found = self.bootstrap.interval(values, about=row.value if row.metric in BINNED else None)
+        if row.metric == "accuracy" and row.corruption != MEAN and row.n and row.value in (0, 1):
+            # Every resample is like the images: the exact binomial bound instead (Clopper and Pearson, 1934).
+            bound = ((1 - self.bootstrap.level) / 2) ** (1 / row.n)
+            return replace(row, low=bound, high=1.0) if row.value else replace(row, low=0.0, high=1 - bound)
         return replace(row, low=found.low, high=found.high)
 
     def classification(
