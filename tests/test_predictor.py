@@ -78,8 +78,8 @@ class TestFitting:
     @pytest.mark.parametrize(
         ("score", "acceptance"),
         [
-            *(("dempster_shafer", acceptance) for acceptance in (0.5, 0.95, 1.0)),
-            *((score, 0.95) for score in ("entropy", "energy", "max_probability", "max_logit")),
+            *(("entropy", acceptance) for acceptance in (0.5, 0.95, 1.0)),
+            *((score, 0.95) for score in ("dempster_shafer", "energy", "max_probability", "max_logit")),
         ],
     )
     def test_it_accepts_the_asked_share_of_the_validation_images(self, run_of, val, acceptance, score):
@@ -95,7 +95,7 @@ class TestFitting:
         decision = predictor(test_images)
         probs = fitted(test.logits.double()).softmax(dim=1)
         torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
-        torch.testing.assert_close(decision.score, rm.scores.dempster_shafer(test.logits), rtol=0, atol=1e-6)
+        torch.testing.assert_close(decision.score, rm.scores.entropy(test.logits).double(), rtol=0, atol=1e-6)
         assert torch.equal(decision.accepted, decision.score <= predictor.threshold)
         assert torch.equal(decision.label, probs.argmax(dim=1))
         assert decision.class_names == tuple("0123456789")
@@ -113,15 +113,9 @@ class TestFitting:
 
     @pytest.mark.parametrize(
         ("method", "score"),
-        [
-            ("dnn", "dempster_shafer"),
-            ("mixup", "entropy"),
-            ("duq", "max_logit"),
-            ("mixup+cutmix", "entropy"),
-            ("regmixup+cutmix", "dempster_shafer"),
-        ],
+        [("dnn", "entropy"), ("mixup", "entropy"), ("duq", "max_logit"), ("regmixup+cutmix", "entropy")],
     )
-    def test_the_score_is_the_papers_unless_it_is_named(self, run_of, method, score):
+    def test_the_score_is_entropy_unless_it_is_named(self, run_of, method, score):
         run = run_of("plain", method)
         assert rm.Predictor.from_run(run).score == score
         assert rm.Predictor.from_run(run, score="energy").score == "energy"
@@ -334,7 +328,7 @@ class TestVariants:
         validation, test = map(chosen, run.predict_all(["digits/val", "digits/test"]))
         assert found.temperature == TemperatureScaling().fit(validation.logits, validation.labels).temperature
         decision = found(test_images)
-        torch.testing.assert_close(decision.score, rm.scores.dempster_shafer(test.logits), rtol=0, atol=1e-6)
+        torch.testing.assert_close(decision.score, rm.scores.entropy(test.logits).double(), rtol=0, atol=1e-6)
         probs = (test.logits.double() / found.temperature).softmax(dim=1)
         torch.testing.assert_close(decision.probs, probs, rtol=0, atol=1e-6)
 
@@ -450,7 +444,7 @@ class TestExports:
             "input_shape": [1, 8, 8],
             "transform": None,
             "temperature": predictor.temperature,
-            "score": "dempster_shafer",
+            "score": "entropy",
             "threshold": predictor.threshold,
             "acceptance": 0.95,
             "validation": "digits/val",

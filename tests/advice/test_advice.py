@@ -18,7 +18,7 @@ from regmixup.cli import main
 from regmixup.data.splits import generator_for
 from regmixup.finetuning.probe import Pace
 from regmixup.metrics import accuracy, auroc, ece, nll
-from regmixup.metrics.scores import dempster_shafer
+from regmixup.metrics.scores import entropy
 from regmixup.training.run import Run
 from tests.finetuning.photos import BACKBONE, write_weights
 
@@ -225,7 +225,7 @@ def test_a_real_training_is_an_ordinary_run_and_measured_as_stated(photos):
     assert found["accuracy"] == accuracy(probs, clean.labels)
     assert found["nll"] == pytest.approx(nll(probs, clean.labels))
     assert found["ece"] == pytest.approx(ece(probs, clean.labels))
-    assert found["ood"] == auroc(dempster_shafer(clean.logits), dempster_shafer(novel.logits))
+    assert found["ood"] == auroc(entropy(clean.logits), entropy(novel.logits))
     (images,) = data.load(sets["test"], root="runs").parts(lambda p: run.transform().build()(Image.open(p)), size=99)
     right = []
     for name in CORRUPTIONS:

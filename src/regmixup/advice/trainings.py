@@ -78,7 +78,7 @@ class Experiment:
             "shift": sum(shifted) / len(shifted),
         }
         if novel:
-            known, other = (scores.dempster_shafer(found.logits) for found in (clean, *novel))
+            known, other = (scores.entropy(found.logits) for found in (clean, *novel))
             found["ood"] = metrics.auroc(known, other)
         return found
 

@@ -84,7 +84,7 @@ class Calibrated:
 class Calibration:
     """The settings of a fit; see `Predictor.fit` for the meaning of each."""
 
-    score: str = "dempster_shafer"
+    score: str = "entropy"
     acceptance: float = 0.95
     risk: float | None = None
     confidence: float = 0.95

@@ -18,13 +18,12 @@ from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment import export as files
 from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect
 from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
-from regmixup.methods import METHODS
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.networks import head_of, import_components
 from regmixup.networks.contract import Normalization
-from regmixup.objectives import Objective, name_of
-from regmixup.objectives.alternate import Alternate
+from regmixup.objectives import Objective
+from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import Conformal, MeanField, Posthoc, ensemble
 from regmixup.predictions import HasVariance
 from regmixup.training.config import choose_device
@@ -85,7 +84,7 @@ class Predictor(Facts):
         risk: float | None = None,
         confidence: float = 0.95,
         sets: Conformal | None = None,
-        score: str = "dempster_shafer",
+        score: str = "entropy",
         calibrate: bool = True,
         criterion: Literal["ece", "nll"] = "ece",
         share: float = 0.5,
@@ -165,8 +164,7 @@ class Predictor(Facts):
         validation: a dataset's name, default the validation set that belongs to the run's train set; or Predictions,
             as those of a companion run for a model that was trained on everything. Never a test, shifted or OOD set.
         acceptance, risk, confidence, sets, criterion, share: as in `fit`, whose `held_out` is part of `validation`.
-        score: one of `regmixup.scores.SCORES`; default, the paper's for the method with the run's objective
-            (entropy for Mixup, the largest logit for DUQ), else dempster_shafer.
+        score: one of `regmixup.scores.SCORES`; default, see `deployed_score`.
         calibrate: whether to fit a temperature; without, it is 1.
         posthoc: for heads that know their logits' variance, a MeanField with the factor to use; default MeanField().
             Other predictives are sampled or need the train features, and are rejected.
@@ -174,7 +172,7 @@ class Predictor(Facts):
         """
         run = run if isinstance(run, Run) else Run.open(run)
         record = run.provenance()
-        score = check_name("score", paper_score(run.config.objective) if score is None else score, SCORES)
+        score = check_name("score", deployed_score(run.config.objective) if score is None else score, SCORES)
         fitting = Calibration(
             acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate,
             criterion=criterion, share=share,
@@ -346,13 +344,13 @@ def values_of(facts: Facts) -> dict[str, Any]:
     return {f.name: getattr(facts, f.name) for f in fields(Facts)}
 
 
-def paper_score(objective: Objective) -> str:
-    """Return the OOD score of the method that is called like an objective; of two in turn, the one they share."""
-    if isinstance(objective, Alternate):
-        scores = {paper_score(objective.first), paper_score(objective.second)}
-        return scores.pop() if len(scores) == 1 else "dempster_shafer"
-    method = METHODS.get(name_of(objective))
-    return method.score if method is not None else "dempster_shafer"
+def deployed_score(objective: Objective) -> str:
+    """Return the score of a predictor by default: entropy, and for DUQ, whose logits are kernels, the largest logit.
+
+    Not Dempster-Shafer, the paper's for most methods: on our runs entropy finds errors of the model better in every
+    case and OOD images about as well or better (docs/results.md, "Which score?").
+    """
+    return "max_logit" if isinstance(objective, DUQ) else "entropy"
 
 
 def _mean_field(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None:

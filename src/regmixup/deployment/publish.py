@@ -31,7 +31,7 @@ from regmixup.data.roles import overlap, role_of
 from regmixup.deployment import export as files
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
 from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts, public_name
-from regmixup.deployment.predictor import Predictor, architecture_of, paper_score, values_of
+from regmixup.deployment.predictor import Predictor, architecture_of, deployed_score, values_of
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
@@ -150,14 +150,14 @@ def _predictor_of(run: Run, given: Predictor | str | Path | None) -> Predictor |
 
 
 def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bool) -> list[Row]:
-    """Measure the stored predictions; of OOD scores, the one that the predictor uses or the paper."""
+    """Measure the stored predictions; of OOD scores, the one that the predictor uses, or would use."""
     stored: dict[str, list[Predictions]] = {}
     for path in _files(run):
         found = predictions.load(path)
         if found.dataset.startswith("path:"):  # images between two others, which have no right answer
             continue
         stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
-    score = predictor.score if predictor is not None else paper_score(run.config.objective)
+    score = predictor.score if predictor is not None else deployed_score(run.config.objective)
     factor = predictor.architecture.factor if predictor is not None and predictor.architecture is not None else 0.0
     rows: list[Row] = []
     for number, test in enumerate(stored.get("test", ())):
