@@ -23,7 +23,7 @@ from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
 from regmixup.study.archive import archive_places, find_archive
-from regmixup.study.check import explain_missing, missing_data
+from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import PlannedRun, Scale, load_study
@@ -120,7 +120,7 @@ def main(args: Sequence[str]) -> None:
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
                 launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
-        if verb.minutes is None or (folder / "rows.csv").is_file():
+        if verb.minutes is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
             _print_results(Results.open(folder), console, timing)
         if verb.minutes is not None:

@@ -55,7 +55,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     """
     trained = [resolve(config, device) for config in models(planned)]
     config = resolve(planned.config, device)
-    if find_archive([*archives, runs], config, planned.stem) is not None:
+    if find_archive(dict.fromkeys([*archives, runs]), config, planned.stem) is not None:
         epochs = sum(config.total_epochs for config in trained)
         return RunStatus(planned, "done", epochs, epochs, None, None)
     folders = [Run.of(config, runs) for config in trained]
