@@ -264,3 +264,15 @@ def test_a_folder_that_one_may_only_read_counts_as_held_while_it_is_claimed(tmp_
 
     monkeypatch.setattr(filelock.FileLock, "acquire", refused)
     assert is_held(tmp_path)
+
+
+def test_what_is_archived_needs_neither_its_data_nor_its_device(tmp_path, capsys):
+    """Networks of an H200, predicted in TF32: their table is made on a CPU, without CIFAR."""
+    archive = Path(__file__).parents[2] / "results" / "precision"
+    places = ["--archive", str(archive), "--runs", str(tmp_path), "--root", str(tmp_path), "--device", "cpu"]
+    assert main(["study", "precision", *places, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("done ") == 10
+    assert shown.rstrip().endswith("left   0 networks to train, no time")  # and no word of missing data
+    folder = run_study(load_study("precision"), tmp_path, root=tmp_path, device="cpu", archive=archive)
+    assert len({row.run for row in read_rows(folder / "rows.csv")}) == 10

@@ -106,7 +106,9 @@ def main(args: Sequence[str]) -> None:
         _list_runs(plan, done, runs, launcher.device)
         _print_what_it_cost(plan, done, runs, launcher.device, archives)
         _print_what_is_left(plan, done, runs, launcher.device)
-        if missing := missing_data(plan, verb.root):
+        if missing := missing_data(
+            [planned for planned, state in zip(plan, done, strict=True) if not state], verb.root
+        ):
             print(explain_missing(missing))
     else:
         for name in dict.fromkeys(planned.config.train_set for planned in plan):

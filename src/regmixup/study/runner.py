@@ -95,14 +95,15 @@ def run_study(
         raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
-    for task in tasks:
+    fresh = [task for task in tasks if task.archive is None]
+    for task in fresh:
         check_precision(task.planned.evaluate.precision, launcher.device)
-        for run in [task.run, *task.models()] if task.archive is None else ():
+        for run in (task.run, *task.models()):
             check_trainable(run)
-    if job.archive is not None and any(task.archive is None for task in tasks):
+    if job.archive is not None and fresh:
         check_writable(job.archive / NOTE)  # now, not after hours of training
     budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
-    check_data([task.planned for task in tasks if task.archive is None], root)
+    check_data([task.planned for task in fresh], root)
     check_folder(study, folder)
     ended: list[TaskOutcome] = []
     with ExitStack() as held:
