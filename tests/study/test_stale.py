@@ -144,7 +144,12 @@ def test_a_report_says_which_note_of_an_archive_is_damaged_and_which_is_missing(
     assert f"cannot read {note}" in capsys.readouterr().err
     note.unlink()
     assert main(report(here)) == 0
-    assert f"{note.parent.name} is only a part of an archive, without {NOTE}" in capsys.readouterr().err
+    (rows,) = note.parent.glob("rows-*")
+    assert f"{rows} is there but does not count, as {NOTE} is missing" in capsys.readouterr().err
+    record = {"evaluations": ["another line"]}  # of somebody else, who archived that alone
+    write_table(note, record)
+    assert main(report(here)) == 0
+    assert f"{rows} is there but does not count, as {NOTE} does not name it" in capsys.readouterr().err
 
 
 def test_a_report_notices_an_edited_number_in_a_run_folder(here, capsys):

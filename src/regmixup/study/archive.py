@@ -112,18 +112,14 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     config: that of the run, resolved.
     """
     for folder in map(config.folder_in, places):
-        if not (folder / NOTE).is_file():
-            path = run_folder.rows_path(folder, stem)
-            if path.with_name(f"{path.name}.gz").is_file():  # the note is written last
-                warnings.warn(
-                    f"{folder} is only a part of an archive, without {NOTE}, and does not count", stacklevel=2
-                )
-            continue
-        note = read_table(folder / NOTE)
+        note = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
         if note.get("fingerprint", fingerprint(config)) != fingerprint(config):
             raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")
         if stem in note.get("evaluations", []):
             return folder
+        if (rows := _packed_rows(folder, stem)).is_file():  # the note is written last
+            lack = "does not name it: one archive was copied over another" if note else "is missing"
+            warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}", stacklevel=2)
     return None
 
 
@@ -150,8 +146,7 @@ def check_trainable(run: Run) -> None:
 def archived_rows(folder: Path, stem: str) -> list[Row]:
     """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
     check_archive(folder)
-    path = run_folder.rows_path(folder, stem)
-    return read_rows(path.with_name(f"{path.name}.gz"))  # the checked file, whatever else was unpacked beside it
+    return read_rows(_packed_rows(folder, stem))  # the checked file, whatever else was unpacked beside it
 
 
 def check_archive(folder: Path) -> None:
@@ -161,6 +156,11 @@ def check_archive(folder: Path) -> None:
         if not path.is_file() or digest(path) != checksum:
             what = "has changed since it was archived" if path.is_file() else "is missing"
             raise ValueError(f"{path} {what}: take the folder {folder} from where it was copied from again")
+
+
+def _packed_rows(folder: Path, stem: str) -> Path:
+    path = run_folder.rows_path(folder, stem)
+    return path.with_name(f"{path.name}.gz")
 
 
 def _copy(source: Path, target: Path) -> None:
