@@ -281,3 +281,17 @@ def test_what_is_archived_needs_neither_its_data_nor_its_device(tmp_path, capsys
     assert shown.rstrip().endswith("left   0 networks to train, no time")  # and no word of missing data
     folder = run_study(load_study("precision"), tmp_path, root=tmp_path, device="cpu", archive=archive)
     assert len({row.run for row in read_rows(folder / "rows.csv")}) == 10
+
+
+def test_a_dry_run_tells_what_others_work_on_and_what_is_not_archived_yet(here, capsys):
+    """A queue's job that asks for `to do` does not come back for the former; a kill before archiving is the latter."""
+    dnn, regmixup = next((here / "runs").glob("erm-*-s0-*")), next((here / "runs").glob("regmixup-*-s1-*"))
+    next(dnn.glob("rows-*.csv")).unlink()
+    shutil.rmtree(here / "results" / dnn.name)
+    shutil.rmtree(here / "results" / regmixup.name)
+    with held_by_another_process(dnn):
+        assert main(words(here, "--archive", str(here / "results"), "--dry-run")) == 0
+    shown = capsys.readouterr().out
+    assert [line[:6] for line in shown.splitlines()[:4]] == ["in use", "done  ", "done  ", "done  "]
+    assert f"not yet archived in {here / 'results'}" in shown
+    assert "--dry-run does: regmixup seed 1\n" in shown
