@@ -207,9 +207,9 @@ def is_stored(path: Path) -> bool:
 
 
 def read_text(path: Path) -> str:
-    """Read a text file, or PATH.gz where only that exists, as in an archived run."""
-    packed = path.with_name(f"{path.name}.gz")
-    if path.exists() or not packed.is_file():
+    """Read a text file, unpacked if it is called .gz, or PATH.gz where only that exists, as in an archived run."""
+    packed = path if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
+    if path != packed and (path.exists() or not packed.is_file()):
         return path.read_bytes().decode("utf-8")
     try:
         return gzip.decompress(packed.read_bytes()).decode("utf-8")
@@ -391,7 +391,7 @@ def is_held(folder: Path) -> bool:
     import filelock
 
     lock = filelock.FileLock(folder / ".lock", timeout=0)
-    with suppress(filelock.Timeout):
+    with suppress(OSError):  # also a folder that one may only read: the claim stands, as it cannot be tried
         lock.acquire()
         lock.release()
         return False

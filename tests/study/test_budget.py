@@ -77,6 +77,23 @@ def test_what_is_done_always_fits_and_what_failed_teaches_nothing(tasks, clock):
     assert not budget.fits(tasks[0])  # rows, but no weights
 
 
+def test_what_was_done_before_neither_compiles_nor_says_how_long_an_evaluation_takes(tasks, clock, monkeypatch):
+    """Rows that are only read take no time, and epochs of an earlier command are no part of this one's."""
+    first, second = (task for task in tasks if task.label.startswith("dnn"))
+    write_history(first.run, [30.0, 10.0, 10.0, 10.0, 10.0])
+    budget = Budget(10, tasks, CPU)
+    before = budget.seconds(second)
+    for is_done in (True, False):  # read, and trained before but evaluated now
+        monkeypatch.setattr(module, "_is_done", lambda task, is_done=is_done: is_done)
+        assert budget.fits(first)
+        budget.learn(TaskOutcome(task=first, rows=[]), 0.1)
+        budget.learn(TaskOutcome(task=first, rows=[]), 0.1)
+        assert budget.seconds(second) == before
+    budget.begun.add(module._kind(first.run))
+    budget.learn(TaskOutcome(task=first, rows=[]), 40.0)
+    assert budget.evaluating == [40.0]
+
+
 def test_minutes_are_checked(tasks):
     with pytest.raises(ValueError, match="minutes must be a finite number >= 0, got -1"):
         Budget(-1, tasks, CPU)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,7 @@ def _results(verb: ReportVerb) -> Results:
 
 def _study_folder(verb: ReportVerb) -> Path:
     """Return the folder of a study by name or file, with the rows of archived runs collected if there are any."""
+    from regmixup.study.check import is_current
     from regmixup.study.plan import load_study, studies
     from regmixup.study.runner import collect_archived, study_folder
 
@@ -70,6 +72,9 @@ def _study_folder(verb: ReportVerb) -> Path:
     if folder := collect_archived(study, runs, verb.out):
         return folder
     folder = study_folder(study, runs)
+    if (folder / "study.json").is_file() and not is_current(study, folder):
+        how = "`regmixup study` brings them up to date"
+        warnings.warn(f"{folder} has the results of {study.source} before it was edited: {how}", stacklevel=2)
     if verb.scale == "full" and not folder.is_dir() and (runs / "smoke" / f"{folder.name}-smoke").is_dir():
         raise ValueError(f"{folder} must hold the results of the study, run at smoke scale: add --scale smoke")
     return folder

@@ -23,7 +23,7 @@ from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
 from regmixup.study.archive import archive_places, find_archive
-from regmixup.study.check import explain_missing, missing_data
+from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import PlannedRun, Scale, load_study
@@ -102,11 +102,16 @@ def main(args: Sequence[str]) -> None:
     if verb.status:
         show_status(plan, runs, launcher.device, study.title, console, archives)
     elif verb.dry_run:
-        done = [_is_done(planned, runs, launcher.device, archives) for planned in plan]
-        _list_runs(plan, done, runs, launcher.device)
+        found = [run_status(planned, runs, launcher.device, archives) for planned in plan]
+        done = [status.state == "done" for status in found]
+        _list_runs(found, runs, launcher.device)
+        if verb.archive is not None:
+            _print_what_is_not_archived(plan, done, launcher.device, archives, verb.archive)
         _print_what_it_cost(plan, done, runs, launcher.device, archives)
         _print_what_is_left(plan, done, runs, launcher.device)
-        if missing := missing_data(plan, verb.root):
+        if missing := missing_data(
+            [planned for planned, state in zip(plan, done, strict=True) if not state], verb.root
+        ):
             print(explain_missing(missing))
     else:
         for name in dict.fromkeys(planned.config.train_set for planned in plan):
@@ -120,7 +125,7 @@ def main(args: Sequence[str]) -> None:
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
                 launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
-        if verb.minutes is None or (folder / "rows.csv").is_file():
+        if verb.minutes is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
             _print_results(Results.open(folder), console, timing)
         if verb.minutes is not None:
@@ -175,12 +180,23 @@ def _is_done(planned: PlannedRun, runs: Path, device: torch.device, archives: Se
     return run_status(planned, runs, device, archives).state == "done"
 
 
-def _list_runs(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device) -> None:
-    """Print every run with its folder, and whether it is done."""
-    width = max(len(planned.name) for planned in plan)
-    for planned, state in zip(plan, done, strict=True):
-        folder = resolve(planned.config, device).folder_in(runs)
-        print(f"{'done' if state else 'to do':6} {planned.name:{width}}  {folder}")
+def _list_runs(found: Sequence[RunStatus], runs: Path, device: torch.device) -> None:
+    """Print every run with its folder, and whether it is done, in use by a process that works on it, or to do."""
+    width = max(len(status.planned.name) for status in found)
+    for status in found:
+        folder = resolve(status.planned.config, device).folder_in(runs)
+        state = {"done": "done", "running": "in use"}.get(status.state, "to do")
+        print(f"{state:6} {status.planned.name:{width}}  {folder}")
+
+
+def _print_what_is_not_archived(
+    plan: Sequence[PlannedRun], done: Sequence[bool], device: torch.device, archives: Sequence[Path], archive: Path
+) -> None:
+    """Print which finished runs still lack an archive, as after a kill or on a full disk."""
+    finished = [planned for planned, is_done in zip(plan, done, strict=True) if is_done]
+    lacking = [one.name for one in finished if find_archive(archives, resolve(one.config, device), one.stem) is None]
+    if lacking:
+        print(f"not yet archived in {archive}, which the command without --dry-run does: {', '.join(lacking)}")
 
 
 def _print_what_it_cost(

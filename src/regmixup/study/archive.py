@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from regmixup import predictions, run_folder
+from regmixup.config import fingerprint
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
@@ -57,6 +59,16 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = run.config.folder_in(into), planned.stem
     sets, written = planned.evaluate, list(_AS_THEY_ARE)
+    before = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
+    stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
+    checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
+    others = [name for name in before.get("evaluations", []) if name != stem]
+    if others and not is_of(folder, run) and not checksums.items() <= before.get("predictions", {}).items():
+        warnings.warn(
+            f"{folder} now holds lines of two trainings of one configuration, whose weights need not be equal: "
+            f"{', '.join(others)} of an earlier one ({before.get('commit')}), {stem} of this one",
+            stacklevel=2,
+        )
     if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
         written.append(path.name)
     for name in written:
@@ -74,9 +86,6 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
         written.append(f"logits-{stem}.npz")
         _write_arrays(folder / written[-1], own)
     record = run.provenance()
-    before = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
-    stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
-    checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
     write_table(
         folder / NOTE,
         {
@@ -103,24 +112,41 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     config: that of the run, resolved.
     """
     for folder in map(config.folder_in, places):
-        if (folder / NOTE).is_file() and stem in read_table(folder / NOTE).get("evaluations", []):
+        note = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
+        if note.get("fingerprint", fingerprint(config)) != fingerprint(config):
+            raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")
+        if stem in note.get("evaluations", []):
             return folder
+        if (rows := _packed_rows(folder, stem)).is_file():  # the note is written last
+            lack = "does not name it: one archive was copied over another" if note else "is missing"
+            warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}", stacklevel=2)
     return None
+
+
+def has_logits(folder: Path, stem: str) -> bool:
+    """Return whether an archive holds the logits of an evaluation."""
+    return (folder / f"logits-{stem}.npz").is_file()
+
+
+def is_of(folder: Path, run: Run) -> bool:
+    """Return whether an archive was made from this very training, not from another one of the same configuration."""
+    record = run.folder / run_folder.PROVENANCE
+    return record.is_file() and read_table(folder / NOTE).get("files", {}).get(record.name) == digest(record)
 
 
 def check_trainable(run: Run) -> None:
     """Raise if a run's folder is an archive: training would write over what other lines and studies read from it."""
     if (run.folder / NOTE).is_file() and not run.checkpoint.is_file():
         raise ValueError(
-            f"{run.folder} is an archived run without weights, which was not evaluated as this study asks: choose "
-            f"another --runs folder, and name this one by --archive {run.folder.parent}"
+            f"{run.folder} is an archived run without weights, which was not evaluated as this study asks and must be "
+            f"trained again: choose another --runs folder, and name this one by --archive {run.folder.parent}"
         )
 
 
 def archived_rows(folder: Path, stem: str) -> list[Row]:
     """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
     check_archive(folder)
-    return read_rows(run_folder.rows_path(folder, stem))
+    return read_rows(_packed_rows(folder, stem))  # the checked file, whatever else was unpacked beside it
 
 
 def check_archive(folder: Path) -> None:
@@ -130,6 +156,11 @@ def check_archive(folder: Path) -> None:
         if not path.is_file() or digest(path) != checksum:
             what = "has changed since it was archived" if path.is_file() else "is missing"
             raise ValueError(f"{path} {what}: take the folder {folder} from where it was copied from again")
+
+
+def _packed_rows(folder: Path, stem: str) -> Path:
+    path = run_folder.rows_path(folder, stem)
+    return path.with_name(f"{path.name}.gz")
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from regmixup import data
@@ -78,6 +79,13 @@ def check_folder(study: Study, folder: Path) -> None:
             f"{folder} belongs to the study {found.get('title')!r} of {found.get('source') or 'another file'}, not to "
             f"{study.title!r} of {study.source}: give one of the two its own `name`, or choose another --runs folder"
         )
+
+
+def is_current(study: Study, folder: Path) -> bool:
+    """Return whether the table in a study's folder was made from the study as it is now, not before an edit."""
+    with suppress(ValueError):  # no file, or a damaged one
+        return read_table(folder / "study.json").get("content", study.content) == study.content
+    return False
 
 
 def _datasets(planned: PlannedRun) -> list[str]:

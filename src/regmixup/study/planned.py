@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from regmixup import methods
 from regmixup.config import check_choices, check_count, encode, fingerprint, introduced
 from regmixup.data.catalogue import FAMILIES, find, sets_of
 from regmixup.precision import Precision
@@ -112,9 +114,21 @@ class PlannedRun:
 
     @property
     def stem(self) -> str:
-        """Return the stem of its file names in the run folder; the digits identify the evaluation sets."""
+        """Return the stem of its file names in the run folder.
+
+        The digits identify the evaluation sets, and what its rows depend on that neither these nor the label say: a
+        posthoc map that is not the method's own, and the seed of a companion that serves all seeds, unless it is 0.
+        """
+        from regmixup.posthoc import build
+
         label = re.sub(r"[^\w.+=(), -]", "-", self.label)
-        return f"{label}-{fingerprint(self.evaluate)[:8]}"
+        digits = fingerprint(self.evaluate)
+        own = methods.get(self.method).at(self.recipe).posthoc
+        if self.posthoc is not None and (own is None or self.posthoc != build(own.name, **own.fields)):
+            digits = hashlib.sha256(f"{digits} {fingerprint(self.posthoc)}".encode()).hexdigest()
+        if self.companion is not None and self.evaluate.calibration == "companion" and self.companion.seed != 0:
+            digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()
+        return f"{label}-{digits[:8]}"
 
     def refreshed(self, batch_norm: BatchNorm = "refreshed") -> PlannedRun:
         """Return the same run with refreshed batch-norm statistics, under a label of its own."""

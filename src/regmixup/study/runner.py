@@ -8,7 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -19,8 +19,8 @@ from regmixup import run_folder
 from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
 from regmixup.rows import relative_rows
-from regmixup.storage import InUseError, digest, owning, read_rows, write_json, write_rows
-from regmixup.study.archive import archive_places, archived_rows, check_trainable, find_archive
+from regmixup.storage import InUseError, check_writable, digest, owning, read_rows, read_table, write_json, write_rows
+from regmixup.study.archive import NOTE, archive_places, archived_rows, check_trainable, find_archive, has_logits, is_of
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
@@ -64,7 +64,8 @@ def run_study(
 
     launcher: where runs are executed; default, one after the other on `device`. The rows are the same.
     A run that fails does not stop the others; at the end a FailedRunsError names it. Processes that run the same study
-    at the same time share its runs: a run that another process holds is skipped, and waited for at the end.
+    at the same time share its runs: a run that another process holds is skipped, and waited for at the end, but not
+    where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
     done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
     run that would not end within them.
@@ -94,20 +95,23 @@ def run_study(
         raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
-    for task in tasks:
+    fresh = [task for task in tasks if task.archive is None]
+    for task in fresh:
         check_precision(task.planned.evaluate.precision, launcher.device)
-        if task.archive is None:
-            check_trainable(task.run)
+        for run in (task.run, *task.models()):
+            check_trainable(run)
+    if job.archive is not None and fresh:
+        check_writable(job.archive / NOTE)  # now, not after hours of training
     budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
-    check_data([task.planned for task in tasks if task.archive is None], root)
+    check_data([task.planned for task in fresh], root)
     check_folder(study, folder)
     ended: list[TaskOutcome] = []
     with ExitStack() as held:
         first = not (holder := _hold(folder, held))
         if holder:
             warnings.warn(
-                f"another process runs this study, and the two share it: {holder}. At the end this one waits at "
-                f"most {GIVE_UP_SECONDS / 3600:g} hours for it",
+                f"another process runs this study, and the two share it: {holder}. At the end this one "
+                + (f"waits at most {GIVE_UP_SECONDS / 3600:g} hours for it" if budget is None else "does not wait"),
                 stacklevel=2,
             )
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
@@ -115,15 +119,21 @@ def run_study(
                 ended.append(outcome)
                 if first:
                     _collect(study, folder, ended)
+        if budget is not None:  # what was left to other processes, as far as they are ready
+            seen = {outcome.task.index for outcome in ended}
+            missing = [_stored(study, task) for task in tasks if task.index not in seen]
+            ended += [outcome for outcome in missing if outcome is not None]
+            if first:
+                _collect(study, folder, ended)
         if not first:
             folder_held = HeldFolder(holder)
-            while (holder := _hold(folder, held)) and (budget is None or time.monotonic() < budget.end):
+            while (holder := _hold(folder, held)) and budget is None:
                 if folder_held.gives_up("the study's table", holder):
                     raise InUseError(f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {holder}")
                 time.sleep(RETRY_SECONDS)
             if not holder:
                 _collect(study, folder, ended)
-        if not holder:  # else time is up, and the process that holds the folder writes the table
+        if not holder:  # else the process that holds the folder writes the table
             write_selected(study, folder)
     if failed := [outcome for outcome in ended if outcome.rows is None]:
         raise FailedRunsError(_explain(failed, total=len(tasks)))
@@ -135,20 +145,32 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     plan = list(job.study.runs())
     places = archive_places(job.study, job.archive, job.runs)
     several = len({planned.recipe for planned in plan}) > 1
-    tasks = []
+    tasks, without_logits = [], []
     for index, planned in enumerate(plan):
         config = resolve(planned.config, device)
         label = planned.name + (f", {planned.recipe}" if several else "")
         companion = resolve(planned.companion, device) if planned.companion is not None else None
+        run, archive = Run.of(config, job.runs), find_archive(places, config, planned.stem)
+        if archive is not None and job.logits and planned.evaluate.test and not has_logits(archive, planned.stem):
+            if archive.parent == job.archive and run.finished and is_of(archive, run):
+                archive = None  # everything is measured, and is archived again with logits
+            else:
+                without_logits.append(label)
         tasks.append(
             Task(
                 index=index,
                 label=label,
                 planned=planned,
-                run=Run.of(config, job.runs),
+                run=run,
                 companion=Run.of(companion, job.runs) if companion is not None else None,
-                archive=find_archive(places, config, planned.stem),
+                archive=archive,
             )
+        )
+    if without_logits:
+        warnings.warn(
+            f"no logits are archived of {', '.join(without_logits)}: archived without them before, and the weights of "
+            f"that training are not in {job.runs}",
+            stacklevel=3,
         )
     return tasks
 
@@ -182,13 +204,21 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     job = Job(study=study, runs=runs.absolute(), root=None, workers=None)
     found: list[list[TaskOutcome]] = [[]]
     for device in (torch.device("cuda"), torch.device("cpu")):
-        tasks: list[Task] = []
-        with suppress(ValueError):  # a precision that this kind of device does not have
-            tasks = _tasks(job, device)
+        try:
+            for planned in study.runs():
+                resolve(planned.config, device)
+        except ValueError:  # a precision that this kind of device does not have
+            continue
+        tasks = _tasks(job, device)
         found.append([outcome for task in tasks if (outcome := _stored(study, task)) is not None])
     ended = max(found, key=len)
     if all(outcome.task.archive is None for outcome in ended):
         return None
+    taken = {outcome.task.run.folder for outcome in ended}
+    left_out = [o.task for other in found for o in other if o.task.run.folder not in taken]
+    if left_out:
+        names = ", ".join(f"{task.label} ({task.run.config.precision})" for task in left_out)
+        warnings.warn(f"left out of the table, as most runs have another precision: {names}", stacklevel=2)
     into = into if into is not None else study_folder(study, runs)
     with owning(into):
         check_folder(study, into)
@@ -203,7 +233,8 @@ def _stored(study: Study, task: Task) -> TaskOutcome | None:
     if task.archive is not None:
         rows = archived_rows(task.archive, task.planned.stem)
     elif table.is_file() and task.run.finished:
-        rows = read_rows(table)
+        note = table.with_suffix(".json")
+        rows = read_rows(table, expected=read_table(note).get("rows") if note.is_file() else None)
     else:
         return None
     return TaskOutcome(task=task, rows=[replace(row, study=study.name) for row in rows])

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from regmixup.storage import read_rows, write_json
+from regmixup.study.check import is_current
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.types import Row
 
@@ -25,6 +26,7 @@ class Choice:
     values: the chosen values, by short names; fields: the same, by the names that `take_selected` needs. by: the
     metric, mean over seeds; score: its value. on: the dataset. candidates: how many points were compared.
     temperature: mean over seeds, by ECE. calibration: whose validation predictions those were, see `Evaluation`.
+    study, scale: those of the study that chose.
     """
 
     recipe: str
@@ -40,6 +42,8 @@ class Choice:
     candidates: int = 1
     temperature: float | None = None
     calibration: str = "holdout"
+    study: str = ""
+    scale: str = "full"
 
 
 def select(study: Study, rows: Sequence[Row]) -> list[Choice]:
@@ -50,23 +54,35 @@ def select(study: Study, rows: Sequence[Row]) -> list[Choice]:
             place = (planned.recipe, planned.method if study.select else planned.label)
             groups.setdefault(place, {}).setdefault(planned.label, []).append(planned)
     found = [_choice(candidates, rows) for candidates in groups.values()]
-    return [choice for choice in found if choice is not None]
+    return [replace(choice, study=study.name, scale=study.scale) for choice in found if choice is not None]
 
 
 def write_selected(study: Study, folder: Path) -> None:
-    """Write `selected.json` into a study's folder, from the rows there."""
-    rows = read_rows(folder / "rows.csv") if (folder / "rows.csv").is_file() else []
-    if found := select(study, rows):
+    """Write `selected.json` into a study's folder, from the rows there; delete that of a grid which was shorter."""
+    if not is_current(study, folder):  # rows of the study before its file was edited choose nothing
+        return
+    if found := select(study, read_rows(folder / "rows.csv")):
         write_json(folder / "selected.json", [asdict(choice) for choice in found])
+    else:
+        (folder / "selected.json").unlink(missing_ok=True)
 
 
 def take_selected(study: Study, path: Path) -> Study:
     """Return the study with what another one selected, for the recipes and methods that both have. path: selected.json.
 
     It has a name of its own, as it trains other models. A method without a choice in `path` keeps its values, but where
-    the study confirms a search, that is an error.
+    the study confirms a search, that is an error, and so is a choice of another study.
     """
-    chosen = {(entry["recipe"], entry["method"]): entry.get("fields") for entry in _entries(path)}
+    entries = _entries(path)
+    chosen = {(entry["recipe"], entry["method"]): entry.get("fields") for entry in entries}
+    for entry in entries if study.scale == "full" else ():
+        if entry.get("scale", "full") != "full":
+            raise ValueError(f"{path} was chosen at smoke scale, which says nothing about {entry['recipe']}")
+        if study.confirms and entry.get("study", study.confirms) != study.confirms:
+            raise ValueError(
+                f"{path} must hold choices of {study.confirms}, which {study.name} confirms, "
+                f"got those of {entry['study']}"
+            )
     parts = []
     for part in study.parts:
         values = {method: fields for method in part.methods if (fields := chosen.get((part.recipe, method)))}
@@ -94,7 +110,8 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise ValueError(f"selected must be the selected.json of a study, got {path}: {error}") from error
     known = isinstance(found, list) and all(
-        isinstance(one, dict) and {"recipe", "method"} <= one.keys() for one in found
+        isinstance(one, dict) and {"recipe", "method"} <= one.keys() and isinstance(one.get("fields") or {}, dict)
+        for one in found
     )
     if not known:
         raise ValueError(f"selected must be the selected.json of a study, a list of its choices, got {path}")

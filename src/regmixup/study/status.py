@@ -55,7 +55,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     """
     trained = [resolve(config, device) for config in models(planned)]
     config = resolve(planned.config, device)
-    if find_archive([*archives, runs], config, planned.stem) is not None:
+    if find_archive(dict.fromkeys([*archives, runs]), config, planned.stem) is not None:
         epochs = sum(config.total_epochs for config in trained)
         return RunStatus(planned, "done", epochs, epochs, None, None)
     folders = [Run.of(config, runs) for config in trained]
@@ -147,9 +147,11 @@ class Budget:
         self.tasks, self.device = tasks, device
         self.evaluating: list[float] = []
         self.begun: set[object] = set()
+        self.earlier: dict[int, float | None] = {}  # by task: seconds of its epochs before it started; None if done
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
+        self.earlier[task.index] = None if _is_done(task) else _trained(task)
         return _is_done(task) or time.monotonic() + _MARGIN * self.seconds(task) < self.end
 
     def seconds(self, task: Task) -> float:
@@ -162,12 +164,15 @@ class Budget:
 
     def learn(self, outcome: TaskOutcome, seconds: float) -> None:
         """Record the time that a task took beyond its epochs, once its code was compiled."""
-        if outcome.rows is None or outcome.task.archive is not None:
+        task = outcome.task
+        earlier = self.earlier.get(task.index, 0.0)
+        if outcome.rows is None or task.archive is not None or earlier is None:
             return
-        kind = _kind(outcome.task.run)
+        kind, trained = _kind(task.run), _trained(task) - earlier
         if kind in self.begun:
-            self.evaluating.append(max(0.0, seconds - sum(sum(_epochs(one)) for one in outcome.task.models())))
-        self.begun.add(kind)
+            self.evaluating.append(max(0.0, seconds - trained))
+        if trained > 0:
+            self.begun.add(kind)
 
     def _history(self, task: Task) -> list[float]:
         """Return the seconds of a run's epochs; none if it was archived from another kind of device."""
@@ -199,6 +204,11 @@ def _is_done(task: Task) -> bool:
         return True
     rows = run_folder.rows_path(task.run.folder, task.planned.stem)
     return is_stored(rows) and all(model.finished for model in task.models())
+
+
+def _trained(task: Task) -> float:
+    """Return the seconds of all epochs of a task's models."""
+    return sum(sum(_epochs(one)) for one in task.models())
 
 
 def _epochs(run: Run) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -215,12 +216,14 @@ def dispatch(
 ) -> Iterator[TaskOutcome]:
     """Yield the outcome of every task as it ends; tasks that do not fit the time budget have none.
 
-    Tasks that share a folder never run at once, and keep their order in the plan.
+    Tasks that share a folder never run at once, and keep their order in the plan. Without a budget, those that other
+    processes hold are waited for, and taken over if such a process is killed. With one, they are left to them.
     """
     waiting, running = list(tasks), list[Task]()
     not_before: dict[int, float] = {}
     begun: dict[int, float] = {}
     held: dict[int, HeldFolder] = {}
+    tries: Counter[int] = Counter()
     display = _Display(progress)
     while waiting or running:
         now = time.monotonic()
@@ -231,6 +234,11 @@ def dispatch(
             running.append(task)
             begun[task.index] = time.monotonic()
             pool.submit(task)
+        # Twice, as a look at a lock holds it for a moment. What was never tried shares a folder with such a task.
+        if budget is not None and waiting and not running and all(tries[task.index] != 1 for task in waiting):
+            names = ", ".join(task.label for task in waiting)
+            warnings.warn(f"left to other processes, which work on them: {names}", stacklevel=2)
+            return
         for outcome in pool.wait(POLL_SECONDS):
             task = outcome.task
             if budget is not None and not outcome.in_use:
@@ -239,6 +247,7 @@ def dispatch(
             if outcome.in_use and held.setdefault(task.index, HeldFolder()).gives_up(task.label, outcome.held):
                 outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
             if outcome.in_use:
+                tries[task.index] += 1
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
                 waiting = sorted([*waiting, task], key=lambda other: other.index)
             else:
