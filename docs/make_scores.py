@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any
 
 from regmixup.report.aggregation import Aggregation, Quantity
-from regmixup.report.claims import Training
+from regmixup.report.claims import Training, points
 from regmixup.report.significance import mean_interval
 from regmixup.report.writers import markdown_table
 
@@ -56,15 +56,13 @@ def section(found: Mapping[Training, Aggregation], recipe: str, test: str, ood: 
     told = [_told(kind, own) for kind, own in gains.items() if own]
     if not told:
         return "**Not asked yet**: no method has two seeds.\n"
-    answer = f"Entropy instead of Dempster-Shafer changes {'; '.join(told)}."
+    answer = f"Entropy instead of Dempster-Shafer changes {'; '.join(told)}, counting 95 % intervals over seeds."
     return "\n".join([f"{answer}\n", TEXT, markdown_table(heads, lines), CHOICE])
 
 
 def _told(kind: str, gains: Sequence[tuple[float, Any]]) -> str:
-    """Return the range of the differences, and in how many lines the whole interval says so."""
-    low, high = min(one for one, _ in gains), max(one for one, _ in gains)
-    above = sum(1 for _, bounds in gains if bounds[0] > 0)
-    below = sum(1 for _, bounds in gains if bounds[1] < 0)
-    decided = [f"{above} up" if above else "", f"{below} down" if below else ""]
-    shown = " and ".join(filter(None, decided)) or "none"
-    return f"{kind} by {low:+.2f} to {high:+.2f} (of {len(gains)} lines, with 95 % intervals over seeds, {shown})"
+    """Return the range of the differences, and in how many lines the whole interval lies above or below 0."""
+    low, high = (points(side(one for one, _ in gains) / 100) for side in (min, max))
+    up = sum(1 for _, bounds in gains if bounds[0] > 0)
+    down = sum(1 for _, bounds in gains if bounds[1] < 0)
+    return f"{kind} by {low} to {high} (up in {up} and down in {down} of {len(gains)} lines)"

@@ -103,6 +103,23 @@ def rows_of(planned, folder):
     }
 
 
+def test_the_comparison_of_scores_is_the_mean_of_the_rows(pages):
+    """RegMixup, 200 epochs, all nine numbers; and failures are found better by entropy in every line."""
+    section = pages[ROOT / "docs" / "results.md"].partition("## Which score?")[2].partition("\n## ")[0]
+    (line,) = (line for line in section.splitlines() if line.startswith("| regmixup | 200 |"))
+    rows = [rows_of(*one) for one in ARCHIVED["length"] if one[0].label == "regmixup(epochs=200)"]
+    test, ood = "cifar10/test", ("cifar100/test", "svhn/test", "tiny-imagenet/val")
+    wanted = [
+        scale * np.mean([own[name, metric, score].value for own in rows for name in names])
+        for metric, names, scale in (("failure_auroc", [test], 100), ("auroc", ood, 100), ("scod_augrc", ood, 1000))
+        for score in ("dempster_shafer", "max_probability", "entropy")
+    ]
+    assert [float(cell) for cell in line.split("|")[4:-1]] == pytest.approx(wanted, abs=0.0051)
+    lines = [line.split("|") for line in section.splitlines() if line.startswith(("| dnn", "| regmixup"))]
+    assert all(float(cells[6]) > float(cells[4]) for cells in lines)
+    assert f"(up in {len(lines)} and down in 0 of {len(lines)} lines); OOD" in section
+
+
 def expected_calibration_error(confidence, right):
     """Fifteen bins of equal width, closed on the right."""
     bins = np.clip(np.ceil(15 * confidence) - 1, 0, 14).astype(int)
