@@ -141,7 +141,8 @@ def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_st
         source.write_text(keys + text)
         words = ["--runs", str(place / "runs"), "--archive", str(here), "--device", "cpu"]
         main(["study", str(source), *words, "--dry-run"])
-        assert capsys.readouterr().out.count("done ") == done
+        shown = capsys.readouterr().out
+        assert shown.count("done ") == shown.count(f"  {place / 'results' / 'other'}/") == done  # where each lies
         main(["study", str(source), *words, "--minutes", "0"])
         assert (place / "runs" / "study-mini" / "rows.csv").is_file() == bool(done)
     assert (place / "runs" / "study-mini" / "rows.csv").read_bytes() == (

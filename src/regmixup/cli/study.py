@@ -104,7 +104,7 @@ def main(args: Sequence[str]) -> None:
     elif verb.dry_run:
         found = [run_status(planned, runs, launcher.device, archives) for planned in plan]
         done = [status.state == "done" for status in found]
-        _list_runs(found, runs, launcher.device)
+        _list_runs(found)
         if verb.archive is not None:
             _print_what_is_not_archived(plan, done, launcher.device, archives, verb.archive)
         _print_what_it_cost(plan, done, runs, launcher.device, archives)
@@ -180,13 +180,12 @@ def _is_done(planned: PlannedRun, runs: Path, device: torch.device, archives: Se
     return run_status(planned, runs, device, archives).state == "done"
 
 
-def _list_runs(found: Sequence[RunStatus], runs: Path, device: torch.device) -> None:
-    """Print every run with its folder, and whether it is done, in use by a process that works on it, or to do."""
+def _list_runs(found: Sequence[RunStatus]) -> None:
+    """Print every run with its folder or archive: done, in use by a process that works on it, or to do."""
     width = max(len(status.planned.name) for status in found)
     for status in found:
-        folder = resolve(status.planned.config, device).folder_in(runs)
         state = {"done": "done", "running": "in use"}.get(status.state, "to do")
-        print(f"{state:6} {status.planned.name:{width}}  {folder}")
+        print(f"{state:6} {status.planned.name:{width}}  {status.folder}")
 
 
 def _print_what_is_not_archived(

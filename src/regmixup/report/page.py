@@ -178,8 +178,8 @@ def _setting_conclusions(setting: Setting, own: Mapping[str, Any]) -> Iterator[t
     methods, seconds = own["methods"], own["training"]["seconds"]
     if len(methods) > 1 and seconds[0]:
         slowest = max(range(len(methods)), key=seconds.__getitem__)
-        times = f"{seconds[slowest] / seconds[0]:.2f} times as long as {methods[0]}"
-        yield "training", f"{methods[slowest]} takes longest to train, {times}."
+        times = f", {seconds[slowest] / seconds[0]:.2f} times as long as {methods[0]}" if slowest else ""
+        yield "training", f"{methods[slowest]} takes longest to train{times}."
 
 
 def _path_means(setting: Setting) -> dict[str, list[list[float]]]:

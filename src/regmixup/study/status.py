@@ -37,9 +37,13 @@ _FIRST = 60.0
 
 @dataclass(frozen=True)
 class RunStatus:
-    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None if unknown."""
+    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None if unknown.
+
+    folder: of the run, or the archive that makes it done.
+    """
 
     planned: PlannedRun
+    folder: Path
     state: State
     epoch: int
     epochs: int
@@ -55,9 +59,9 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     """
     trained = [resolve(config, device) for config in models(planned)]
     config = resolve(planned.config, device)
-    if find_archive(dict.fromkeys([*archives, runs]), config, planned.stem) is not None:
+    if archive := find_archive(dict.fromkeys([*archives, runs]), config, planned.stem):
         epochs = sum(config.total_epochs for config in trained)
-        return RunStatus(planned, "done", epochs, epochs, None, None)
+        return RunStatus(planned, archive, "done", epochs, epochs, None, None)
     folders = [Run.of(config, runs) for config in trained]
     histories = [run.history() for run in folders]
     epoch, epochs = sum(map(len, histories)), sum(config.total_epochs for config in trained)
@@ -76,7 +80,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     if left is None and state != "done":
         minutes = estimate([planned]).minutes
         left = 60 * minutes if minutes is not None else None
-    return RunStatus(planned, state, epoch, epochs, last["loss"] if last else None, left, note)
+    return RunStatus(planned, own, state, epoch, epochs, last["loss"] if last else None, left, note)
 
 
 def status_table(found: Sequence[RunStatus], title: str) -> Group:
