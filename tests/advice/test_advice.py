@@ -169,6 +169,7 @@ def test_an_effect_gives_a_page_and_a_command_that_trains_the_same(photos, capsy
     out = capsys.readouterr().out
     told = json.loads(out[out.index("{") :])
     config = plan.config("regmixup-10", 1, plan.images)
+    assert told["orient"]
     for name in ("network", "epochs", "lr", "optimizer", "weight_decay", "image_size", "warmup_epochs", "mean"):
         value = getattr(config, name)
         assert told[name] == (list(value) if isinstance(value, tuple) else value), name
