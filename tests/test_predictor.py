@@ -260,7 +260,7 @@ class TestFiles:
         with pytest.raises(ValueError, match="cannot read the bytes given as an image"):
             predictor.predict_file(b"GIF89a")
         Image.new("L", (8, 8)).save(tmp_path / "page.tif")
-        with pytest.raises(ValueError, match=r"page\.tif as an image: expected a file of JPEG, PNG, BMP, WEBP or PPM"):
+        with pytest.raises(ValueError, match=r"page\.tif as an image: expected a JPEG, PNG, BMP, WEBP or PPM file"):
             predictor.predict_file(tmp_path / "page.tif")
         with pytest.raises(ValueError, match="8 or 16 bits per channel, found Pillow's mode F"):
             predictor.predict_file(Image.new("F", (8, 8)))

@@ -54,7 +54,8 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
         try:
             image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
         except UnidentifiedImageError as error:
-            raise ValueError(f"expected a file of {', '.join(FORMATS[:-1])} or {FORMATS[-1]}: convert it") from error
+            known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+            raise ValueError(f"expected a {known} file; convert other formats to .png or .jpg") from error
         with image:
             return _rgb(image, size)
 
