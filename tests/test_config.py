@@ -191,6 +191,7 @@ OTHER = {
     "interpolation": "random",
     "color_jitter": 0.1,
     "crop_area": 0.5,
+    "orient": True,
     "eval_interpolation": "bicubic",
     "select": "val-accuracy",
     "validation": "digits/val",

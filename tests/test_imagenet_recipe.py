@@ -88,7 +88,13 @@ def test_it_trains_predicts_and_evaluates_from_the_command_line(tree, tmp_path, 
     assert len(list(folder.glob("events.out.tfevents.*"))) == 1
     record = json.loads((folder / "provenance.json").read_text())
     assert (len(record["classes"]), record["input"]) == (CLASSES, [3, 16, 16])
-    assert record["transform"] == {"kind": "EvalTransform", "size": 16, "resize": 18, "interpolation": "bicubic"}
+    assert record["transform"] == {
+        "kind": "EvalTransform",
+        "size": 16,
+        "resize": 18,
+        "interpolation": "bicubic",
+        "orient": False,
+    }
     assert record["execution"] == "cpu: float32, not compiled"
     assert (record["engine"]["compile"], record["engine"]["checkpoint_epochs"]) == ("off", 2)
     assert run("predict", folder, "imagenet/val", *places) == 0

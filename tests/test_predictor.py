@@ -249,10 +249,13 @@ class TestFiles:
             run_of().predict(f"folder:{tmp_path}")
 
     def test_what_is_no_image_is_named(self, predictor, tmp_path):
-        with pytest.raises(ValueError, match="nowhere"):
+        with pytest.raises(ValueError, match=r"nowhere\.png as an image: no such file"):
             predictor.predict_file(tmp_path / "nowhere.png")
         with pytest.raises(ValueError, match="cannot read the bytes given as an image"):
             predictor.predict_file(b"GIF89a")
+        Image.new("L", (8, 8)).save(tmp_path / "page.tif")
+        with pytest.raises(ValueError, match=r"page\.tif as an image: expected a JPEG, PNG, BMP, WEBP or PPM file"):
+            predictor.predict_file(tmp_path / "page.tif")
         with pytest.raises(ValueError, match="8 or 16 bits per channel, found Pillow's mode F"):
             predictor.predict_file(Image.new("F", (8, 8)))
 
@@ -268,7 +271,7 @@ class TestFiles:
         config = rm.configure("digits", "dnn", train_set=f"folder:{tmp_path / 'train'}", epochs=2, **colour)
         run = rm.train(config, tmp_path / "runs", device="cpu", workers=0)
         record = json.loads((run.folder / "provenance.json").read_text())
-        expected = {"kind": "EvalTransform", "size": 14, "resize": 16, "interpolation": "bilinear"}
+        expected = {"kind": "EvalTransform", "size": 14, "resize": 16, "interpolation": "bilinear", "orient": False}
         assert record["transform"] == expected
         validation = run.predict(f"folder:{tmp_path / 'val'}")
         files = [tmp_path / "val" / name / f"{index}.png" for name in "ab" for index in range(4)]

@@ -99,6 +99,9 @@ class Recipe:
     """Random left-right flips."""
     image_size: int = 224
     """Side of the random resized crops when training on image files; images in memory keep their own size."""
+    orient: bool = introduced(False)
+    """Rotate image files by their EXIF orientation, as viewers show photographs of phones; also for evaluation and
+    wherever the model is used. Off: pixels as they are stored, as in torchvision's ImageFolder and on ImageNet."""
     crop_area: float = introduced(0.08)
     """Smallest share of an image file's area that a random resized crop shows; 1 for almost the whole image."""
     interpolation: Literal["bilinear", "random"] = "bilinear"
@@ -145,7 +148,7 @@ class Recipe:
         self._check_fine_tuning()
         self._check_augmentation()
         check_number("crop_area", self.crop_area, above=0, most=1)
-        for name in ("nesterov", "flip"):
+        for name in ("nesterov", "flip", "orient"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
         for name in ("mean", "std", "milestones"):

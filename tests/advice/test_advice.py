@@ -4,6 +4,7 @@ import json
 import shlex
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -169,11 +170,28 @@ def test_an_effect_gives_a_page_and_a_command_that_trains_the_same(photos, capsy
     out = capsys.readouterr().out
     told = json.loads(out[out.index("{") :])
     config = plan.config("regmixup-10", 1, plan.images)
+    assert told["orient"]
     for name in ("network", "epochs", "lr", "optimizer", "weight_decay", "image_size", "warmup_epochs", "mean"):
         value = getattr(config, name)
         assert told[name] == (list(value) if isinstance(value, tuple) else value), name
     assert (told["objective"]["alpha"], told["objective"]["eta"]) == (10.0, 1.0)
     assert told["train_set"] == f"folder:{photos}/train-85"
+
+
+def test_a_plan_of_an_earlier_version_is_carried_out_as_it_was(photos):
+    """It did not rotate photographs: neither do its other trainings, nor the command."""
+    request = Request(photos, 30, folds=5, epochs=6)
+    plan = make_plan(request)
+    path = Path("runs", plan.folder, "plan.json")
+    stored = json.loads(path.read_text())
+    assert stored.pop("orient") is True
+    stored.pop("checksum", None)
+    path.write_text(json.dumps(stored))
+    old = make_plan(request)
+    assert old == replace(plan, orient=False)
+    assert old.config(PLAIN, 1, 40) == replace(plan.config(PLAIN, 1, 40), orient=False)
+    assert "--orient" in plan.command(PLAIN)
+    assert "--orient" not in old.command(PLAIN)
 
 
 def test_pretrained_weights_see_the_pixels_they_expect_also_in_the_command(photos, tmp_path, capsys):

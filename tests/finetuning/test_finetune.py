@@ -64,6 +64,9 @@ def test_the_result_is_an_ordinary_run(finished):
     assert rm.train(again.config, runs, device="cpu").folder == run.folder
     assert run.folder.name == again.config.name
     assert len(opened(runs)[3].history()) == 3
+    assert all(one.config.orient and one.transform().orient for one in opened(runs).values())
+    assert rm.Predictor.load(runs / "model.pt2").transform == run.transform()
+    assert "photographs upright" in lines
     assert (run.folder / "provenance.json").is_file()
     assert str(run.folder) in lines
 

@@ -62,7 +62,8 @@ class Plan:
     folder: where the copies of the images and the verdict lie, in `runs`. photos: the dataset that they are copies of.
     images, classes: those used. chance: the share of the largest class among those trained on. notes: what was left
     out, in words. epochs: of plain training. left_out: for each fold, the classes that are not trained on. seconds: for
-    one training and its evaluation, at the pace measured first.
+    one training and its evaluation, at the pace measured first. orient: whether photographs are rotated by their EXIF
+    orientation, which plans of earlier versions did not; the copies are upright already.
     """
 
     folder: str
@@ -83,6 +84,7 @@ class Plan:
     seed: int
     left_out: tuple[tuple[str, ...], ...]
     seconds: float
+    orient: bool = False
 
     @property
     def trainings(self) -> int:
@@ -106,6 +108,7 @@ class Plan:
         candidate = CANDIDATES[name]
         given: dict[str, Any] = {"init": self.init, **_pretrained(self.network)} if self.init else {}
         given |= {"ema": candidate.ema} if candidate.ema else {}
+        given |= {"orient": True} if self.orient else {}
         return {
             "network": self.network, "cooldown_epochs": 0, "optimizer": "adamw", "weight_decay": 0.05, **given,
             "image_size": self.size, "color_jitter": 0.0, "epochs": self.epochs // candidate.cost,
@@ -166,11 +169,13 @@ def _pretrained(network: str) -> dict[str, Any]:
 
 
 def _words(value: object) -> list[str]:
-    """Return a value as words of the command line, from which the same value is read.
+    """Return a value as words of the command line, from which the same value is read; none for a flag that is on.
 
-    >>> _words((0.48145466, 1e-3, 1.0)), _words("adamw")
-    (['0.48145466', '0.001', '1'], ['adamw'])
+    >>> _words((0.48145466, 1e-3, 1.0)), _words("adamw"), _words(True)
+    (['0.48145466', '0.001', '1'], ['adamw'], [])
     """
+    if value is True:
+        return []
     values = value if isinstance(value, tuple) else (value,)
     return [short if isinstance(v, float) and float(short := f"{v:g}") == v else str(v) for v in values]
 
@@ -319,7 +324,7 @@ def make_plan(request: Request) -> Plan:
         folder=folder.name, path=str(found.path), photos=name, fingerprint=content, images=len(copies),
         chance=max(counts) / (len(copies) * (1 - away)), classes=classes, notes=notes, network=network, init=init,
         size=size, folds=scope.folds, epochs=scope.epochs, lr=1e-3 if init else 3e-3, goal=goal, seed=request.seed,
-        left_out=left_out, seconds=scope.seconds,
+        left_out=left_out, seconds=scope.seconds, orient=True,
     )  # fmt: skip
     write_table(folder / "plan.json", asdict(plan))
     return plan

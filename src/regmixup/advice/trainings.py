@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regmixup import data, metrics, predictions
 from regmixup.advice.verdict import CANDIDATES, LEAST_FOLDS
-from regmixup.data.decode import EvalTransform, open_rgb
+from regmixup.data.decode import EvalTransform, open_rgb, upright
 from regmixup.data.folders import FolderSet
 from regmixup.data.splits import generator_for
 from regmixup.finetuning.probe import Pace
@@ -162,13 +162,13 @@ def leave_out(classes: Sequence[str], folds: int) -> tuple[tuple[str, ...], ...]
 
 
 def copy_images(chosen: Mapping[str, Mapping[str, str]], folder: Path, side: int) -> None:
-    """Copy images as PNG files with this shorter side, named by the content of the originals."""
+    """Copy images, upright, as PNG files with this shorter side, named by the content of the originals."""
 
     def copy(job: tuple[str, str, str]) -> None:
         name, digest, path = job
         target = folder / name / f"{digest[:20]}.png"
         if not target.is_file():
-            image = open_rgb(path)
+            image = upright(open_rgb(path))
             scale = side / min(image.size)
             image = image.resize((max(side, round(image.width * scale)), max(side, round(image.height * scale))))
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -7,20 +7,31 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 
+from regmixup.config import introduced
 from regmixup.data.files import reading
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm")
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM")
 MAX_PIXELS = 100_000_000
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What makes an image upright, by its EXIF orientation; 1 is upright."""
 
 
 Source = str | Path | bytes | Image.Image
@@ -33,14 +44,37 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
     """Open an image as RGB; the content decides the format, not the name. A ValueError names the file.
 
     size: the (width, height) that it must have. An image of more than 10^8 pixels is rejected before it is decoded.
+    The pixels are as they are stored; `upright` rotates them, by the metadata that the result keeps.
     """
     with reading(described(source), "an image"):
         if isinstance(source, Image.Image):
             return _rgb(source, size)
         if not isinstance(source, bytes) and not Path(source).is_file():  # a pipe would be waited for
-            raise ValueError("expected a regular file")
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+            raise ValueError("expected a regular file" if Path(source).exists() else "no such file")
+        try:
+            image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+        except UnidentifiedImageError as error:
+            known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+            raise ValueError(f"expected a {known} file; convert other formats to .png or .jpg") from error
+        with image:
             return _rgb(image, size)
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Return an image of `open_rgb` rotated or mirrored as its EXIF orientation says; itself if it has none.
+
+    The pixels are those of `PIL.ImageOps.exif_transpose`. That also writes the metadata anew, which fails where other
+    tags are damaged, and copies images that are upright already.
+    """
+    try:
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # what Pillow raises for damaged metadata differs; the pixels are good
+        return image
+    if turn is None:
+        return image
+    turned = image.transpose(turn)
+    turned.info = {}  # so that nothing turns it again
+    return turned
 
 
 def described(source: Source) -> str:
@@ -55,7 +89,9 @@ def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
         raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
     # Pillow would clip values of more than 8 bits at 255 instead of scaling them.
     if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        found = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        found.info = dict(image.info)
+        return found
     if image.mode in ("I", "F"):
         raise ValueError(f"expected 8 or 16 bits per channel, found Pillow's mode {image.mode}")
     return image.convert("RGB")
@@ -89,6 +125,7 @@ class TrainTransform:
     jitter: strength of brightness, contrast and saturation changes; 0 for none.
     rand_augment, magnitude: number of RandAugment's operations, and their strength. erasing: probability of a random
     rectangle filled with `fill`, a colour in [0, 1]. With it the result is a tensor, else a PIL image.
+    orient: first rotate the image by its EXIF orientation.
     """
 
     size: int | tuple[int, int] = 224
@@ -102,6 +139,7 @@ class TrainTransform:
     magnitude: int = 9
     erasing: float = 0.0
     fill: tuple[float, ...] = (0.0,)
+    orient: bool = False
 
     def build(self) -> Any:
         """Return the torchvision transform."""
@@ -117,7 +155,7 @@ class TrainTransform:
             crop = v2.RandomChoice([resized("bilinear"), resized("bicubic")])
         else:
             crop = resized("bilinear")
-        steps: list[Any] = [crop, v2.RandomHorizontalFlip(self.flip)]
+        steps: list[Any] = [*_first(self.orient), crop, v2.RandomHorizontalFlip(self.flip)]
         if self.jitter:
             steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
         if self.rand_augment:
@@ -131,6 +169,8 @@ class TrainTransform:
 class CustomTransform:
     """A transform of the user's, called with a PIL image. size: the (height, width) that it must return.
 
+    orient: rotate the image by its EXIF orientation before that.
+
     It must return a PIL image or a uint8 tensor (C, H, W). Besides torch's generator, which the loader seeds for every
     image, those of NumPy and of Python are seeded from it, so that it may draw from any.
     """
@@ -138,12 +178,14 @@ class CustomTransform:
     name: str
     function: Callable[[Any], Any]
     size: tuple[int, int]
+    orient: bool = False
 
     def build(self) -> Any:
         """Return the transform with its result checked."""
         return self._call
 
     def _call(self, image: Image.Image) -> Any:
+        image = upright(image) if self.orient else image
         seed = int(torch.randint(2**32, ()))
         states = random.getstate(), np.random.get_state()
         try:
@@ -173,15 +215,30 @@ class CustomTransform:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalTransform:
-    """Resize the shorter side to `resize` (antialiased), then crop the central `size` square."""
+    """Resize the shorter side to `resize` (antialiased), then crop the central `size` square.
+
+    orient: first rotate the image by its EXIF orientation. Models of earlier versions were trained without.
+    """
 
     size: int = 224
     resize: int = 256
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    orient: bool = introduced(False)
+
+    def __repr__(self) -> str:
+        # By this text a run knows which stored predictions are its own, so those of earlier versions must match.
+        shown = [f.name for f in fields(self) if f.name != "orient" or self.orient]
+        return f"EvalTransform({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def build(self) -> Any:
         """Return the torchvision transform."""
         from torchvision.transforms import v2
 
         mode = v2.InterpolationMode(self.interpolation)
-        return v2.Compose([v2.Resize(self.resize, mode, antialias=True), v2.CenterCrop(self.size)])
+        resized = v2.Resize(self.resize, mode, antialias=True)
+        return v2.Compose([*_first(self.orient), resized, v2.CenterCrop(self.size)])
+
+
+def _first(orient: bool) -> list[Callable[[Image.Image], Image.Image]]:
+    """Return the steps before all others of a transform."""
+    return [upright] if orient else []

@@ -77,7 +77,7 @@ def card(contents: Contents) -> str:
         f"An image classifier of {len(classes)} classes ({_plain(names)}) for images of {width}x{height} pixels and "
         f"{channels} channel{'s' * (channels > 1)}, trained with regmixup.\n",
         f"## Use\n\n```python\n{_usage(contents)}```\n\n`sha256sum --check SHA256SUMS` checks the files, but for this "
-        "one.\n",
+        f"one.\n{_orientation(contents)}",
         f"## Data\n\nTrained on {_plain(train_set)}. Checksum of the images: "
         f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",
         f"## Recipe\n\n{_table(('', ''), recipe)}\n`training.json` has every field."
@@ -101,6 +101,17 @@ def _usage(contents: Contents) -> str:
         lines += ["", "import timm  # without regmixup; images normalised by model.pretrained_cfg's mean and std", ""]
         lines += ['model = timm.create_model("local-dir:FOLDER", pretrained=True).eval()']
     return "\n".join(lines) + "\n"
+
+
+def _orientation(contents: Contents) -> str:
+    """Return what to do with photographs before they are resized; nothing for a model of pixels as they are stored."""
+    transform = contents.run.transform()
+    if transform is None or not transform.orient:
+        return ""
+    return (
+        "\nImage files were rotated by their EXIF orientation before they were resized. `Predictor` does so with "
+        "files; elsewhere, call `PIL.ImageOps.exif_transpose` first.\n"
+    )
 
 
 def _results(contents: Contents) -> str:

@@ -203,6 +203,7 @@ class _Job:
             "batch_size": self.settings.batch_size,
             "warmup_epochs": min(1.0, epochs / 10),
             "image_size": size,
+            "orient": True,
             "seed": self.seed,
             **expected_pixels(self.settings.backbone),
         }
@@ -231,8 +232,8 @@ class _Job:
             f"training   a linear probe on stored features, then all weights: {self.method} (--method; "
             f"`regmixup advise` compares methods), AdamW at "
             f"{config.lr:g}, batches of {config.batch_size}, class weights {self.class_weights} (--class-weights)\n"
-            f"augment    random crops of {config.crop_area:.0%} to 100 % of the area{flips}, colours changed by up to "
-            f"{config.color_jitter:.0%}"
+            f"augment    photographs upright, by their EXIF orientation; random crops of {config.crop_area:.0%} to "
+            f"100 % of the area{flips}, colours changed by up to {config.color_jitter:.0%}"
         )
 
     def build(self, size: int) -> tuple[Classifier, InitialWeights]:

@@ -6,6 +6,7 @@ import base64
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,9 +217,10 @@ def _exhibit(
 def thumbnail(image: Any, side: int = SIDE) -> str:
     """Return an image as a data URI: PNG as it is where it is small, else JPEG with its longest side at `side` pixels.
 
-    image: a tensor (C, H, W) of uint8 or in [0, 1], an array (H, W, C) or (H, W), a PIL image, or a file.
+    image: a tensor (C, H, W) of uint8 or in [0, 1], an array (H, W, C) or (H, W), a PIL image, or a file, which is
+    shown upright, as viewers do.
     """
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     if isinstance(image, Tensor):
         levels = image if image.dtype == torch.uint8 else (image * 255).round().clamp(0, 255).to(torch.uint8)
@@ -227,6 +229,8 @@ def thumbnail(image: Any, side: int = SIDE) -> str:
         with Image.open(image) as opened:
             opened.draft("RGB", (side, side))
             image = opened.convert("RGB")
+        with suppress(Exception):  # metadata may be damaged
+            ImageOps.exif_transpose(image, in_place=True)
     picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
     file, small = io.BytesIO(), max(picture.size) <= side
     if small:

@@ -84,7 +84,7 @@ def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransf
     """Return how worker processes augment an image: files to the size of the network, others keep their own."""
     _, height, width = dataset.shape or (3, config.image_size, config.image_size)
     if config.transform:
-        return CustomTransform(config.transform, transform_of(config.transform), (height, width))
+        return CustomTransform(config.transform, transform_of(config.transform), (height, width), config.orient)
     files = dataset.shape is None
     return TrainTransform(
         size=config.image_size if files else (height, width),
@@ -97,6 +97,7 @@ def train_transform(dataset: LabelledImages, config: TrainConfig) -> TrainTransf
         magnitude=config.magnitude,
         erasing=config.random_erasing,
         fill=config.mean,
+        orient=config.orient,
     )
 
 
@@ -130,8 +131,8 @@ def evaluation_transform(config: TrainConfig, *, files: bool) -> EvalTransform |
     """
     if not files:
         return None
-    crop = config.image_size
-    return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=config.eval_interpolation)
+    crop, how = config.image_size, config.eval_interpolation
+    return EvalTransform(size=crop, resize=round(crop * 256 / 224), interpolation=how, orient=config.orient)
 
 
 def reader(transform: EvalTransform | None, size: Sequence[int]) -> Reader:
