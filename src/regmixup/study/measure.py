@@ -250,8 +250,8 @@ def find_images(names: Sequence[str], root: str | Path | None) -> tuple[dict[str
 
 
 def _pick(source: LabelledImages, places: Sequence[int]) -> list[Tensor]:
-    """Return some images of a set, files at the size of a thumbnail."""
-    read = EvalTransform(size=SIDE, resize=SIDE).build()
+    """Return some images of a set, files upright and at the size of a thumbnail."""
+    read = EvalTransform(size=SIDE, resize=SIDE, orient=True).build()
     chosen = source.select(torch.tensor(places, dtype=torch.int64))
     return [image for part in chosen.parts(lambda file: read(open_rgb(file))) for image in part.images]
 
