@@ -369,10 +369,9 @@ def costs(found: Sequence[Archived]) -> str:
     return markdown_table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
 
 
-def page(results: Path = RESULTS) -> str:
-    """Return docs/results.md."""
+def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
+    """Return docs/results.md. found: the rows of everything that is archived."""
     archived = everything(results)
-    found = settings(archived)
     precision = runpy.run_path(str(ROOT / "benchmarks" / "equivalence.py"))["table"](results / "precision")
     parts = [
         PAGE,
@@ -420,7 +419,7 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
     return {
         ROOT / "README.md": front_page(found),
         results / "README.md": readme(results),
-        DOCS / "results.md": page(results),
+        DOCS / "results.md": page(found, results),
         DOCS / "claims.md": runpy.run_path(str(DOCS / "make_claims.py"))["ledger"](found),
         FIGURE: LENGTH["measured_figure"](found, planned_lengths(), standard_columns(LENGTH["RECIPE"]), interval),
     }

@@ -24,7 +24,12 @@ ROOT = Path(__file__).parent.parent
 made = runpy.run_path(str(ROOT / "docs" / "make_results.py"))
 length = made["LENGTH"]
 ARCHIVED = {study: made["archives"](study) for study in made["folders"](ROOT / "results")}
-ARCHIVES = [pytest.param(*one, id=f"{one[0].name}") for found in ARCHIVED.values() for one in found]
+ARCHIVES = [  # a study that reuses another has its archives, too
+    pytest.param(*one, id=one[0].name)
+    for one in {
+        (planned.stem, folder): (planned, folder) for own in ARCHIVED.values() for planned, folder in own
+    }.values()
+]
 WITH_LOGITS = [one for one in ARCHIVES if (one.values[1] / f"logits-{one.values[0].stem}.npz").is_file()]
 WITH_OUTCOMES = [one for one in ARCHIVES if outcomes_path(one.values[1], one.values[0].stem).is_file()]
 

@@ -113,7 +113,8 @@ def gather(found: Iterable[tuple[RunRecord, Sequence[Row]]]) -> dict[Training, A
         training = Training(run.recipe, changes, run.config["epochs"], run.config["precision"])
         kept, label = rows.setdefault(training, {}), method_label(run.label)
         for row in own:
-            kept.setdefault((run.key, label, row.quantity), replace(row, method=label))
+            if (place := (run.key, label, row.quantity)) not in kept:
+                kept[place] = replace(row, method=label)
     ordered = sorted(rows, key=lambda one: (one.recipe, one.epochs, one.precision, one.changes))
     return {training: Aggregation(rows[training].values()) for training in ordered}
 
