@@ -80,7 +80,7 @@ def check_own_images(shown):
     assert "fine-tuning was worse than the linear probe on validation, so the probe is kept" in " ".join(shown.split())
     known, unseen, patches = map(share, re.findall(r"([\d.]+%) accepted", shown))
     assert known > 0.88
-    assert max(unseen, patches) < known - 0.3
+    assert max(unseen, patches) < known - 0.15
     given, declined = (int(a) / int(b) for a, b in re.findall(r"(\d+) of (\d+) right$", shown, flags=re.MULTILINE))
     assert given > declined
 
