@@ -5,11 +5,12 @@ from statistics import mean
 from typing import Any
 
 from regmixup.report.aggregation import Aggregation, Quantity
+from regmixup.report.claims import SCORES as WORDS
 from regmixup.report.claims import Training, points
 from regmixup.report.significance import mean_interval
 from regmixup.report.writers import markdown_table
 
-SCORES = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP", "entropy": "entropy"}
+SCORES = ("dempster_shafer", "max_probability", "entropy")
 METHODS = ("dnn", "regmixup")
 TEXT = """A deployed model meets both: images of its classes that it gets wrong, and images of none. Failure AUROC is
 that of finding the wrong ones in the test set, OOD AUROC the mean of the three OOD sets, and SCOD AUGRC (x 1000, lower
@@ -52,7 +53,7 @@ def section(found: Mapping[Training, Aggregation], recipe: str, test: str, ood: 
                     gains[kind].append((mean(apart), mean_interval(apart)))
             if seeds:
                 lines.append([label, str(training.epochs), str(seeds), *cells])
-    heads = ["", "epochs", "n", *(f"{kind}, {name}" for kind in kinds for name in SCORES.values())]
+    heads = ["", "epochs", "n", *(f"{kind}, {WORDS[score]}" for kind in kinds for score in SCORES)]
     told = [_told(kind, own) for kind, own in gains.items() if own]
     if not told:
         return "**Not asked yet**: no method has two seeds.\n"

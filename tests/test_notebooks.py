@@ -53,7 +53,7 @@ def share(text):
 
 
 def check_own_loop(shown):
-    """What its text says of the table, the picture and the predictor."""
+    """Check what its text says of the table, the picture and the predictor."""
     table = {
         line[:22].strip(): [float(value) for value in re.findall(r"(\d\.\d{3}) ±", line)]
         for line in shown.splitlines()

@@ -198,7 +198,7 @@ def _describe(tensor: Tensor) -> str:
 
 
 class Quantity(NamedTuple):
-    """What a row measures, whichever model it was measured on; the fields are those of a row."""
+    """The quantity that a row measures, whichever model it was measured on; the fields are those of a row."""
 
     dataset: str
     metric: str

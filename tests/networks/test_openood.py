@@ -49,7 +49,7 @@ def test_the_head_as_arrays_gives_the_logits(pair):
 
 
 class Wrapper(nn.Module):
-    """What OpenOOD's ReAct, ASH and SCALE nets do: change the last maps, (N, D, 1, 1), and apply `backbone.fc`."""
+    """Do as OpenOOD's ReAct, ASH and SCALE nets: change the last maps, (N, D, 1, 1), and apply `backbone.fc`."""
 
     def __init__(self, backbone):
         super().__init__()
@@ -72,7 +72,7 @@ def test_features_can_be_clipped_by_its_wrapper_nets_and_by_itself(pair):
 
 
 def test_its_loaders_and_networks_give_predictions_with_features_and_head(pair):
-    """What they hold is enough for scores of features."""
+    """Their contents are enough for scores of features."""
     _, net = pair
     loader = [{"data": images()[1], "label": torch.tensor([0, 1, 2, 3, -1])}]
     found = example("in_openood")["predictions_of"](net, loader, "far/ood")

@@ -34,7 +34,7 @@ class Fresh:
 
 
 class Replay:
-    """What the package draws for a batch of `count` images from a seed; `image(i)` starts reading those of image i."""
+    """Draws of the package for a batch of `count` images from a seed; `image(i)` starts reading those of image i."""
 
     def __init__(self, seed, count):
         self.generator = torch.Generator().manual_seed(seed)

@@ -32,7 +32,7 @@ def launch(folder, plain):
 
 
 def train(folder, plain):
-    """What each process does. The first generation loses rank 1 after an epoch; the second stops torchrun later."""
+    """Do the work of a process. The first generation loses rank 1 after an epoch; the second stops torchrun later."""
     torch.set_num_threads(1)
     if plain:
         Run.build = build_plain

@@ -123,7 +123,7 @@ def at_step(step, *, epoch, rank, do):
 
 
 def send(number, *, to=os.getpid):
-    """What sends a signal to this process, or to its parent."""
+    """Return what sends a signal to this process, or to its parent."""
     return lambda training: os.kill(to(), number)
 
 

@@ -21,7 +21,7 @@ from tyro.conf import Positional
 from regmixup.cli.parsing import Switch, parse
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
-from regmixup.data.folders import image_files
+from regmixup.data.folders import describe_unread, image_files, unread_files
 from regmixup.names import printable
 from regmixup.posthoc import Conformal
 from regmixup.storage import check_writable, csv_text, write_text
@@ -160,8 +160,6 @@ def _bar() -> Progress:
 
 def _listed(words: Sequence[str]) -> list[Path]:
     """Return the files, those of folders in order of their names."""
-    from regmixup.finetuning.folder import describe_unread, unread_files
-
     found: list[Path] = []
     for word in words:
         path = Path(word).expanduser()

@@ -31,7 +31,7 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What makes an image upright, by its EXIF orientation; 1 is upright."""
+"""The transposition that makes an image upright, by its EXIF orientation; 1 is upright."""
 
 
 Source = str | Path | bytes | Image.Image

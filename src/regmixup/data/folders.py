@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ from regmixup.storage import digest
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
 """Usual names of the parts of a dataset, in lower case."""
+_UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
 _SHOWN = 50
 
 
@@ -99,7 +101,24 @@ def class_folders(folder: Path) -> tuple[str, ...]:
 
 
 def image_files(folder: Path) -> list[str]:
-    """Return the sorted paths of all image files under a folder, without hidden files and folders.
+    """Return the sorted paths of all image files under a folder, without hidden files and folders."""
+    return _files_under(folder, EXTENSIONS)
+
+
+def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
+    """Return how many files beside them are images, by their names, of a format that is not read; by suffix."""
+    found = (path for folder in folders for path in _files_under(folder, _UNREAD))
+    return tuple(sorted(Counter(Path(path).suffix.lower() for path in found).items()))
+
+
+def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
+    """Return what was found by `unread_files`, and what to do, in a line."""
+    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
+    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
+
+
+def _files_under(folder: str | Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the sorted paths of files with one of the suffixes, without hidden files and folders.
 
     Links are followed, but no folder is entered twice: a link may lead back to where it came from.
     """
@@ -111,7 +130,7 @@ def image_files(folder: Path) -> list[str]:
             continue
         entered.add((state.st_dev, state.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [os.path.join(where, f) for f in files if f.lower().endswith(EXTENSIONS) and not f.startswith(".")]  # noqa: PTH118
+        found += [os.path.join(where, f) for f in files if f.lower().endswith(suffixes) and not f.startswith(".")]  # noqa: PTH118
     return sorted(found)
 
 

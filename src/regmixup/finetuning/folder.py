@@ -25,7 +25,15 @@ from PIL import Image
 from regmixup.config import check_number
 from regmixup.data import load
 from regmixup.data.decode import EXTENSIONS, MAX_PIXELS, open_rgb
-from regmixup.data.folders import SPLITS, FolderSet, class_folders, hash_files, image_files
+from regmixup.data.folders import (
+    SPLITS,
+    FolderSet,
+    class_folders,
+    describe_unread,
+    hash_files,
+    image_files,
+    unread_files,
+)
 from regmixup.data.roles import VALIDATION
 from regmixup.names import printable, shortened
 
@@ -37,7 +45,6 @@ PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 _SHOWN = 10
 _FEW = 30
-_UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
 _TEST = ("test", "testing", "eval")
 
 
@@ -192,18 +199,6 @@ def inspect(path: str | Path) -> PhotoFolder:
         contradictions=copies.contradictions,
         unread=unread_files(*roots),
     )
-
-
-def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
-    """Return how many files lie under folders that are images, by their names, of a format that is not read."""
-    names = [name.lower() for folder in folders for _, _, files in os.walk(folder) for name in files if name[0] != "."]
-    return tuple(sorted(Counter(Path(name).suffix for name in names if name.endswith(_UNREAD)).items()))
-
-
-def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
-    """Return what was found by `unread_files`, and what to do, in a line."""
-    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
-    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
 
 
 def load_files(name: str) -> FolderSet:
