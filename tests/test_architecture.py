@@ -61,7 +61,7 @@ ALLOWED = {
     },
     "advice": {
         "config", "data", "finetuning", "metrics", "names", "networks", "objectives", "predictions", "progress",
-        "report", "storage", "training",
+        "report", "storage", "training", "types",
     },
 }  # fmt: skip
 

@@ -13,6 +13,21 @@ if TYPE_CHECKING:
 MEAN = "mean"
 """The corruption of a row that is the mean over all corrupted versions of a set."""
 
+_MORE_IS_BETTER = ("accuracy", "auroc", "aupr", "aupr_id", "failure_auroc", "fisher_criterion", "entropy")
+_NEITHER_IS_BETTER = ("temperature", "prior_variance")
+
+
+def higher_is_better(metric: str) -> bool | None:
+    """Return whether more of a row's metric is better; None where neither is. Of metrics not listed here less is.
+
+    entropy: of predictions half-way between two images, the only place where it is a metric and not a score.
+
+    >>> higher_is_better("accuracy"), higher_is_better("ece"), higher_is_better("temperature")
+    (True, False, None)
+    """
+    return None if metric in _NEITHER_IS_BETTER else metric in _MORE_IS_BETTER
+
+
 Role = Literal["train", "validation", "test", "shifted", "ood", ""]
 """The purpose of a dataset; "" where that is not known."""
 

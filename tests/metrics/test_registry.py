@@ -14,6 +14,8 @@ from regmixup.metrics.registry import (
     resample_classification,
     resample_detection,
 )
+from regmixup.metrics.selective import SELECTIVE
+from regmixup.types import higher_is_better
 from tests.metrics.test_calibration import classified, softmax_table
 from tests.metrics.test_detection import SCORES, random_scores, tensors
 
@@ -126,3 +128,16 @@ def test_arguments_are_checked():
         resample_detection(a, b, BOOTSTRAP.counts(5), BOOTSTRAP.counts(5), ["auroc"])
     with pytest.raises(ValueError, match="as many resamples, got 6 and 7"):
         resample_detection(a, b, BOOTSTRAP.counts(5), Bootstrap(resamples=7).counts(6), ["auroc"])
+
+
+def test_every_metric_prefers_the_better_predictions():
+    """Right against wrong, both sure; scores of OOD images and of errors in the right order and reversed."""
+    labels = torch.arange(4) % 2
+    good = torch.nn.functional.one_hot(labels, 2).double()
+    up, wrong = torch.arange(8.0), torch.arange(8) > 3
+    values = {
+        name: (metric.value(good, labels), metric.value(1 - good, labels)) for name, metric in CLASSIFICATION.items()
+    }
+    values |= {name: (metric.value(up[:4], up[4:]), metric.value(up[4:], up[:4])) for name, metric in DETECTION.items()}
+    values |= {name: (metric(up, ~wrong), metric(-up, ~wrong)) for name, metric in SELECTIVE.items()}
+    assert {name: one > other for name, (one, other) in values.items()} == {n: higher_is_better(n) for n in values}

@@ -103,7 +103,7 @@ def test_a_cell_for_the_script_has_what_the_tables_show():
         for m, vs in {"dnn": theirs, "mixup": ours}.items()
         for i, v in enumerate(vs)
     ]
-    table = tabulate(Aggregation(rows), [Column("ECE", Quantity("", "ece"), higher_is_better=False)])
+    table = tabulate(Aggregation(rows), [Column("ECE", Quantity("", "ece"))])
     mean, std, n, p, verdict, marks = compact(table.lines["mixup"][0])
     assert (mean, std, n, verdict, marks) == (97.33, 0.15, 3, -1, 0)
     assert p == pytest.approx(ttest_rel(ours, theirs).pvalue, rel=0.05)

@@ -1,6 +1,7 @@
 """Aggregation over seeds and the search for the best cell."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -42,9 +43,10 @@ def test_one_seed_has_no_spread():
 
 def test_the_best_cell_depends_on_the_direction():
     data = rows(a=[0.9, 0.8], b=[0.7, 0.6])
-    lower = Column("accuracy", ACCURACY.quantity, higher_is_better=False)
-    assert [line[0].best for line in tabulate(data, [ACCURACY]).lines.values()] == [True, False]
-    assert [line[0].best for line in tabulate(data, [lower]).lines.values()] == [False, True]
+    for metric, best in {"accuracy": [True, False], "ece": [False, True], "temperature": [False, False]}.items():
+        same = [replace(row, metric=metric) for row in data]
+        table = tabulate(same, [replace(ACCURACY, quantity=ACCURACY.quantity._replace(metric=metric))])
+        assert [line[0].best for line in table.lines.values()] == best
 
 
 def test_cells_that_print_alike_are_tied():
@@ -52,10 +54,8 @@ def test_cells_that_print_alike_are_tied():
     assert [line[0].best for line in table.lines.values()] == [True, True, False]
 
 
-def test_nothing_is_best_without_a_rival_or_a_direction():
-    neutral = Column("T", ACCURACY.quantity, higher_is_better=None)
+def test_nothing_is_best_without_a_rival():
     assert not tabulate(rows(a=[0.9]), [ACCURACY]).lines["a"][0].best
-    assert not any(line[0].best for line in tabulate(rows(a=[0.9], b=[0.8]), [neutral]).lines.values())
 
 
 def test_a_missing_value_is_an_empty_cell_and_does_not_compete():

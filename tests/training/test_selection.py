@@ -99,7 +99,7 @@ def test_the_model_is_that_of_the_best_epoch_of_a_plain_loop(tmp_path, monkeypat
         torch.testing.assert_close(last[name], states[-1][name], rtol=1e-9, atol=1e-11, msg=name)
     assert not torch.equal(model["head.weight"], last["head.weight"])
     stored = run.predict("digits/val", device="cpu")
-    assert METRICS[metric][0](stored.logits.double(), stored.labels) == pytest.approx(own[best], abs=1e-5)
+    assert METRICS[metric](stored.logits.double(), stored.labels) == pytest.approx(own[best], abs=1e-5)
 
 
 def test_selecting_changes_no_weight_of_the_last_epoch(tmp_path):

@@ -25,6 +25,7 @@ from typing import Literal
 
 from regmixup.names import check_name
 from regmixup.report.significance import LEVEL, resampled_difference
+from regmixup.types import higher_is_better
 
 PLAIN = "plain"
 """The reference candidate: cross-entropy on clean images."""
@@ -38,19 +39,24 @@ Values = Mapping[str, Mapping[int, Mapping[str, float]]]
 
 @dataclass(frozen=True)
 class Metric:
-    """label: as printed. sign: 1 if larger is better, -1 if smaller is. percent: printed times 100."""
+    """label: as printed. metric: its name in rows. percent: printed times 100."""
 
     label: str
-    sign: int
+    metric: str
     percent: bool
+
+    @property
+    def sign(self) -> int:
+        """Return 1 if larger is better, -1 if smaller is."""
+        return 1 if higher_is_better(self.metric) else -1
 
 
 METRICS = {
-    "accuracy": Metric("accuracy", 1, percent=True),
-    "nll": Metric("NLL", -1, percent=False),
-    "ece": Metric("ECE", -1, percent=True),
-    "shift": Metric("accuracy under shift", 1, percent=True),
-    "ood": Metric("AUROC of left-out classes", 1, percent=True),
+    "accuracy": Metric("accuracy", "accuracy", percent=True),
+    "nll": Metric("NLL", "nll", percent=False),
+    "ece": Metric("ECE", "ece", percent=True),
+    "shift": Metric("accuracy under shift", "accuracy", percent=True),
+    "ood": Metric("AUROC of left-out classes", "auroc", percent=True),
 }
 
 

@@ -10,12 +10,12 @@ from regmixup import methods
 from regmixup.methods import REFERENCE
 from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best
-from regmixup.types import Quantity, Row
+from regmixup.types import Quantity, Row, higher_is_better
 
 SCALED = "temperature"
 """The posthoc of values that depend on T."""
-DETECTION = {"auroc": ("AUROC", True), "aupr": ("AUPR", True), "fpr_at_tpr": ("FPR at 95 % TPR", False)}
-"""Metrics of OOD detection: title, and whether larger is better."""
+DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
+"""Metrics of OOD detection with their titles."""
 SCORED = (*DETECTION, "aurc", "augrc", "failure_auroc")
 """Metrics of a score; the score "" of a quantity stands for each method's own, the paper's."""
 CALIBRATION = {
@@ -123,14 +123,13 @@ class Aggregation:
         self,
         quantities: Sequence[Quantity],
         *,
-        higher_is_better: bool | None,
         labels: Iterable[str] | None = None,
         percent: bool = True,
     ) -> dict[str, Cell | None]:
         """Return a cell per method: the mean over the quantities, compared with the other cells of the column.
 
-        A single quantity has the paper's number beside it. labels: the methods; default, all with a row. None stands
-        where nothing was measured.
+        quantities: of one metric. A single quantity has the paper's number beside it. labels: the methods; default, all
+        with a row. None stands where nothing was measured.
         """
         labels = self.labels if labels is None else list(labels)
         seeds = {label: self.average(quantities, label) for label in labels}
@@ -146,7 +145,8 @@ class Aggregation:
                 cells[label] = mean_cell([*seeds[label].values()], percent=percent)
         if any(one.posthoc == SCALED for one in quantities) and any(seeds.get(m) for m in self.design.one_temperature):
             return cells  # seeds that share one T are not independent: no test and no best
-        return _judge(cells, seeds, higher_is_better, self.design)
+        better = higher_is_better(quantities[0].metric) if quantities else None
+        return _judge(cells, seeds, better, self.design)
 
 
 def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
@@ -163,12 +163,12 @@ def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
 
 
 def _judge(
-    cells: Mapping[str, Cell | None], seeds: Mapping[str, Values], higher_is_better: bool | None, design: Design
+    cells: Mapping[str, Cell | None], seeds: Mapping[str, Values], higher: bool | None, design: Design
 ) -> dict[str, Cell | None]:
     """Mark the best cells of a column, and those that differ from the reference method. seeds: the values behind."""
     ensembles = [*map(is_ensemble, cells)]
     shown = [float(cell.shown) if cell is not None else None for cell in cells.values()]
-    marks = find_best(shown, ensembles, higher_is_better=higher_is_better)
+    marks = find_best(shown, ensembles, higher_is_better=higher)
     unpaired = [method for method, ensemble in zip(cells, ensembles, strict=True) if ensemble]
     found = compare_column(seeds, untested=design.untested, unpaired=unpaired)
     reference = cells.get(REFERENCE)
@@ -176,8 +176,8 @@ def _judge(
     for (method, cell), mark in zip(cells.items(), marks, strict=True):
         if cell is not None:
             cell = replace(cell, best=mark.bold, best_overall=mark.underline, against=found.get(method))
-            if cell.differs and reference is not None and higher_is_better is not None:
-                cell = replace(cell, better=(cell.mean > reference.mean) == higher_is_better)
+            if cell.differs and reference is not None and higher is not None:
+                cell = replace(cell, better=(cell.mean > reference.mean) == higher)
         judged[method] = cell
     return judged
 

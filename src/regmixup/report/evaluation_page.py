@@ -200,7 +200,7 @@ class _IntervalCells(Cells):
     differences: Mapping[Quantity, Difference]
     first_score: str
 
-    def column(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Any]:
+    def column(self, quantities: Sequence[Quantity]) -> list[Any]:
         return [self._cell(quantities, label, place) for place, label in enumerate(self.labels)]
 
     def _cell(self, quantities: Sequence[Quantity], label: str, place: int) -> list[Any] | None:

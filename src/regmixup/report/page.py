@@ -151,30 +151,30 @@ def _setting_conclusions(setting: Setting, own: Mapping[str, Any]) -> Iterator[t
     found = setting.aggregation
     test = next((q.dataset for q in found.quantities if q.metric == "accuracy" and not q.corruption), "")
 
-    def said(title: str, quantity: Quantity, *, higher: bool, percent: bool = True) -> str:
-        cells = found.column([quantity], higher_is_better=higher, labels=setting.labels, percent=percent)
-        return conclude(title, cells, higher_is_better=higher, unit=PERCENT if percent else "")
+    def said(title: str, quantity: Quantity, *, percent: bool = True) -> str:
+        cells = found.column([quantity], labels=setting.labels, percent=percent)
+        return conclude(title, quantity.metric, cells, unit=PERCENT if percent else "")
 
-    yield "results", said("Accuracy on the test set", Quantity(test, "accuracy"), higher=True)
+    yield "results", said("Accuracy on the test set", Quantity(test, "accuracy"))
     rows = [
         Row(method=label, seed=run.seed, metric="entropy", value=curve[len(curve) // 2])
         for label, curves in _path_means(setting).items()
         for run, curve in zip(setting.of(label), curves, strict=True)
     ]
-    cells = Aggregation(rows, setting.design).column([Quantity("", "entropy")], higher_is_better=True, percent=False)
-    yield "profiles", conclude("Entropy half-way between two images", cells, higher_is_better=True, unit=" nats")
+    cells = Aggregation(rows, setting.design).column([Quantity("", "entropy")], percent=False)
+    yield "profiles", conclude("Entropy half-way between two images", "entropy", cells, unit=" nats")
     mixing = "; ".join(f"{one['method']} draws 80 % of its λ {_ranges(one['densest'])}" for one in own["mixing"])
     yield "mixing", f"{mixing}." if mixing else ""
     for name in shifted_sets(found):
-        yield "shift", said(f"Accuracy on {name}", Quantity(name, "accuracy", corruption=MEAN), higher=True)
+        yield "shift", said(f"Accuracy on {name}", Quantity(name, "accuracy", corruption=MEAN))
     for name in own["detection"]["sets"]:
         title = f"AUROC of {name.removesuffix('/test')} by each method's own score"
-        yield "detection", said(title, Quantity(name, "auroc"), higher=True)
-    yield "calibration", said("ECE as trained", Quantity(test, "ece"), higher=False)
-    yield "calibration", said("ECE with T", Quantity(test, "ece", SCALED), higher=False)
-    yield "selective", said("The area under risk against coverage", Quantity(test, "aurc"), higher=False)
+        yield "detection", said(title, Quantity(name, "auroc"))
+    yield "calibration", said("ECE as trained", Quantity(test, "ece"))
+    yield "calibration", said("ECE with T", Quantity(test, "ece", SCALED))
+    yield "selective", said("The area under risk against coverage", Quantity(test, "aurc"))
     fisher = Quantity(test, "fisher_criterion")
-    yield "fisher", said("The Fisher criterion on the test set", fisher, higher=True, percent=False)
+    yield "fisher", said("The Fisher criterion on the test set", fisher, percent=False)
     methods, seconds = own["methods"], own["training"]["seconds"]
     if len(methods) > 1 and seconds[0]:
         slowest = max(range(len(methods)), key=seconds.__getitem__)

@@ -29,11 +29,8 @@ MOST_OF_A_GRID = 16
 LEAST_P = 0.001
 """Smaller p are shown as "p < 0.001"."""
 _FIRST = (REFERENCE, "mixup", "regmixup", "deep-ensemble", "sngp", "augmix")
-ON_SHIFT = {
-    "accuracy": ("accuracy", "none", True),
-    **{title: (metric, posthoc, False) for title, (metric, posthoc) in CALIBRATION.items()},
-}
-"""Metrics of the table of corruptions by title: metric, posthoc, whether larger is better."""
+ON_SHIFT = {"accuracy": ("accuracy", "none"), **CALIBRATION}
+"""Metrics of the table of corruptions by title: metric and posthoc."""
 
 Compact = list[float | int | None]
 """A cell for the script: mean, standard deviation, n, p against the reference, verdict (1 better, -1 worse, 0 neither),
@@ -122,9 +119,9 @@ class Cells:
             "calibration": self.calibration(),
         }
 
-    def column(self, quantities: Sequence[Quantity], *, higher: bool) -> list[Compact | None]:
+    def column(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
-        cells = self.found.column(quantities, higher_is_better=higher, labels=self.labels)
+        cells = self.found.column(quantities, labels=self.labels)
         return [compact(cell) for cell in cells.values()]
 
     def corruptions(self) -> dict[str, dict[str, list[int]]]:
@@ -147,7 +144,7 @@ class Cells:
         for family, corruptions in self.corruptions().items():
             severities = sorted({severity for own in corruptions.values() for severity in own})
             metrics = []
-            for title, (metric, posthoc, higher) in ON_SHIFT.items():
+            for title, (metric, posthoc) in ON_SHIFT.items():
                 whole = Quantity(family, metric, posthoc, "", MEAN)
                 if whole not in self.found.quantities:
                     continue
@@ -160,7 +157,7 @@ class Cells:
                     for names in (*([name] for name in corruptions), list(corruptions))
                 ]  # fmt: skip
                 columns[-1][0] = [whole]
-                by_column = [[self.column(at, higher=higher) for at in column] for column in columns]
+                by_column = [[self.column(at) for at in column] for column in columns]
                 cells = [[[at[index] for at in column] for column in by_column] for index in range(len(labels))]
                 note = ONE_TEMPERATURE if posthoc == SCALED and self.found.design.one_temperature else ""
                 metrics.append({"title": title, "note": note, "cells": cells})
@@ -203,12 +200,12 @@ class Cells:
         sets, scores = (list(dict.fromkeys(getattr(q, name) for q in found)) for name in ("dataset", "score"))
 
         def column(dataset: str, metric: str, score: str) -> list[Compact | None]:
-            return self.column([Quantity(dataset, metric, score=score)], higher=DETECTION[metric][1])
+            return self.column([Quantity(dataset, metric, score=score)])
 
         return {
             "sets": sets,
             "scores": scores,
-            "metrics": [{"name": name, "title": title} for name, (title, _) in DETECTION.items()],
+            "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
             "paper": [paper_score(label) for label in self.labels],
             "cells": {m: {s: [column(name, m, s) for name in sets] for s in ("", *scores)} for m in DETECTION},
         }
@@ -219,7 +216,7 @@ class Cells:
         for posthoc in ("none", SCALED):
             own = [q for q in self.found.quantities if (q.metric, q.posthoc, q.corruption) == ("ece", posthoc, "")]
             if own:
-                found[posthoc] = self.column(own[:1], higher=False)
+                found[posthoc] = self.column(own[:1])
         return found
 
 

@@ -11,7 +11,7 @@ from regmixup.methods import REFERENCE
 from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, is_ensemble, known_method
 from regmixup.report.significance import LEVEL, Design
 from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
-from regmixup.types import MEAN, Quantity, Row
+from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 ONE_TEMPERATURE = (
@@ -21,18 +21,17 @@ ONE_TEMPERATURE = (
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity, its better direction, and how a value is shown. group: a heading shared with its neighbours."""
+    """A quantity, and how a value is shown. group: a heading shared with its neighbours."""
 
     title: str
     quantity: Quantity
-    higher_is_better: bool | None = True
     percent: bool = True
     group: str = ""
 
     @property
     def heading(self) -> str:
         """Return the title with an arrow in the better direction."""
-        return self.title + {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
+        return self.title + {True: " ↑", False: " ↓", None: ""}[higher_is_better(self.quantity.metric)]
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def tabulate(
     """
     lines: dict[str, list[Cell | None]] = {method: [] for method in found.labels}
     for column in columns:
-        cells = found.column([column.quantity], higher_is_better=column.higher_is_better, percent=column.percent)
+        cells = found.column([column.quantity], percent=column.percent)
         for method, cell in cells.items():
             if cell is not None:
                 notes = _notes(cell, found.rows(column.quantity, method), (changed or {}).get(method, ()), found.design)
@@ -130,21 +129,23 @@ _MOST_NAMED = 4
 PERCENT = "\N{NO-BREAK SPACE}%"
 
 
-def conclude(title: str, cells: Mapping[str, Cell | None], *, higher_is_better: bool, unit: str = PERCENT) -> str:
+def conclude(title: str, metric: str, cells: Mapping[str, Cell | None], *, unit: str = PERCENT) -> str:
     r"""Say in one sentence what the tests of a column show: the best value, and who differs from the reference method.
 
-    title: of what the column measures, as the beginning of a sentence. "" where there is nothing to compare.
+    title: of what the column measures, as the beginning of a sentence; metric: its name in rows. Return "" where there
+    is nothing to compare.
 
     >>> from regmixup.report.significance import Comparison
     >>> ours = Cell(0.95, 0.01, 5, True, against=Comparison(0.01, "paired"), better=True)
-    >>> conclude("Accuracy", {"dnn": Cell(0.93, 0.01, 5, True), "ours": ours}, higher_is_better=True)
+    >>> conclude("Accuracy", "accuracy", {"dnn": Cell(0.93, 0.01, 5, True), "ours": ours})
     'Accuracy is highest for ours, 95.00\xa0%; higher than dnn: ours.'
     """
     known = {label: cell for label, cell in cells.items() if cell is not None}
     if len(known) < 2:
         return ""
-    top = (max if higher_is_better else min)(known, key=lambda label: known[label].mean)
-    start = f"{title} is {'highest' if higher_is_better else 'lowest'} for {top}, {known[top].shown}{unit}"
+    higher = higher_is_better(metric)
+    top = (max if higher else min)(known, key=lambda label: known[label].mean)
+    start = f"{title} is {'highest' if higher else 'lowest'} for {top}, {known[top].shown}{unit}"
     tested = {label: cell for label, cell in known.items() if cell.against is not None}
     if not tested:
         return f"{start}; whether that is chance cannot be tested (it needs two seeds of each, and {REFERENCE})."
@@ -152,7 +153,7 @@ def conclude(title: str, cells: Mapping[str, Cell | None], *, higher_is_better: 
     for label, cell in tested.items():
         word = "not shown to differ from"
         if cell.better is not None:
-            word = "higher than" if cell.better == higher_is_better else "lower than"
+            word = "higher than" if cell.better == higher else "lower than"
         groups.setdefault(word, []).append(label)
     parts = [
         f"{word} {REFERENCE}: {_named(groups[word])}"
@@ -182,14 +183,14 @@ def main_columns(found: Aggregation) -> list[Column]:
     columns = [Column("accuracy", Quantity(test, "accuracy"))]
     columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(found)]
     columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood]
-    columns += [Column(title, Quantity(test, *own), higher_is_better=False) for title, own in CALIBRATION.items()]
-    return [*columns, Column("T", Quantity(test, "temperature", SCALED), higher_is_better=None, percent=False)]
+    columns += [Column(title, Quantity(test, *own)) for title, own in CALIBRATION.items()]
+    return [*columns, Column("T", Quantity(test, "temperature", SCALED), percent=False)]
 
 
 def shift_columns(found: Aggregation) -> list[Column]:
     """Return the columns of a study's second table: calibration on every shifted set, before and after T."""
     return [
-        Column(f"{title} {name}", Quantity(name, *own, corruption=MEAN), higher_is_better=False)
+        Column(f"{title} {name}", Quantity(name, *own, corruption=MEAN))
         for title, own in CALIBRATION.items()
         for name in shifted_sets(found)
     ]

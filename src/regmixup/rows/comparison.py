@@ -19,17 +19,12 @@ from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.base import FitOn
 from regmixup.predictions import load
 from regmixup.rows.evaluation import evaluate
-from regmixup.types import Predictions, Quantity, Row
+from regmixup.types import Predictions, Quantity, Row, higher_is_better
 
 Given = Predictions | str | Path
 """Predictions in memory, or the file that holds them."""
 PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
 """Metrics that are not fractions, and so not shown in percent."""
-HIGHER_IS_BETTER = {
-    **dict.fromkeys(("accuracy", "auroc", "aupr", "aupr_id", "failure_auroc"), True),
-    **dict.fromkeys(("temperature", "prior_variance", "fisher_criterion")),
-}
-"""Metrics of which more is better, or of which None is; of all others less is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +256,7 @@ def _differences(
                 continue
             bounds = bootstrap.difference(*pair, about=value if row.metric in BINNED else None)
             apart = bounds.low > 0 or bounds.high < 0
-            higher = HIGHER_IS_BETTER.get(row.metric, False)
+            higher = higher_is_better(row.metric)
             better = (value > 0) == higher if apart and higher is not None else None
             found[place] = Difference(value, bounds.low, bounds.high, better)
     return found

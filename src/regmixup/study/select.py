@@ -16,7 +16,7 @@ from typing import Any
 from regmixup.storage import read_rows, write_json
 from regmixup.study.check import is_current
 from regmixup.study.plan import PlannedRun, Study
-from regmixup.types import Row
+from regmixup.types import Row, higher_is_better
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Cho
         known = {label: mean for label, mean in means.items() if mean is not None}
         if len(known) < len(candidates):
             return None
-        best = (min if by == "ece" else max)(known, key=known.__getitem__)
+        best = (max if higher_is_better(by) else min)(known, key=known.__getitem__)
         score, chosen = known[best], candidates[best]
     one = chosen[0]
     values = one.point.named() | ({"bn": one.batch_norm} if one.batch_norm != "trained" else {})

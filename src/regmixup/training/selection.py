@@ -24,14 +24,15 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, match_channels, reader
 from regmixup.training.optim import Average, Copy
 from regmixup.training.reporting import precise
+from regmixup.types import higher_is_better
 
-METRICS: dict[str, tuple[Callable[[Tensor, Tensor], float], bool]] = {
-    "val-accuracy": (lambda logits, labels: accuracy(logits.softmax(dim=1), labels), True),
+METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "val-accuracy": lambda logits, labels: accuracy(logits.softmax(dim=1), labels),
     # From logits, so that one image with a probability that rounds to 0 does not make it infinite.
-    "val-nll": (lambda logits, labels: float(F.cross_entropy(logits, labels)), False),
-    "val-brier": (lambda logits, labels: brier(logits.softmax(dim=1), labels), False),
+    "val-nll": lambda logits, labels: float(F.cross_entropy(logits, labels)),
+    "val-brier": lambda logits, labels: brier(logits.softmax(dim=1), labels),
 }
-"""Metrics that an epoch can be selected by: from logits (N, K) and labels to a number, and whether larger is better."""
+"""Metrics that an epoch can be selected by: from logits (N, K) and labels to a number."""
 _BATCH = 250
 """Images per forward pass."""
 
@@ -82,7 +83,7 @@ class Selection(Copy):
         with average.in_place() if average is not None else nullcontext():
             measured = self.measure(model, ranks)
         value = self.value.new_tensor(measured[self.metric])
-        sign = 1 if METRICS[self.metric][1] else -1
+        sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
         # A value that is no number is replaced by any, and replaces none but the first.
         if int(self.epoch) == 0 or bool(self.value.isnan()) or bool(sign * value > sign * self.value):
             for dtype, row in (average.rows if average is not None else self.live_rows()).items():
@@ -105,7 +106,7 @@ class Selection(Copy):
         if not ranks.first:
             return ranks.from_first({})
         found, labels = torch.cat(every).double(), self.known[self.dataset.labels]
-        return ranks.from_first({name: metric(found, labels) for name, (metric, _) in METRICS.items()})
+        return ranks.from_first({name: metric(found, labels) for name, metric in METRICS.items()})
 
     def record(self) -> dict[str, Any]:
         """Return what was selected as plain values, for the run's provenance."""

@@ -18,10 +18,10 @@ from importlib import resources
 from regmixup.report.paper.slips import At, slips_by_cell
 from regmixup.report.significance import Marks, find_best
 from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
+from regmixup.types import higher_is_better
 
 _NETWORKS = {"WRN28-10": "wrn28-10", "WRN": "wrn28-10", "R50": "resnet50"}
 _METRICS = {"Accuracy": "accuracy", "AdaECE": "adaptive_ece", "ECE": "ece"}
-_HIGHER_IS_BETTER = {"accuracy": True, "auroc": True, "ece": False, "adaptive_ece": False}
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TableSection:
         found = {}
         for index, key in enumerate(self.keys):
             values = [row.cells[index].number for row in self.rows]
-            marks = find_best(values, ensembles, higher_is_better=_HIGHER_IS_BETTER[key.metric])
+            marks = find_best(values, ensembles, higher_is_better=higher_is_better(key.metric))
             found.update({(row.name, key.name): mark for row, mark in zip(self.rows, marks, strict=True)})
         return found
 
