@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import re
 import shutil
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from regmixup import report
+from regmixup.cli.report import main
 from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
 
@@ -58,6 +60,32 @@ def test_bare_run_folders_give_the_same_table_as_their_study(finished_study, wri
     assert {run.recipe for run in bare.runs} == {"digits"}
     write_report(bare)
     assert (tmp_path / "report.csv").read_text() == texts["report.csv"]
+
+
+def test_the_evaluation_with_the_most_rows_is_shown_whatever_the_times_of_the_files(written, tmp_path):
+    """Also of a run folder of an earlier version, which has no note beside the rows."""
+    folder = shutil.copytree(written[0].runs[0].folder, tmp_path / written[0].runs[0].folder.name)
+    first = next(folder.glob("rows-*.csv"))
+    label, digits = first.stem.removeprefix("rows-").rpartition("-")[::2]
+    few = folder / f"rows-{label}-00000000.csv"
+    few.write_text("".join(first.read_text().splitlines(keepends=True)[:3]))
+
+    def stems(**choice):
+        return [run.stem for run in Results.of_runs([folder], tmp_path, **choice).runs]
+
+    for newer, older in ((first, few), (few, first)):
+        os.utime(older, (1, 1))
+        os.utime(newer, (2, 2))
+        assert stems() == [f"{label}-{digits}"]
+    assert stems(evaluation="00000000") == [f"{label}-00000000"]
+    with pytest.raises(ValueError, match=rf"end one of {label}-00000000, {label}-{digits} of .*, got 1234"):
+        stems(evaluation="1234")
+    shutil.copyfile(first, few)
+    with pytest.raises(ValueError, match=r"several evaluations of .* such as --evaluation 00000000"):
+        stems()
+    assert stems(evaluation=digits) == [f"{label}-{digits}"]
+    with pytest.raises(ValueError, match="evaluation is for run folders"):
+        main(["digits", "--evaluation", digits])
 
 
 def test_a_run_that_no_study_has_evaluated_is_named(finished_study, tmp_path):

@@ -39,11 +39,14 @@ def load(folder: str | Path, out: str | Path | None = None) -> Results:
     return Results.open(folder, out)
 
 
-def collect(folders: Iterable[str | Path], out: str | Path) -> Results:
-    """Read run folders that a study has evaluated, for a report in the folder `out`."""
+def collect(folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
+    """Read run folders that a study has evaluated, for a report in the folder `out`.
+
+    evaluation: the digits that end the names of its files; by default, the one with the most rows.
+    """
     from regmixup.report.results import Results
 
-    return Results.of_runs(folders, out)
+    return Results.of_runs(folders, out, evaluation=evaluation)
 
 
 def build(results: Results | str | Path) -> list[Path]:

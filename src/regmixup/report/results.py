@@ -176,28 +176,25 @@ class Results:
         return cls(out, study["title"], study["about"], runs, rows, study, selected)
 
     @classmethod
-    def of_runs(cls, folders: Iterable[str | Path], out: str | Path) -> Results:
-        """Read run folders that some study has evaluated, for a report in the folder `out`."""
+    def of_runs(cls, folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
+        """Read run folders that some study has evaluated, for a report in the folder `out`.
+
+        evaluation: the digits that end the names of its files, for runs that were evaluated on several sets of data;
+        by default the one with the most rows.
+        """
         runs, rows = [], []
         for folder in map(Path, folders):
             if not run_folder.is_run_folder(folder):
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
-            files = sorted(folder.glob("rows-*.csv*"), key=lambda file: file.stat().st_mtime_ns)
-            if not files:
-                raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs")
-            # Studies that evaluate on different sets have a file each: the last one speaks for its label.
-            stems = [file.name.removeprefix("rows-").removesuffix(".gz").removesuffix(".csv") for file in files]
-            for label, stem in {stem.rpartition("-")[0]: stem for stem in stems}.items():
+            for stem, own in _evaluations(folder, evaluation).items():
+                label = stem.rpartition("-")[0]
                 method = label.partition("(")[0]
                 config = run_folder.read_config(folder)
                 recipe = _likely_recipe(config, method)
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
-                note = folder / f"rows-{stem}.json"
-                rows += _rows(
-                    run_folder.rows_path(folder, stem), read_table(note).get("rows") if note.is_file() else None
-                )
+                rows += own
         return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
 
     def __post_init__(self) -> None:
@@ -225,6 +222,37 @@ class Results:
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
         return [Setting(name, titles[name], own, rows[name]) for name, own in runs.items()]
+
+
+def _evaluations(folder: Path, wanted: str) -> dict[str, list[Row]]:
+    """Return the evaluations of a run to report, one for each of its labels: their rows by the stem of their files.
+
+    Studies that evaluate on different sets have a file each. The choice must not depend on the times of files, which
+    change when a folder is copied.
+    """
+    names = (file.name for file in folder.glob("rows-*.csv*"))
+    stems = sorted({name.removeprefix("rows-").removesuffix(".gz").removesuffix(".csv") for name in names})
+    if not stems:
+        raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs")
+    kept = [stem for stem in stems if not wanted or stem.endswith(f"-{wanted}")]
+    if not kept:
+        raise ValueError(f"evaluation must be the digits that end one of {', '.join(stems)} of {folder}, got {wanted}")
+    by_label: dict[str, dict[str, list[Row]]] = {}
+    for stem in kept:
+        note = folder / f"rows-{stem}.json"
+        own = _rows(run_folder.rows_path(folder, stem), read_table(note).get("rows") if note.is_file() else None)
+        by_label.setdefault(stem.rpartition("-")[0], {})[stem] = own
+    found = {}
+    for label, evaluations in sorted(by_label.items()):
+        most = max(map(len, evaluations.values()))
+        largest = {stem: own for stem, own in evaluations.items() if len(own) == most}
+        if len(largest) > 1:
+            raise ValueError(
+                f"{folder} has several evaluations of {label} with {most:,} rows: {', '.join(largest)}. Choose one by "
+                f"the digits at its end, such as --evaluation {min(largest).rpartition('-')[2]}"
+            )
+        found |= largest
+    return found
 
 
 def _rows(path: Path, expected: str | None) -> list[Row]:
