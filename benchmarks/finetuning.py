@@ -76,7 +76,7 @@ SETTINGS = {
     "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5), "interpolation": "bilinear", "crop_padding": 16,
 }  # fmt: skip
 COLUMNS = {
-    "accuracy": ("accuracy", 100), "ece": ("ECE", 100), "nll": ("NLL", 1), "augrc": ("AUGRC x 1000", 1000),
+    "accuracy": ("accuracy", 100), "ece": ("ECE", 100), "nll": ("NLL", 1), "augrc": ("AUGRC by MSP x 1000", 1000),
     "failure_auroc": ("failure AUROC", 100), "ood_auroc": ("OOD AUROC", 100),
 }  # fmt: skip
 """Metrics by name: the head of the column, and the factor of what it shows."""

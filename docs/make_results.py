@@ -20,7 +20,7 @@ import torch
 
 from regmixup.methods import METHODS
 from regmixup.recipes import RECIPES
-from regmixup.report.aggregation import Aggregation, Quantity, mean_cell, paper_score
+from regmixup.report.aggregation import Aggregation, Quantity, mean_cell
 from regmixup.report.claims import Training, gather, prose
 from regmixup.report.paper import paper_value
 from regmixup.report.results import Results, RunRecord
@@ -67,7 +67,7 @@ the end.
 
 
 class Column(NamedTuple):
-    """A column of a table: its title, what it shows, its factor, and the score, "" for the method's own."""
+    """A column of a table: its title, what it shows, its factor, and the score, "" for the metric's usual one."""
 
     title: str
     quantity: Quantity
@@ -76,9 +76,7 @@ class Column(NamedTuple):
 
     def rows(self, aggregation: Aggregation, label: str) -> list[Row]:
         """Return a method's rows, one per seed."""
-        scored = self.quantity.metric in ("auroc", "augrc", "aurc", "failure_auroc")
-        score = (self.score or paper_score(label)) if scored else ""
-        return aggregation.rows(self.quantity._replace(score=score), label)
+        return aggregation.rows(self.quantity._replace(score=self.score), label)
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ def columns(test: str, shift: Sequence[str], ood: Sequence[str]) -> list[Column]
     """Return the columns of a table of results."""
     shifted = [Column(f"{name} accuracy", Quantity(f"{name} (rebuilt)", "accuracy", corruption=MEAN)) for name in shift]
     detected = [Column(f"{name.partition('/')[0]} AUROC", Quantity(name, "auroc")) for name in ood]
-    ends = [Column("ECE", Quantity(test, "ece")), Column("AUGRC", Quantity(test, "augrc"), 1000, "max_probability")]
+    ends = [Column("ECE", Quantity(test, "ece")), Column("AUGRC by MSP", Quantity(test, "augrc"), 1000)]
     return [Column("accuracy", Quantity(test, "accuracy")), *shifted, *detected, *ends]
 
 
@@ -282,8 +280,7 @@ def others(found: Mapping[Training, Aggregation]) -> str:
         by_msp = {"scale": 100, "score": "max_probability"}
         cells.append(_beside(entry, "near", [Column("", Quantity(n, "auroc"), **by_msp) for n in near], aggregation))
         for name, scale in (("aurc", 1000), ("failure_auroc", 100)):
-            column = Column("", Quantity(test, name), scale, "max_probability")
-            cells.append(_beside(entry, name, [column], aggregation))
+            cells.append(_beside(entry, name, [Column("", Quantity(test, name), scale)], aggregation))
         rows = Column("", Quantity(test, "accuracy")).rows(aggregation, entry["method"])
         counts = f"{entry['runs']} / {len(rows)}"
         first = [entry["who"], entry["method"], f"{prose(test)}, {entry['epochs']} epochs", counts]

@@ -325,7 +325,7 @@ def test_failures_are_ranked_by_msp_and_detection_by_the_methods_own_score():
         *measured({"regmixup": [0.3], "mixup": [0.4]}, score="entropy"),
     ]
     aggregation = Aggregation(rows)
-    assert [row.value for row in columns["AUGRC"].rows(aggregation, "regmixup")] == [0.1]
+    assert [row.value for row in columns["AUGRC by MSP"].rows(aggregation, "regmixup")] == [0.1]
     assert [row.value for row in columns["svhn AUROC"].rows(aggregation, "regmixup")] == [0.8]
     assert [row.value for row in columns["svhn AUROC"].rows(aggregation, "mixup")] == [0.4]
 
@@ -363,7 +363,7 @@ def causes(values, by_msp=None):
 
 def first_table(text):
     """Return the lines of the table of all columns by their labels."""
-    lines = text.partition("by MSP |")[0].splitlines()
+    lines = text.partition("AUROC by MSP |")[0].splitlines()
     return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
 
 

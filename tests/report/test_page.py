@@ -100,6 +100,17 @@ def test_conclusions_say_what_the_tests_of_the_tables_say(results):
         assert f"{word} dnn: regmixup" in sentence
 
 
+def test_the_sentence_about_errors_names_its_score(results):
+    own = {}
+    for row in results.rows:
+        if (row.metric, row.score, row.corruption) == ("aurc", "max_probability", ""):
+            own.setdefault(row.method, []).append(row.value)
+    best = min(own, key=lambda name: sum(own[name]))
+    assert f"risk against coverage by MSP is lowest for {best}, {100 * sum(own[best]) / len(own[best]):.2f}" in page(
+        results
+    )
+
+
 def test_without_a_second_seed_nothing_is_concluded_from_chance(results):
     one = replace(results, runs=[r for r in results.runs if r.seed == 0], rows=[r for r in results.rows if r.seed == 0])
     text = page(one)

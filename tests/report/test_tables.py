@@ -78,6 +78,15 @@ def test_auroc_uses_the_papers_score_of_each_method():
     assert table.lines["regmixup"][index].mean == 0.9
 
 
+@pytest.mark.parametrize("metric", ["aurc", "augrc", "failure_auroc"])
+def test_metrics_of_errors_are_by_msp_for_every_method(metric):
+    scores = {"max_probability": 0.1, "entropy": 0.2, "dempster_shafer": 0.3}
+    data = [Row(method=m, score=s, metric=metric, value=v) for m in ("mixup", "regmixup") for s, v in scores.items()]
+    cells = Aggregation(data).column([Quantity("", metric)])
+    assert {name: cell.mean for name, cell in cells.items()} == {"mixup": 0.1, "regmixup": 0.1}
+    assert Aggregation(data).column([Quantity("", metric, score="entropy")])["mixup"].mean == 0.2
+
+
 def test_an_ood_set_that_was_rebuilt_has_its_column():
     data = [
         Row(method=m, dataset="svhn/test (rebuilt)", score="dempster_shafer", metric="auroc", value=v)

@@ -16,8 +16,8 @@ SCALED = "temperature"
 """The posthoc of values that depend on T."""
 DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
-SCORED = (*DETECTION, "aurc", "augrc", "failure_auroc")
-"""Metrics of a score; the score "" of a quantity stands for each method's own, the paper's."""
+SELECTIVE = ("aurc", "augrc", "failure_auroc")
+"""Metrics of how well a score finds a model's errors."""
 CALIBRATION = {
     "ECE": ("ece", "none"),
     "ECE + T": ("ece", SCALED),
@@ -94,9 +94,9 @@ class Aggregation:
         return list(self._rows)
 
     def rows(self, quantity: Quantity, label: str) -> list[Row]:
-        """Return a method's rows of a quantity, one per seed."""
-        if quantity.metric in SCORED and not quantity.score:
-            quantity = quantity._replace(score=paper_score(label))
+        """Return a method's rows of a quantity, one per seed; without a score, by the `usual_score` of its metric."""
+        if not quantity.score:
+            quantity = quantity._replace(score=usual_score(quantity.metric, label))
         return self._rows.get(quantity, {}).get(label, [])
 
     def values(self, quantity: Quantity, label: str) -> Values:
@@ -191,6 +191,20 @@ def is_ensemble(label: str) -> bool:
     """Return whether a method trains several networks."""
     known = known_method(label)
     return known is not None and known.train.get("members", 1) > 1
+
+
+def usual_score(metric: str, label: str) -> str:
+    """Return the score behind a metric where none is named; "" for metrics of no score.
+
+    Detection of OOD images is by each method's own score, as in the paper. Metrics of a model's errors, of which the
+    paper has none, are by the maximum probability (MSP), as others report them.
+
+    >>> usual_score("auroc", "regmixup"), usual_score("augrc", "regmixup"), usual_score("ece", "regmixup")
+    ('dempster_shafer', 'max_probability', '')
+    """
+    if metric in SELECTIVE:
+        return "max_probability"
+    return paper_score(label) if metric in DETECTION else ""
 
 
 def paper_score(label: str) -> str:

@@ -172,7 +172,7 @@ def _setting_conclusions(setting: Setting, own: Mapping[str, Any]) -> Iterator[t
         yield "detection", said(title, Quantity(name, "auroc"))
     yield "calibration", said("ECE as trained", Quantity(test, "ece"))
     yield "calibration", said("ECE with T", Quantity(test, "ece", SCALED))
-    yield "selective", said("The area under risk against coverage", Quantity(test, "aurc"))
+    yield "selective", said("The area under risk against coverage by MSP", Quantity(test, "aurc"))
     fisher = Quantity(test, "fisher_criterion")
     yield "fisher", said("The Fisher criterion on the test set", fisher, percent=False)
     methods, seconds = own["methods"], own["training"]["seconds"]
