@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from regmixup.rows.class_subset import restrict_pair, restrict_predictions
+from regmixup.rows.curves import COVERAGE, examples, score_curves
 from regmixup.rows.evaluation import evaluate
 from regmixup.types import Predictions
 
@@ -48,6 +49,39 @@ def test_an_ood_set_of_some_classes_is_compared_with_test_images_of_these_classe
     # The two test images of these classes are right and surer than the five OOD images.
     scod = [r for r in evaluate(TEST, ood=[ood]) if (r.score, r.metric) == ("entropy", "scod_augrc")]
     assert [(r.value, r.n) for r in scod] == [(pytest.approx((5 / 7) ** 2 / 2), 7)]
+
+
+NAMES = ("zero", "one", "two", "three")
+
+
+def look(places):
+    return [torch.zeros(1, 1, 1) for _ in places]
+
+
+def exhibits(test, ood=()):
+    shown = examples(test, ood, {one.dataset: look for one in (test, *ood)}, classes=NAMES)["sets"]
+    return [(one["kind"], one["count"], [(i["said"], i["truth"]) for i in one["images"]]) for one in shown]
+
+
+def test_examples_and_risk_of_a_test_set_of_some_classes_are_those_that_its_rows_count():
+    """Of {1, 3} one of three answers is wrong; among all classes all are, and all say class 0."""
+    test = Predictions(LOGITS, torch.tensor([1, 3, 1]), dataset="imagenet-r/test", info=SUBSET)
+    errors, _ = exhibits(test)
+    assert errors == ("errors", 1, [("three", "one")])
+    logits = torch.tensor([[4.0, 4.0, 0.0, 0.0], [9.0, 0.0, 0.0, 1.0]])  # the right one is surer of {1, 3} alone
+    test = Predictions(logits, torch.tensor([1, 1]), dataset="imagenet-r/test", info=SUBSET)
+    risk = score_curves(test, [])["entropy"]["risk"]
+    assert (risk[COVERAGE.index(0.5)], risk[-1]) == (0.0, 0.5)
+
+
+def test_examples_of_an_ood_set_of_some_classes_are_compared_with_test_images_of_these():
+    """Image 2, of class 0, is unsure and no image of {1, 3}: with it the threshold would accept the OOD image, too."""
+    test = Predictions(
+        torch.eye(4)[[1, 3, 0]] * torch.tensor([[5.0], [5.0], [0.0]]), torch.tensor([1, 3, 0]), dataset="test"
+    )
+    sure, unsure = torch.tensor([[0.0, 9.0, 0.0, 0.0]]), torch.tensor([[9.0, 0.0, 0.0, 0.0]])
+    ood = Predictions(torch.cat([unsure, sure]), torch.full((2,), 1), dataset="imagenet-o/test", info=SUBSET)
+    assert exhibits(test, [ood])[2] == ("accepted", 1, [("one", "")])
 
 
 def test_a_test_set_without_the_subsets_classes_is_refused():

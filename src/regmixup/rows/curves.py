@@ -19,7 +19,7 @@ from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import FittedScore, score_all
 from regmixup.metrics.selective import risk_coverage
 from regmixup.posthoc import probabilities
-from regmixup.rows.class_subset import restrict_pair, restrict_predictions
+from regmixup.rows.class_subset import restrict_pair, restrict_predictions, subset_of
 from regmixup.types import Predictions
 
 FPR = tuple((step / 50) ** 2 for step in range(51))
@@ -55,6 +55,7 @@ def score_curves(
     known = score_all(test, fitted)
     own = restrict_predictions(test)
     correct = probabilities(own).argmax(dim=1) == own.labels
+    ordering = known if own is test else known | score_all(own)  # errors are ordered by what competes
     pairs = {}
     for other in ood:
         if "class_subset" in other.info:
@@ -75,7 +76,7 @@ def score_curves(
                 for dataset, (inside, theirs) in pairs.items()
                 if name in theirs and name in inside
             },
-            "risk": risk_at(values, correct),
+            "risk": risk_at(ordering[name], correct),
         }
     return found
 
@@ -173,43 +174,58 @@ def examples(
     """Return what to look at: the surest errors, the most firmly rejected test images, the best accepted OOD images.
 
     An image is rejected where its score lies above that of 95 % of the test images: Dempster-Shafer, or entropy where
-    there are no logits. looks: how to get at the images of each set; a set that is not in it has no examples.
+    there are no logits. looks: how to get at the images of each set; a set that is not in it has no examples. Of sets
+    that cover some of the classes only the logits of these compete, as in `evaluate`. classes: the model's, by name.
     """
-    name = "dempster_shafer" if "dempster_shafer" in (known := score_all(test)) else "entropy"
+    own = restrict_predictions(test)
+    name = "dempster_shafer" if "dempster_shafer" in (known := score_all(own)) else "entropy"
     score = known[name]
-    threshold = float(score.sort().values[min(len(score) - 1, math.ceil(ACCEPTED * len(score)) - 1)])
-    top = probabilities(test).max(dim=1)
-    wrong, rejected = (top.indices != test.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
+    threshold = _threshold(score)
+    top = probabilities(own).max(dim=1)
+    wrong, rejected = (top.indices != own.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
     found: dict[str, Any] = {"score": name, "sets": []}
     if test.dataset in looks:
+        look, names = looks[test.dataset], _competing(test, classes)
         found["sets"] += [
-            _exhibit("errors", test, wrong, top.values.neg(), looks[test.dataset], classes),
-            _exhibit("rejected", test, rejected, score.neg(), looks[test.dataset], classes),
+            _exhibit("errors", own, wrong, top.values.neg(), look, names),
+            _exhibit("rejected", own, rejected, score.neg(), look, names),
         ]
     for other in ood:
         if other.dataset in looks:
-            values = score_all(other, names=[name])[name]
-            passed = (values <= threshold).nonzero()[:, 0]
-            found["sets"].append(_exhibit("accepted", other, passed, values, looks[other.dataset], classes))
+            inside, outside = restrict_pair(test, other) if "class_subset" in other.info else (test, other)
+            most = threshold if inside is own else _threshold(score_all(inside, names=[name])[name])
+            values = score_all(outside, names=[name])[name]
+            passed, names = (values <= most).nonzero()[:, 0], _competing(other, classes)
+            found["sets"].append(_exhibit("accepted", outside, passed, values, looks[other.dataset], names))
     return found
 
 
+def _threshold(score: Tensor) -> float:
+    """Return the smallest threshold that accepts 95 % of the images."""
+    return float(score.sort().values[min(len(score) - 1, math.ceil(ACCEPTED * len(score)) - 1)])
+
+
+def _competing(given: Predictions, classes: Sequence[str]) -> list[str]:
+    """Return the names of the classes that compete in a set: all of the model's, or the set's own; else their numbers.
+
+    classes: the names of all of the model's.
+    """
+    own = subset_of(given.info) if "class_subset" in given.info else range(given.logits.shape[1])
+    return [str(classes[label]) if label < len(classes) else str(label) for label in own]
+
+
 def _exhibit(
-    kind: str, given: Predictions, chosen: Tensor, order: Tensor, look: Look, classes: Sequence[str]
+    kind: str, given: Predictions, chosen: Tensor, order: Tensor, look: Look, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
     first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
-
-    def name(label: int) -> str:
-        return str(classes[label]) if label < len(classes) else str(label)
-
     top = probabilities(given)[first].max(dim=1)
     images = look(first.tolist()) if len(first) else []
     columns = top.indices.tolist(), top.values.tolist(), given.labels[first].tolist()
     shown = []
     for image, said, sure, label in zip(images, *columns, strict=False):
-        truth = name(label) if kind != "accepted" and label >= 0 else ""
-        own = {"image": thumbnail(image), "said": name(said), "truth": truth, "sure": round(sure, 4)}
+        truth = names[label] if kind != "accepted" and label >= 0 else ""
+        own = {"image": thumbnail(image), "said": names[said], "truth": truth, "sure": round(sure, 4)}
         shown.append(own | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
     return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
 
