@@ -1,6 +1,7 @@
 """Photographs whose EXIF orientation says how to turn them: upright with `orient`, as they are stored without."""
 
 import csv
+import dataclasses
 import io
 import json
 import shutil
@@ -17,6 +18,7 @@ from regmixup import data
 from regmixup.advice.trainings import copy_images
 from regmixup.cli import main
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb, upright
+from regmixup.data.inventory import contact_sheet
 from regmixup.deployment.publish import publish
 from regmixup.rows.curves import thumbnail
 from regmixup.training.config import resolve
@@ -239,3 +241,14 @@ class TestUse:
         (tmp_path / "saved" / "predictor.json").write_text(json.dumps(table))
         found, file = rm.Predictor.load(tmp_path / "saved", device="cpu"), Path("a") / "6.png"
         assert torch.equal(found.read(folders / "camera" / file), found.read(folders / "bare" / file))
+
+
+def test_contact_sheets_show_photographs_upright(folders, tmp_path):
+    """The captions name the folder, so all folders of the comparison are shown under one name."""
+    drawn = {}
+    for kind in ("upright", "camera", "bare"):
+        shutil.copytree(folders / kind, tmp_path / kind / "photos")
+        photos = data.load(f"folder:{tmp_path / kind / 'photos'}")
+        contact_sheet(dataclasses.replace(photos, name="photos"), tmp_path / f"{kind}.png", 2, 8)
+        drawn[kind] = (tmp_path / f"{kind}.png").read_bytes()
+    assert drawn["camera"] == drawn["upright"] != drawn["bare"]

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,7 @@ from regmixup.data.images import interpolate
 from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, MonteCarlo, TemperatureScaling
 from regmixup.report.results import Results
-from regmixup.run_folder import figures_path
+from regmixup.run_folder import figures_path, write_provenance
 from regmixup.storage import read_rows, read_table
 from regmixup.study import measure as module
 from regmixup.study.measure import PAIRS, cached_rows, figure_data
@@ -328,6 +329,16 @@ def test_a_posthoc_map_is_applied_first(run, stem, evaluation, monkeypatch, tmp_
     drawn = figure_data(run, evaluation, stem, posthoc=MonteCarlo(samples=50))
     assert min(drawn["path"]["mean"]) > 1.5
     assert "temperature" not in drawn["reliability"]
+
+
+def test_examples_are_named_by_the_classes_that_number_the_labels(run, evaluation, tmp_path):
+    """Those that the model was trained on, whatever the test set has."""
+    trained = replace(run, folder=shutil.copytree(run.folder, tmp_path / run.folder.name))
+    record = trained.provenance()
+    write_provenance(trained.folder, record | {"classes": [f"the {name}" for name in record["classes"]]})
+    sets = figure_data(trained, evaluation, "again")["examples"]["sets"]
+    names = {one[key] for own in sets for one in own["images"] for key in ("said", "truth")} - {""}
+    assert {name[:4] for name in names} == {"the "}
 
 
 def test_a_run_without_a_test_set_has_no_figures(run):

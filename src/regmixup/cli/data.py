@@ -112,7 +112,7 @@ class VerifyAction:
 
 @dataclass(frozen=True)
 class ShowAction:
-    """Draw a contact sheet: a PNG of images spread over the set, with their labels.
+    """Draw a contact sheet: a PNG of images spread over the set, with their labels, photographs upright.
 
     Example: regmixup data show digits/test --out digits.png
     """

@@ -200,7 +200,10 @@ def file_sum(path: Path, algorithm: str) -> str:
 
 
 def contact_sheet(images: LabelledImages, path: str | Path, rows: int = 6, columns: int = 10) -> None:
-    """Write a PNG with rows x columns images, evenly spaced over the set, each under the name of its class."""
+    """Write a PNG with rows x columns images, evenly spaced over the set, each under the name of its class.
+
+    Photographs are upright by their EXIF orientation, as `finetune` trains on them.
+    """
     import torch
     from PIL import Image, ImageDraw, ImageFont
 
@@ -210,7 +213,7 @@ def contact_sheet(images: LabelledImages, path: str | Path, rows: int = 6, colum
         raise ValueError(f"rows and columns must be >= 1, got {rows} and {columns}")
     count = min(rows * columns, len(images))
     chosen = images.select(torch.arange(count) * len(images) // count)
-    (shown,) = chosen.parts(lambda file: EvalTransform().build()(open_rgb(file)), size=count)
+    (shown,) = chosen.parts(lambda file: EvalTransform(orient=True).build()(open_rgb(file)), size=count)
     sheet = Image.new("RGB", (columns * (CELL + GAP) + GAP, rows * (CELL + CAPTION + GAP) + CAPTION + 2 * GAP), "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
     draw.text((GAP, GAP), f"{images.name}: {len(images):,} images, {len(images.classes)} classes", "black", font)

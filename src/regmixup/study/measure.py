@@ -224,8 +224,9 @@ def _measured(
         "reliability": reliability_bins(versions),
         "scores": score_curves(versions["none"], others, fitted),
     }
-    looks, classes = find_images([evaluation.test, *evaluation.ood], root)
+    looks, _ = find_images([evaluation.test, *evaluation.ood], root)
     if looks:
+        classes = run.provenance()["classes"]  # which number the labels; a test folder may lack some of them
         found["examples"] = examples(versions["none"], others, looks, classes=classes)
     if evaluation.profile:
         found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)
