@@ -255,6 +255,26 @@ def test_a_promise_that_cannot_be_made_is_not_made(finished, folder, weights):
     assert read_table(run.folder / "finetune.json")["promise"] == ""
 
 
+def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):
+    before = {path: path.stat().st_mtime_ns for path in finished[2].glob("*/checkpoint.safetensors")}
+    assert read_table(finished[0].folder / "finetune.json")["score"] == "entropy"
+    run, _ = finetune(folder, finished[2], weights, score="max_probability")
+    record, predictor = read_table(run.folder / "finetune.json"), rm.Predictor.load(run.folder / "predictor")
+    assert predictor.score == record["score"] == "max_probability"
+    page = (run.folder / "report.html").read_text()
+    assert "AUROC and AURC by max probability" in page
+    assert "of max probability, to accept 95 %" in page
+    test = run.predict(record["photos"]["test"], device="cpu")
+    accepted = rm.scores.max_probability(test.logits) <= predictor.threshold
+    assert record["test"]["accepted"] == int(accepted.sum())
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_an_unknown_score_is_named_before_anything_is_read(tmp_path):
+    with pytest.raises(ValueError, match="unknown score 'entropi': did you mean 'entropy'"):
+        rm.finetune(tmp_path / "nowhere", tmp_path / "runs", score="entropi")
+
+
 @pytest.mark.parametrize(
     ("epoch", "seconds", "outcome"),
     [

@@ -53,6 +53,9 @@ class FinetuneVerb:
     """Share of validation images that the threshold accepts; with --risk, at most."""
     risk: float | None = None
     """Accept so that at most this share of the accepted is wrong, with 95 % confidence."""
+    score: str | None = None
+    """How unsure the model is, which the threshold limits and the report shows: entropy (the default),
+    max_probability, dempster_shafer, energy or another score of logits."""
     export: Path | None = None
     """Also write the model as a .pt2 or .onnx file, which runs without this package."""
     hide_unreadable: Switch = False

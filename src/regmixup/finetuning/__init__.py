@@ -49,6 +49,7 @@ from regmixup.finetuning.probe import (
     write_plan,
 )
 from regmixup.losses import CrossEntropy, balanced_weight
+from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.storage import save_tensors
@@ -88,6 +89,7 @@ def finetune(
     class_weights: Literal["none", "balanced"] = "none",
     acceptance: float = 0.95,
     risk: float | None = None,
+    score: str | None = None,
     export: str | Path | None = None,
     hide_unreadable: bool = False,
     seed: int = 0,
@@ -105,7 +107,7 @@ def finetune(
     minutes: the time for everything. The measured pace decides image size and epochs; where it turns out slower,
     training stops at the last epoch that fits, and the same call goes on with the others.
     epochs, image_size: instead of what the pace allows; 0 epochs for the linear probe alone.
-    acceptance: the share of validation images that the threshold accepts; risk: see `Predictor.fit`.
+    acceptance: the share of validation images that the threshold accepts; risk, score: see `Predictor.from_run`.
     export: a .pt2 or .onnx file to write, which runs without this package.
     hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called with the configuration before all
@@ -117,6 +119,8 @@ def finetune(
     begun = time.monotonic()
     check_number("minutes", minutes, above=0)
     check_name("class_weights", class_weights, ("none", "balanced"))
+    if score is not None:
+        check_name("score", score, SCORES)
     if epochs is not None:
         check_count("epochs", epochs, least=0)
     if export is not None:
@@ -175,8 +179,9 @@ def finetune(
         "method": method,
     }  # fmt: skip
     return finish(
-        candidates, photos, facts, acceptance=acceptance, risk=risk, export=export, device=device, say=say, begun=begun
-    )
+        candidates, photos, facts, acceptance=acceptance, risk=risk, score=score, export=export, device=device, say=say,
+        begun=begun,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ def finish(
     *,
     acceptance: float,
     risk: float | None,
+    score: str | None,
     export: str | Path | None,
     device: torch.device,
     say: Say,
@@ -67,7 +68,7 @@ def finish(
     calibrate = right[chosen] < len(validation)
     if not calibrate:
         say("temperature  1, not fitted: every validation image is right, which says nothing about how sure to be")
-    predictor, promised = _calibrate(run, photos, acceptance, risk, device, say, calibrate=calibrate)
+    predictor, promised = _calibrate(run, photos, acceptance, risk, score, device, say, calibrate=calibrate)
     test = replace(run.predict(photos.test, device=device), dataset="test")
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
@@ -77,6 +78,7 @@ def finish(
         "reason": reason,
         "validation": {name: {"right": count, "images": len(validation)} for name, count in right.items()},
         "temperature": predictor.temperature,
+        "score": predictor.score,
         "threshold": predictor.threshold,
         "acceptance": acceptance,
         "promise": promised,
@@ -118,6 +120,7 @@ def _calibrate(
     photos: PhotoFolder,
     acceptance: float,
     risk: float | None,
+    score: str | None,
     device: torch.device,
     say: Say,
     *,
@@ -134,6 +137,7 @@ def _calibrate(
             validation=photos.validation,
             acceptance=acceptance,
             risk=risk,
+            score=score,
             calibrate=calibrate,
             criterion="nll",
             device=device,
@@ -225,8 +229,8 @@ def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSect
         "training": f"images of {plan['size']} pixels, the probe of {plan['probe_size']}; {record['epochs']} of "
         f"{plan['epochs']} planned epochs of {record['method']}; {record['seconds']:.0f} s in all",
         "temperature": f"{record['temperature']:.3f}, {fitted}",
-        "threshold": f"to accept {100 * record['acceptance']:.0f} % of the validation images, with a promise at most "
-        f"that; it accepts {_accepted(record['test'])}",
+        "threshold": f"of {record['score'].replace('_', ' ')}, to accept {100 * record['acceptance']:.0f} % of the "
+        f"validation images, with a promise at most that; it accepts {_accepted(record['test'])}",
         "promise": record["promise"],
     }
     return [
