@@ -14,6 +14,7 @@ import torch
 from regmixup import data, methods, networks, objectives, recipes
 from regmixup.config import check_count, encode, fingerprint, introduced
 from regmixup.data import catalogue
+from regmixup.data.folders import SPLITS
 from regmixup.data.roles import check_selecting, validation_of
 from regmixup.names import unknown
 from regmixup.networks import check_network, constraint_of, head_of
@@ -74,18 +75,29 @@ class TrainConfig(Recipe):
     def name(self) -> str:
         """Return the name of the run's folder: readable, and unique by the configuration's fingerprint.
 
-        Of a folder of images with an absolute path it has the last part.
+        Of a folder of images with an absolute path it has the last part, or the one before if that is train.
         """
-        whole = Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
-        return self._name(whole.name if whole.is_absolute() else self.train_set)
+        whole = self._images
+        if not whole.is_absolute():
+            return self._name(self.train_set)
+        return self._name((whole.name.lower() in SPLITS and whole.parent.name) or whole.name)
 
     def folder_in(self, runs: str | Path) -> Path:
-        """Return the run's folder; one that an earlier version made, with the whole path in its name, stays in use."""
+        """Return the run's folder; one that an earlier version made stays in use.
+
+        These had the whole path of a folder of images in their names, later the last part whatever it is.
+        """
         if not self.train_set.startswith("folder:"):
             return Path(runs) / self.name
-        earlier = os.path.join(runs, self._name(self.train_set))  # noqa: PTH118 (see below)
+        names = (self._name(images) for images in (self.train_set, self._images.name))
+        earlier = (os.path.join(runs, name) for name in names)  # noqa: PTH118 (see below)
         # Unlike that of pathlib, this is no error where the name is too long for the file system.
-        return Path(earlier) if os.path.isdir(earlier) else Path(runs) / self.name  # noqa: PTH112
+        return next((Path(one) for one in earlier if os.path.isdir(one)), Path(runs) / self.name)  # noqa: PTH112
+
+    @property
+    def _images(self) -> Path:
+        """Return the folder of images that the train set is, or is a part of."""
+        return Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
 
     def _name(self, images: str) -> str:
         parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
