@@ -242,7 +242,7 @@ def _evaluations(folder: Path, wanted: str) -> dict[str, list[Row]]:
         note = folder / f"rows-{stem}.json"
         own = _rows(run_folder.rows_path(folder, stem), read_table(note).get("rows") if note.is_file() else None)
         by_label.setdefault(stem.rpartition("-")[0], {})[stem] = own
-    found = {}
+    found: dict[str, list[Row]] = {}
     for label, evaluations in sorted(by_label.items()):
         most = max(map(len, evaluations.values()))
         largest = {stem: own for stem, own in evaluations.items() if len(own) == most}
