@@ -1,5 +1,6 @@
 """The fast path computes what the plain one does, resumes exactly, and never waits for the device. Needs a GPU."""
 
+import gc
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,28 @@ def test_a_captured_step_is_the_plain_one_for_every_method_partial_batch_include
     plain, graphed = (run.model(device="cpu").state_dict() for run in runs)
     for name in plain:
         assert torch.allclose(plain[name], graphed[name], rtol=1e-4, atol=1e-5), name
+
+
+def test_an_earlier_runs_graph_among_the_garbage_does_not_end_a_capture(tmp_path, monkeypatch):
+    """Destroying a graph is forbidden while another one is captured, and a study's runs follow each other."""
+    earlier = [torch.cuda.CUDAGraph()]
+    with torch.cuda.graph(earlier[0]):
+        torch.ones(3, device=DEVICE).add_(1)
+    begin, threshold = torch.cuda.CUDAGraph.capture_begin, gc.get_threshold()
+
+    def begin_beside_garbage(graph, *args, **options):
+        begin(graph, *args, **options)
+        if earlier:
+            cycle = {"graph": earlier.pop()}
+            cycle["itself"] = cycle
+        gc.set_threshold(1)  # the search for cycles runs at nearly every allocation from here on
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", begin_beside_garbage)
+    try:
+        rm.train(rm.configure("digits", "regmixup", epochs=1, batch_size=60), tmp_path, engine=GRAPHED)
+    finally:
+        gc.set_threshold(*threshold)
+    assert not earlier
 
 
 @pytest.mark.parametrize(

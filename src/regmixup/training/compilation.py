@@ -116,17 +116,17 @@ class CapturedStep:
         fixed = dataclasses.replace(shard, picked=_copy(shard.picked), draw=_copy(shard.draw), seed=None)
         before = [tensor.detach().clone() for tensor in self.step.tensors()]
         totals = self.step.tally.totals()
-        stream = torch.cuda.Stream()
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), uncollected():
-            for _ in range(_WARM_UPS):  # compilation, autotuning and allocations of libraries happen here
+        with uncollected():
+            with torch.cuda.stream(stream):
+                for _ in range(_WARM_UPS):  # compilation, autotuning and allocations of libraries happen here
+                    self.step([fixed], total=shard.count)
+            torch.cuda.current_stream().wait_stream(stream)
+            self.step.optimizer.zero_grad(set_to_none=True)  # so that gradients are allocated inside the graph
+            # The thread that pins the memory of loaded images may ask CUDA for more meanwhile.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 self.step([fixed], total=shard.count)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.step.optimizer.zero_grad(set_to_none=True)  # so that gradients are allocated inside the graph
-        graph = torch.cuda.CUDAGraph()
-        # The thread that pins the memory of loaded images may ask CUDA for more meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            self.step([fixed], total=shard.count)
         self._pool = graph.pool()
         with torch.no_grad():
             for tensor, value in zip(self.step.tensors(), before, strict=True):
@@ -137,7 +137,10 @@ class CapturedStep:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable the search for reference cycles, which takes a tenth of the time that torch.compile needs."""
+    """Disable the search for reference cycles, which takes a tenth of the time that torch.compile needs.
+
+    While a graph is captured it must not run at all: the graph of an earlier run, found then, invalidates the capture.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
