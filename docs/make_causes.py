@@ -1,4 +1,7 @@
-"""Causes in docs/results.md: what changes if one choice of RegMixup does. make_results.py calls it."""
+"""Causes in docs/results.md: what changes if one choice of RegMixup does, or whose statistics batch norm has.
+
+make_results.py calls both.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -11,6 +14,7 @@ from regmixup.report.writers import markdown_table
 from regmixup.study.plan import load_study
 
 BASE, PLAIN = "regmixup", "dnn"
+NAMES = {BASE: "RegMixup in one pass", PLAIN: "plain training"}
 WORDS = {
     BASE: "the base",
     "regmixup(passes=separate)": "separate forward passes",
@@ -33,6 +37,19 @@ approximate (Welch's).
 """
 BY_MSP = """The same by MSP, the maximum probability, instead of Dempster-Shafer. A choice that changes the size of all
 logits, as the statistics of batch norm do, can move detection by Dempster-Shafer and leave that by MSP as it was.
+"""
+
+STATISTICS = """Batch norm normalises a batch by its own mean and variance, and predictions by running ones. In
+RegMixup's one forward pass both are of clean and mixed images together. With separate passes a batch of either kind is
+normalised by its own, but the running statistics move with both in turn, so that predictions are normalised as no batch
+was. Statistics estimated again from clean images, with the same weights, mend that: `bn=refreshed` takes train images
+as they are, `bn=refreshed-augmented` crops and flips them as in training. With one pass it is the other way round:
+there clean statistics are those that no batch was normalised by, and they harm.
+"""
+CLEAN = "regmixup(passes=separate, bn=refreshed-augmented)"
+WAITING = """Three seeds at one length suggest this and do not settle it. `RegMixup(passes="separate-clean")` keeps the
+statistics of clean images while it trains, and the study `clean-statistics` asks whether that does the same on other
+seeds, and after longer training.
 """
 
 
@@ -66,9 +83,9 @@ def setting(found: Mapping[Training, Aggregation]) -> tuple[Training | None, Agg
 
 
 @cache
-def variants() -> tuple[str, ...]:
-    """Return the labels that are compared with the base: every choice in turn, then plain training."""
-    labels = dict.fromkeys(method_label(planned.label) for planned in load_study("causes").runs())
+def variants(study: str) -> tuple[str, ...]:
+    """Return the labels of a study that are compared with the base: of causes every choice, then plain training."""
+    labels = dict.fromkeys(method_label(planned.label) for planned in load_study(study).runs())
     return tuple(label for label in labels if label != BASE)
 
 
@@ -86,9 +103,11 @@ def effect(rows: Aggregation, column: Any, label: str, reference: str) -> Effect
     return Effect(measured.mean, measured.interval(), tested.p, runs)
 
 
-def effects(rows: Aggregation, column: Any, reference: str = BASE) -> dict[str, tuple[Effect, bool]]:
+def effects(
+    rows: Aggregation, column: Any, reference: str = BASE, *, study: str = "causes"
+) -> dict[str, tuple[Effect, bool]]:
     """Return every effect in a column by label, and whether it is different from 0 after the correction."""
-    labels = [label for label in (BASE, *variants()) if label != reference]
+    labels = [label for label in (BASE, *variants(study)) if label != reference]
     found = {label: one for label in labels if (one := effect(rows, column, label, reference)) is not None}
     corrected = holm({label: one.p for label, one in found.items() if one.p is not None})
     return {label: (one, corrected.get(label, 1.0) < LEVEL) for label, one in found.items()}
@@ -110,10 +129,47 @@ def section(found: Mapping[Training, Aggregation], columns: Sequence[Any], heads
     return "\n".join([f"{asked}\n\n{answer}\n", TEXT, own, BY_MSP, other])
 
 
-def _table(rows: Aggregation, columns: Sequence[Any], heads: Sequence[str]) -> str:
-    measured = [effects(rows, column) for column in columns]
-    lines = [_base(rows, columns)]
-    for label in variants():
+def statistics_section(found: Mapping[Training, Aggregation], columns: Sequence[Any], heads: Sequence[str]) -> str:
+    """Return what the statistics of batch norm decide: the tables against RegMixup as it is elsewhere, and plain."""
+    training, rows = setting(found)
+    detecting = [(column, head) for column, head in zip(columns, heads, strict=True) if "AUROC" in head]
+    own = [*columns, *(column._replace(score="max_probability") for column, _ in detecting)]
+    heads = [*heads, *(f"{head} by MSP" for _, head in detecting)]
+    told = [_detection(rows, CLEAN, reference, detecting) for reference in (BASE, PLAIN)]
+    text = "**Not asked yet**: separate passes with clean statistics are missing.\n"
+    if all(told):
+        text = (
+            "**Separate passes with batch-norm statistics of clean images, augmented as in training,** change AUROC, "
+            f"in points, {' And '.join(told)} Asked with {training}; bold as in the section before.\n"
+        )
+    tables = [
+        f"Differences from {NAMES[reference]}:\n\n" + _table(rows, own, heads, reference, study="batch-norm")
+        for reference in (BASE, PLAIN)
+    ]
+    return "\n".join([text, STATISTICS, WAITING, *tables])
+
+
+def _detection(rows: Aggregation, label: str, reference: str, detecting: Sequence[tuple[Any, str]]) -> str:
+    """Return the effects on detection, by each method's own score and by MSP; "" where they were not measured."""
+    told = []
+    for score, name in (("", ""), ("max_probability", "by MSP ")):
+        found = [
+            (head, effects(rows, column._replace(score=score), reference, study="batch-norm").get(label))
+            for column, head in detecting
+        ]
+        cells = [f"{head.removesuffix(' AUROC')} {own[0].cell(decided=own[1])}" for head, own in found if own]
+        told.append(name + ", ".join(cells))
+        if not cells:
+            return ""
+    return f"against {NAMES[reference]}: {'; '.join(told)}."
+
+
+def _table(
+    rows: Aggregation, columns: Sequence[Any], heads: Sequence[str], reference: str = BASE, *, study: str = "causes"
+) -> str:
+    measured = [effects(rows, column, reference, study=study) for column in columns]
+    lines = [_base(rows, columns, reference)]
+    for label in (label for label in (BASE, *variants(study)) if label != reference):
         seeds = len(columns[0].rows(rows, label))
         cells = [own[label][0].cell(decided=own[label][1]) if label in own else "–" for own in measured]
         runs = dict.fromkeys(run for own in measured if label in own for run in own[label][0].runs)
@@ -121,14 +177,14 @@ def _table(rows: Aggregation, columns: Sequence[Any], heads: Sequence[str]) -> s
     return markdown_table(["", "n", *heads, "runs"], lines)
 
 
-def _base(rows: Aggregation, columns: Sequence[Any]) -> list[str]:
-    own = [column.rows(rows, BASE) for column in columns]
+def _base(rows: Aggregation, columns: Sequence[Any], reference: str) -> list[str]:
+    own = [column.rows(rows, reference) for column in columns]
     means = [
         f"{column.scale * sum(row.value for row in some) / len(some):.2f}" if some else "–"
         for column, some in zip(columns, own, strict=True)
     ]
     runs = dict.fromkeys(f"`{row.run}`" for some in own for row in some)
-    return [f"{BASE}, the base", str(len(own[0])), *means, " ".join(runs) or "missing"]
+    return [f"{reference}, the base", str(len(own[0])), *means, " ".join(runs) or "missing"]
 
 
 def _answer(rows: Aggregation, column: Any, by_msp: Any) -> str:

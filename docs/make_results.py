@@ -370,6 +370,7 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
     """Return docs/results.md. found: the rows of everything that is archived."""
     archived = everything(results)
     precision = runpy.run_path(str(ROOT / "benchmarks" / "equivalence.py"))["table"](results / "precision")
+    own = standard_columns(LENGTH["RECIPE"])
     parts = [
         PAGE,
         "## Does RegMixup's deficit in OOD detection close with longer training?\n",
@@ -378,8 +379,11 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         length_table(found),
         f"{command('length')}\n{command('length-mixup')}\n",
         "## Which of RegMixup's choices matter?\n",
-        CAUSES["section"](found, standard_columns(LENGTH["RECIPE"]), headings(standard_columns(LENGTH["RECIPE"]))),
+        CAUSES["section"](found, own, headings(own)),
         f"{command('causes')}\n",
+        "## Whose batch-norm statistics?\n",
+        CAUSES["statistics_section"](found, own, headings(own)),
+        f"{command('batch-norm')}\n{command('clean-statistics')}\n",
         "## Which score?\n",
         SCORES["section"](found, LENGTH["RECIPE"], "cifar10/test", ("cifar100/test", "svhn/test", "tiny-imagenet/val")),
         "## The headline\n",

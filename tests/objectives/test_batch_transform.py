@@ -96,6 +96,7 @@ def test_it_works_in_a_loader_without_gradients_on_pixels_and_on_features():
         ),
         (lambda: rm.BatchTransform(rm.ERM(loss=CrossEntropy(ignore_index=1)), num_classes=5), "without ignore_index"),
         (lambda: rm.BatchTransform(rm.RegMixup(passes="separate"), num_classes=5), "passes must be joint"),
+        (lambda: rm.BatchTransform(rm.RegMixup(passes="separate-clean"), num_classes=5), "passes must be joint"),
         (lambda: rm.BatchTransform(rm.RegMixup(), num_classes=0), "num_classes must be an integer >= 1, got 0"),
         (lambda: rm.BatchTransform(20, num_classes=5), "objective must be an objective, .* got 20"),
         (lambda: rm.BatchTransform(rm.RegMixup(), num_classes=3)(*batch()), r"y must hold labels in \[0, 3\)"),

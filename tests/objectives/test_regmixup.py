@@ -1,11 +1,15 @@
-"""RegMixup by hand: the loss, its two scales, its two kinds of passes, and what eta = 0 means."""
+"""RegMixup by hand: the loss, its two scales, its three kinds of passes, and what eta = 0 means."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
+import regmixup as rm
 from regmixup.mixing import Draw
+from regmixup.networks import layers
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.erm import ERM
 from regmixup.objectives.mixup import Mixup
@@ -176,6 +180,77 @@ def test_joint_differs_from_separate_with_batch_norm():
     assert abs(joint.item() - separate.loss.item()) > 1e-4
     assert (joint_model[1].num_batches_tracked, separate_model[1].num_batches_tracked) == (1, 2)
     torch.testing.assert_close(separate.logits, conv_net(dtype=torch.float64)(x))
+
+
+@pytest.mark.parametrize("objective", [RegMixup(), rm.RegCutMix(), rm.RegGaussianNoise(sigma=0.3)])
+@pytest.mark.parametrize("written_for_compiling", [False, True])
+def test_separate_clean_learns_as_separate_and_keeps_the_statistics_of_clean_images(
+    objective, written_for_compiling, monkeypatch
+):
+    if written_for_compiling:
+        monkeypatch.setattr(layers, "_pays", lambda x: True)
+    x, y = batch()
+    nets = {name: _with_our_batch_norm() for name in ("plain", "separate", "separate-clean")}
+    ERM()(nets["plain"], x, y)
+    outs = {name: replace(objective, passes=name)(nets[name], x, y, seeded()) for name in nets if name != "plain"}
+    assert torch.equal(outs["separate"].loss, outs["separate-clean"].loss)
+    assert all(map(torch.equal, *(gradients(nets[name], out.loss) for name, out in outs.items())))
+    norms = {name: net[1] for name, net in nets.items()}
+    for buffer in ("running_mean", "running_var", "num_batches_tracked"):
+        clean, both, kept = (getattr(norms[name], buffer) for name in ("plain", "separate", "separate-clean"))
+        assert torch.equal(kept, clean), buffer
+        assert not torch.equal(both, clean), buffer
+    assert norms["separate-clean"].track_running_stats
+
+
+def _with_our_batch_norm():
+    net = conv_net()
+    norm = layers.BatchNorm2d(net[1].num_features)
+    norm.load_state_dict(net[1].state_dict())
+    net[1] = norm
+    return net
+
+
+def test_half_regmixup_keeps_the_statistics_of_its_clean_half():
+    (x, y), plain, model = batch(), conv_net(), conv_net()
+    objective = rm.HalfRegMixup(passes="separate-clean")
+    draw = objective.draw(len(x), SIZE, seeded())
+    objective(model, x, y, draw=draw)
+    plain(x[draw.clean])
+    assert torch.equal(model[1].running_mean, plain[1].running_mean)
+
+
+def test_separate_clean_compiles_into_one_graph():
+    (x, y), eager, compiled = batch(), conv_net(), conv_net()
+    objective = RegMixup(passes="separate-clean")
+    draw = objective.draw(len(x), SIZE, seeded())
+    step = torch.compile(lambda: objective.compute(compiled, x, y, draw).loss, fullgraph=True, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(step(), objective.compute(eager, x, y, draw).loss)
+    torch.testing.assert_close(compiled[1].running_mean, eager[1].running_mean)
+    assert compiled[1].track_running_stats
+
+
+def test_a_failing_pass_leaves_batch_norm_tracking():
+    class Fails(torch.nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            if self.calls == 2:
+                raise RuntimeError("out of memory")
+            return x
+
+    (x, y), model = batch(), torch.nn.Sequential(Fails(), conv_net())
+    with pytest.raises(RuntimeError, match="out of memory"):
+        RegMixup(passes="separate-clean")(model, x, y)
+    assert model[1][1].track_running_stats
+
+
+def test_separate_clean_needs_a_module():
+    (x, y), model = batch(), conv_net()
+    with pytest.raises(TypeError, match=r"must have an nn\.Module, whose batch norm"):
+        RegMixup(passes="separate-clean")(lambda x: model(x), x, y)
 
 
 # ---------------------------------------------------------------------------------------------------- eta = 0

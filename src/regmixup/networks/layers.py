@@ -104,11 +104,12 @@ class BatchNorm2d(nn.BatchNorm2d):
             return super().forward(x)
         y, mean, variance = normalise(x, self.weight, self.bias, self.eps)
         count = x.numel() // x.shape[1]
-        with torch.no_grad():
-            if self.num_batches_tracked is not None:
-                self.num_batches_tracked.add_(1)
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
+        if self.track_running_stats:
+            with torch.no_grad():
+                if self.num_batches_tracked is not None:
+                    self.num_batches_tracked.add_(1)
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(variance * (count / (count - 1)), self.momentum)
         return y
 
 

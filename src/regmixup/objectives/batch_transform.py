@@ -155,8 +155,8 @@ def _with_losses(objective: Objective, change: Callable[[LossLike | None], LossL
     loss: LossLike | None = objective.loss  # type: ignore[attr-defined]
     if not (loss is None or (isinstance(loss, CrossEntropy) and loss.ignore_index is None)):
         raise ValueError(f"loss must be None or CrossEntropy() without ignore_index for a transform, got {loss!r}")
-    if getattr(objective, "passes", "joint") == "separate":
-        raise ValueError("passes must be joint for a transform, whose images are forwarded together, got 'separate'")
+    if (passes := getattr(objective, "passes", "joint")) != "joint":
+        raise ValueError(f"passes must be joint for a transform, whose images are forwarded together, got {passes!r}")
     return replace(objective, loss=change(loss))  # type: ignore[call-arg]
 
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.losses import check_labels, image_losses, mixed_losses
-from regmixup.mixing import Draw, ImageSize, logits_of, mixup, repeat, sample_order, take_indices, take_pairs
+from regmixup.mixing import Draw, ImageSize, mixup, repeat, sample_order, take_indices, take_pairs
+from regmixup.objectives._passes import forward_both
 from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.regmixup import RegMixup
 from regmixup.types import LossOutput
@@ -89,10 +90,7 @@ class HalfRegMixup(RegMixup):
         rows = torch.cat([of_mixed + count * sample for sample in range(self.samples)])  # of the m N mixed images
 
         clean_x, mixed_x = x[of_clean], mixup(x, lam, partner)[rows]
-        if self.passes == "joint":
-            clean_logits, mixed_logits = logits_of(model, torch.cat([clean_x, mixed_x])).split([num_clean, len(rows)])
-        else:
-            clean_logits, mixed_logits = logits_of(model, clean_x), logits_of(model, mixed_x)
+        clean_logits, mixed_logits = forward_both(model, clean_x, mixed_x, self.passes)
         check_labels(y, clean_logits.shape[1], self.loss)
         clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
         own, other = repeat(y[of_mixed], self.samples), y[partner[rows]]

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.losses import image_losses
-from regmixup.mixing import Draw, ImageSize, logits_of
+from regmixup.mixing import Draw, ImageSize
+from regmixup.objectives._passes import Passes, forward_both
 from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.gaussian_noise import GaussianNoise, add_noise
 from regmixup.types import LossOutput
@@ -27,8 +28,8 @@ class RegGaussianNoise(GaussianNoise):
     """>= 0: weight of the noisy term; 0 is ERM exactly."""
     scale: Literal["mean", "sum"] = "mean"
     """mean: divided by 1 + eta; sum: not."""
-    passes: Literal["joint", "separate"] = "joint"
-    """joint: clean and noisy images in one forward pass; separate: in two."""
+    passes: Passes = "joint"
+    """joint: clean and noisy images in one forward pass; separate: in two; separate-clean: as in `RegMixup`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -41,10 +42,7 @@ class RegGaussianNoise(GaussianNoise):
         if self.eta == 0:
             return clean_loss(model, x, y, self.loss)
         noisy_x = add_noise(x, draw, self)
-        if self.passes == "joint":
-            logits, noisy_logits = logits_of(model, torch.cat([x, noisy_x])).split([len(x), len(noisy_x)])
-        else:
-            logits, noisy_logits = logits_of(model, x), logits_of(model, noisy_x)
+        logits, noisy_logits = forward_both(model, x, noisy_x, self.passes)
         clean = image_losses(logits, y, self.loss).mean()
         noisy = image_losses(noisy_logits, y, self.loss).mean()
         total = clean + self.eta * noisy

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.losses import image_losses, mixed_losses
-from regmixup.mixing import Draw, ImageSize, cutmix, draw_boxes, logits_of, take_boxes
+from regmixup.mixing import Draw, ImageSize, cutmix, draw_boxes, take_boxes
+from regmixup.objectives._passes import forward_both
 from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.regmixup import RegMixup
 from regmixup.types import LossOutput
@@ -35,10 +36,7 @@ class RegCutMix(RegMixup):
             return clean_loss(model, x, y, self.loss)
         lam, partner, box = take_boxes(draw, x, self)
         cut_x = cutmix(x, box, partner)
-        if self.passes == "joint":
-            logits, cut_logits = logits_of(model, torch.cat([x, cut_x])).split([len(x), len(cut_x)])
-        else:
-            logits, cut_logits = logits_of(model, x), logits_of(model, cut_x)
+        logits, cut_logits = forward_both(model, x, cut_x, self.passes)
         clean = image_losses(logits, y, self.loss).mean()
         mixed = mixed_losses(cut_logits, y, y[partner], lam, self.loss).mean()
         total = clean + self.eta * mixed

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number, introduced
 from regmixup.losses import LossLike, image_losses, mixed_losses
-from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, logits_of, mixup, take_pairs
+from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, mixup, take_pairs
 from regmixup.objectives._base import Objective
+from regmixup.objectives._passes import Passes, forward_both
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 
@@ -36,8 +37,9 @@ class RegMixup(Objective):
     scale: Literal["mean", "sum"] = "mean"
     """mean: divided by 1 + eta, as in the released code (eta = 1); sum: Eq. (3) to the letter. With a fixed learning
     rate and weight decay these are different recipes."""
-    passes: Literal["joint", "separate"] = "joint"
-    """joint: clean and mixed images in one forward pass, so batch norm sees both, as released; separate: in two."""
+    passes: Passes = "joint"
+    """joint: clean and mixed images in one forward pass, so batch norm sees both, as released; separate: in two;
+    separate-clean: in two, and predictions are normalised by statistics of clean images alone."""
     lam: LamMode = "batch"
     """One lambda for the batch, or one per sample."""
     pairing: Pairing = "derangement"
@@ -67,10 +69,7 @@ class RegMixup(Objective):
             return clean_loss(model, x, y, self.loss)
         lam, partner = take_pairs(draw, len(x), self)
         mixed_x = mixup(x, lam, partner)
-        if self.passes == "joint":
-            logits, mixed_logits = logits_of(model, torch.cat([x, mixed_x])).split([len(x), len(mixed_x)])
-        else:
-            logits, mixed_logits = logits_of(model, x), logits_of(model, mixed_x)
+        logits, mixed_logits = forward_both(model, x, mixed_x, self.passes)
         clean = image_losses(logits, y, self.loss).mean()
         mixed = mixed_losses(mixed_logits, y, y[partner], lam, self.loss).mean()
         total = clean + self.eta * mixed

@@ -1,0 +1,47 @@
+"""Forward clean images and changed ones: together, or apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from regmixup.mixing import logits_of
+
+Passes = Literal["joint", "separate", "separate-clean"]
+
+
+def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passes) -> tuple[Tensor, Tensor]:
+    """Return the logits of clean images and of changed ones.
+
+    passes: joint: in one forward pass, so batch norm normalises both by statistics of both; separate: in two, each
+    normalised by its own; separate-clean: in two, of which only the clean one moves the running statistics, so that
+    predictions are normalised as clean images were. Without batch norm all three are the same.
+    """
+    if passes == "joint":
+        logits, changed_logits = logits_of(model, torch.cat([clean, changed])).split([len(clean), len(changed)])
+        return logits, changed_logits
+    logits = logits_of(model, clean)
+    if passes == "separate":
+        return logits, logits_of(model, changed)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"passes='separate-clean' must have an nn.Module, whose batch norm it finds, got {model!r}")
+    with kept_statistics(model):
+        return logits, logits_of(model, changed)
+
+
+@contextmanager
+def kept_statistics(model: nn.Module) -> Iterator[None]:
+    """Keep batch norm's running statistics as they are; in training mode it normalises by the batch all the same."""
+    tracking = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    for layer in tracking:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in tracking:
+            layer.track_running_stats = True
