@@ -171,8 +171,8 @@ def score_all(
     return {name: found[name] for name in names}
 
 
-def rows_of(predictions: Predictions, some: slice) -> Predictions:
-    """Return some of the samples, with what metrics and scores that are not fitted need."""
+def rows_of(predictions: Predictions, some: slice | Tensor) -> Predictions:
+    """Return some of the samples, a slice or a mask, with what metrics and scores that are not fitted need."""
     probs, members = predictions.probs, predictions.member_logits
     return Predictions(
         predictions.logits[some],
