@@ -90,7 +90,7 @@ class ValueGrid:
                 raise ValueError(
                     f"grid over {names[fields]} must be one or more, without repetition, got {list(values)}"
                 )
-        axes = tuple(Axis(fields, tuple(map(_value, values)), names[fields]) for fields, values in varied.items())
+        axes = tuple(Axis(fields, tuple(map(tupled, values)), names[fields]) for fields, values in varied.items())
         fixed = [
             (field.strip(), value) for key, value in entries.items() if not _is_list(value) for field in key.split(",")
         ]
@@ -142,7 +142,8 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _value(value: Any) -> Any:
+def tupled(value: Any) -> Any:
+    """Return a list of TOML as the tuple that a configuration holds; any other value as it is."""
     return tuple(value) if _is_list(value) else value
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from regmixup import recipes
-from regmixup.data.catalogue import family_of
+from regmixup.data.catalogue import FAMILIES, find
 from regmixup.recipes import Recipe
 from regmixup.study.planned import Evaluation, PlannedRun
 
@@ -87,7 +87,8 @@ def _shrink_run(planned: PlannedRun) -> PlannedRun:
 
 
 def _stand_in(dataset: str) -> StandIn:
-    return STAND_INS.get(family_of(dataset), StandIn())
+    """Return what replaces a dataset, or the datasets of a family."""
+    return STAND_INS.get(dataset if dataset in FAMILIES else find(dataset).family, StandIn())
 
 
 def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
