@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -218,9 +219,19 @@ class Run:
 
         What is stored but damaged is made again, with a warning.
         """
-        from regmixup import predict
-
-        return predict.predict_all(self, datasets, root=root, device=device, features=features)
+        self.store(datasets, root=root, device=device, features=features)
+        found: dict[str, Predictions] = {}
+        damaged = []
+        for name in datasets:
+            try:
+                found[name] = predictions.load(self.predictions_path(name))
+            except ValueError as error:
+                warnings.warn(f"{error}; predicted again", stacklevel=2)
+                damaged.append(name)
+        if damaged:
+            self.store(damaged, root=root, device=device, features=features, again=True)
+            found |= {name: predictions.load(self.predictions_path(name)) for name in damaged}
+        return [found[name] for name in datasets]
 
     def store(
         self,
