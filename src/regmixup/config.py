@@ -168,8 +168,7 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = [f.name for f in fields]
     for key in values:
-        if key not in names:
-            raise unknown(f"field of {cls.__name__} in {where}", key, names)
+        check_name(f"field of {cls.__name__} in {where}", key, names)
     required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
     if absent := [f"{name} ({_contract(hints[name])})" for name in required if name not in values]:
         raise ValueError(f"{where} must have {', '.join(absent)}; found {', '.join(values) or 'nothing'}")

@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from regmixup.names import unknown
+from regmixup.names import check_name
 from regmixup.numpy_files import map_npy, read_npz
 from regmixup.storage import load_tensors
 
@@ -66,10 +66,9 @@ def read(path: Path, labels: LabelColumn | None = None) -> Found:
         ".csv": lambda: _from_table(path, labels),
         ".tsv": lambda: _from_table(path, labels),
     }
-    if path.suffix not in readers:
-        raise unknown(f"predictions format of {path}", path.suffix, readers)
+    chosen = readers[check_name(f"predictions format of {path}", path.suffix, readers)]
     try:
-        return readers[path.suffix]()
+        return chosen()
     except UNREADABLE as error:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 

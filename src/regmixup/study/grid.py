@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from regmixup.names import unknown
+from regmixup.names import check_name
 
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc
@@ -172,8 +172,6 @@ def _set(owner: Any, field: str, value: Any, where: str) -> Any:
     if not dataclasses.is_dataclass(owner):
         raise ValueError(f"grid names {where}.{field}, but {where} is {owner!r} here")
     name, _, rest = field.partition(".")
-    names = [f.name for f in dataclasses.fields(owner)]
-    if name not in names:
-        raise unknown(f"field of {type(owner).__name__} in grid", name, names)
+    check_name(f"field of {type(owner).__name__} in grid", name, [f.name for f in dataclasses.fields(owner)])
     changed = _set(getattr(owner, name), rest, value, name) if rest else value
     return dataclasses.replace(owner, **{name: changed})  # type: ignore[type-var]
