@@ -109,6 +109,11 @@ def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) ->
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def values_of(config: Any, cls: type | None = None) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, as they are; cls: only those that this class of its has."""
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(cls or config)}
+
+
 def encode(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
     return _encode(config, type(config), every=True)
