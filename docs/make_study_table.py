@@ -8,7 +8,7 @@ Run it after a change of src/regmixup/study/step_times.toml, cost.py or a study 
 import re
 from pathlib import Path
 
-from regmixup.study.cost import cost_line, step_times
+from regmixup.study.cost import estimate, step_times
 from regmixup.study.plan import load_study, read_header, studies
 
 PAGE = Path(__file__).parent / "studies.md"
@@ -39,7 +39,7 @@ def times_table() -> str:
 def with_cost(name: str) -> str:
     """Return the text of a study file with its cost."""
     text = studies()[name].read_text(encoding="utf-8")
-    return re.sub(r"(?m)^cost = .*$", f'cost = "{cost_line(load_study(name))}"', text, count=1)
+    return re.sub(r"(?m)^cost = .*$", f'cost = "{estimate(load_study(name).runs())}"', text, count=1)
 
 
 def with_tables() -> str:

@@ -88,20 +88,7 @@ _HOMES = {
     "finetune": "finetuning",
     "train": "training.train",
 }
-_MODULES = {
-    "data": "data",
-    "losses": "losses",
-    "methods": "methods",
-    "metrics": "metrics",
-    "networks": "networks",
-    "objectives": "objectives",
-    "posthoc": "posthoc",
-    "predictions": "predictions",
-    "recipes": "recipes",
-    "report": "report",
-    "scores": "metrics.scores",
-    "study": "study",
-}
+"""Where the public names are that are no modules."""
 
 __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
@@ -115,10 +102,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in _MODULES:
-        value = import_module(f"regmixup.{_MODULES[name]}")
-    elif name in _HOMES:
+    if name in _HOMES:
         value = getattr(import_module(f"regmixup.{_HOMES[name]}"), name)
+    elif name in __all__:
+        value = import_module("regmixup.metrics.scores" if name == "scores" else f"regmixup.{name}")
     else:
         from regmixup.names import unknown
 

@@ -109,6 +109,11 @@ def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) ->
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def values_of(config: Any, cls: type | None = None) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, as they are; cls: only those that this class of its has."""
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(cls or config)}
+
+
 def encode(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
     return _encode(config, type(config), every=True)
@@ -168,8 +173,7 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = [f.name for f in fields]
     for key in values:
-        if key not in names:
-            raise unknown(f"field of {cls.__name__} in {where}", key, names)
+        check_name(f"field of {cls.__name__} in {where}", key, names)
     required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
     if absent := [f"{name} ({_contract(hints[name])})" for name in required if name not in values]:
         raise ValueError(f"{where} must have {', '.join(absent)}; found {', '.join(values) or 'nothing'}")

@@ -18,14 +18,8 @@ def map_npy(path: Path) -> np.ndarray:
     return np.load(path, mmap_mode="c", allow_pickle=False)
 
 
-def read_npy(file: IO[bytes], size: int) -> np.ndarray:
-    """Return the array in an open file of `size` bytes; reject one that announces more before taking memory."""
-    _check_header(file, size)
-    file.seek(0)
-    return npy.read_array(file, allow_pickle=False)
-
-
 def _check_header(file: IO[bytes], size: int) -> None:
+    """Reject an array that announces more than the `size` bytes of its file, before it takes memory."""
     version = npy.read_magic(file)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(file)
@@ -52,7 +46,9 @@ def read_npz(path: Path, *, limit: int, keys: tuple[str, ...] | None = None) -> 
                 raise ValueError(f"{name} must be stored or deflated, found compression {member.compress_type}")
             try:
                 with archive.open(member) as file:
-                    arrays[name] = read_npy(file, member.file_size)
+                    _check_header(file, member.file_size)
+                    file.seek(0)
+                    arrays[name] = npy.read_array(file, allow_pickle=False)
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
         return arrays

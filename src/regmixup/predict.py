@@ -30,33 +30,6 @@ _AHEAD = 4
 """Datasets that are read while another is predicted."""
 
 
-def predict_all(
-    run: Run,
-    datasets: list[str],
-    *,
-    root: str | Path | None = None,
-    device: str | torch.device | None = None,
-    features: bool | None = None,
-) -> list[Predictions]:
-    """Return the predictions for several datasets; load the model once, and not at all if everything is stored.
-
-    What is stored but damaged is made again, with a warning.
-    """
-    store(run, datasets, root=root, device=device, features=features)
-    found: dict[str, Predictions] = {}
-    damaged = []
-    for name in datasets:
-        try:
-            found[name] = predictions.load(run.predictions_path(name))
-        except ValueError as error:
-            warnings.warn(f"{error}; predicted again", stacklevel=3)
-            damaged.append(name)
-    if damaged:
-        store(run, damaged, root=root, device=device, features=features, again=True)
-        found |= {name: predictions.load(run.predictions_path(name)) for name in damaged}
-    return [found[name] for name in datasets]
-
-
 def store(
     run: Run,
     datasets: list[str],

@@ -23,7 +23,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from regmixup.names import unknown
+from regmixup.names import check_name
 from regmixup.numpy_files import map_npy, read_npz
 from regmixup.storage import load_tensors
 
@@ -57,18 +57,18 @@ def read(path: Path, labels: LabelColumn | None = None) -> Found:
     labels: which column of a table holds them, where none is called so; a table without names is read only with this.
     """
     readers: dict[str, Callable[[], Found]] = {
-        ".safetensors": lambda: _from_safetensors(path),
-        ".npz": lambda: _from_npz(path),
+        ".safetensors": lambda: Found(*load_tensors(path)),
+        # What a model says does not shrink a hundredfold; a file made to fill the memory does.
+        ".npz": lambda: Found(dict(read_npz(path, limit=max(1 << 30, 100 * path.stat().st_size)))),
         ".npy": lambda: Found({"logits": map_npy(path)}),
         ".pt": lambda: _from_pt(path),
         ".pth": lambda: _from_pt(path),
         ".csv": lambda: _from_table(path, labels),
         ".tsv": lambda: _from_table(path, labels),
     }
-    if path.suffix not in readers:
-        raise unknown(f"predictions format of {path}", path.suffix, readers)
+    chosen = readers[check_name(f"predictions format of {path}", path.suffix, readers)]
     try:
-        return readers[path.suffix]()
+        return chosen()
     except UNREADABLE as error:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
@@ -112,15 +112,6 @@ def _places(classes: list[str]) -> dict[str, int]:
     if len(set(classes)) < len(classes):
         raise ValueError(f"classes must have names of their own where labels are names, got {', '.join(classes[:10])}")
     return {name: place for place, name in enumerate(classes)}
-
-
-def _from_safetensors(path: Path) -> Found:
-    return Found(*load_tensors(path))
-
-
-def _from_npz(path: Path) -> Found:
-    # What a model says does not shrink a hundredfold; a file made to fill the memory does.
-    return Found(dict(read_npz(path, limit=max(1 << 30, 100 * path.stat().st_size))))
 
 
 def _from_pt(path: Path) -> Found:

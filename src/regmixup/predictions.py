@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.mixing import logits_of, to_float
-from regmixup.names import unknown
+from regmixup.names import check_name
 from regmixup.precision import Precision, autocast, check_precision, products
 from regmixup.prediction_files import UNREADABLE, Found, LabelColumn, digest_of_ids, numbered, read, read_labels
 from regmixup.storage import save_tensors
@@ -282,8 +282,7 @@ def _assemble(path: Path, found: Found) -> Predictions:
     if (ids := found.arrays.pop("ids", None)) is not None:
         found.info["ids"] = digest_of_ids(ids)
     for name in found.arrays:
-        if name not in TENSORS:
-            raise unknown(f"key in {path}", name, (*TENSORS, "classes", "ids"))
+        check_name(f"key in {path}", name, (*TENSORS, "classes", "ids"))
     if not {"logits", "probs"} & set(found.arrays):
         raise ValueError(f"{path} must hold logits or probs, found {', '.join(found.arrays) or 'nothing'}")
     try:

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -62,9 +61,7 @@ class LiveProgress:
         self.bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.bars.stop()
 
     def begin(self, label: str, epochs: int) -> None:

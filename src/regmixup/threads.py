@@ -8,18 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import torch
-from torch import Tensor
 
 Found = TypeVar("Found")
 Item = TypeVar("Item")
-
-
-def each_piece(function: Callable[[Tensor], Found], pieces: Sequence[Tensor]) -> list[Found]:
-    """Return [function(piece) for piece in pieces]; on the CPU, in threads.
-
-    Independent threads wait for each other once, at the end, where torch's own wait after every operation.
-    """
-    return list(in_order(function, pieces))
 
 
 def ahead(function: Callable[[Item], Found], items: Iterable[Item], *, most: int) -> Iterator[Found]:
@@ -38,10 +29,13 @@ def ahead(function: Callable[[Item], Found], items: Iterable[Item], *, most: int
             yield waiting.popleft().result()
 
 
-def in_order(function: Callable[[Tensor], Found], pieces: Sequence[Tensor]) -> Iterator[Found]:
-    """Yield function(piece) in the order of the pieces, for results that need not all be held at once."""
+def in_order(function: Callable[[Item], Found], pieces: Sequence[Item], device: torch.device) -> Iterator[Found]:
+    """Yield function(piece) in the order of the pieces; where the data is on the CPU, computed in threads.
+
+    Independent threads wait for each other once, at the end, where torch's own wait after every operation.
+    """
     threads = min(torch.get_num_threads(), len(pieces))
-    if threads < 2 or pieces[0].device.type != "cpu":
+    if threads < 2 or device.type != "cpu":
         yield from map(function, pieces)
         return
     with ThreadPoolExecutor(threads) as pool:

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from regmixup.data import load
+from regmixup.data.catalogue import find
 from regmixup.methods import METHODS
 from regmixup.study.cost import (
     PASSES,
     Estimate,
     epoch_seconds,
     estimate,
-    images,
     models,
     spent,
     step_milliseconds,
@@ -76,12 +76,9 @@ def test_every_factor_belongs_to_a_method_and_sizes_are_those_of_the_data():
         for times in (own for name, own in table.items() if name != "how"):
             assert set(times) <= set(METHODS)
     assert set(PASSES) <= set(METHODS)
-    for name in ("digits/train", "digits/val", "digits/test", "digits-c/contrast/1", "photographs/test"):
-        assert images(name) == len(load(name))
-    assert images("digits-mirrored/test") == len(load("digits-mirrored/test"))
-    assert images("path:digits/test") == len(load("path:digits/test"))
-    assert images("folder:x") is None
-    assert images("cifar10/train-90") + images("cifar10/val-10") == images("cifar10/train")
+    assert find("path:digits/test").images == len(load("path:digits/test"))
+    assert find("folder:x").images is None
+    assert find("cifar10/train-90").images + find("cifar10/val-10").images == find("cifar10/train").images
 
 
 def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(tmp_path):

@@ -265,7 +265,7 @@ def made(run, stem, rows, evaluation):
 
 
 def test_a_study_leaves_it_beside_the_rows(run, stem, evaluation, rows, monkeypatch):
-    monkeypatch.setattr(module, "_measured", None)
+    monkeypatch.setattr(module, "reliability_bins", None)
     made = figure_data(run, evaluation, stem, rows=rows)
     stored = read_table(figures_path(run.folder, stem))
     assert stored == json.loads(json.dumps(made))
@@ -273,14 +273,12 @@ def test_a_study_leaves_it_beside_the_rows(run, stem, evaluation, rows, monkeypa
 
 
 def test_it_is_not_made_twice_but_again_when_predictions_change(run, stem, evaluation, rows, made, monkeypatch):
-    calls = []
-    monkeypatch.setattr(module, "_measured", lambda *args: calls.append(args) or {"test": "again"})
-    figure_data(run, evaluation, stem, rows=rows)
-    assert not calls
+    monkeypatch.setattr(module, "reliability_bins", lambda versions: "again")
+    assert figure_data(run, evaluation, stem, rows=rows)["reliability"] != "again"
     path = run.predictions_path("photographs/test")
     before, text = path.stat(), figures_path(run.folder, stem).read_text()
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert figure_data(run, evaluation, stem, rows=rows)["test"] == "again"
+    assert figure_data(run, evaluation, stem, rows=rows)["reliability"] == "again"
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     figures_path(run.folder, stem).write_text(text)
 

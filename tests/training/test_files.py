@@ -14,7 +14,7 @@ from PIL import Image
 
 import regmixup as rm
 from regmixup.cli import main
-from regmixup.data import imagenet
+from regmixup.data.files import file_of
 from regmixup.rows.class_subset import subset_of
 from regmixup.training.stopping import Interrupted
 from regmixup.training.train import train
@@ -56,7 +56,7 @@ def test_a_network_learns_from_files_and_predicts_them(run, tree):
 
 def test_a_set_of_some_classes_is_compared_by_the_logits_of_these_classes(tmp_path):
     """ImageNet-A numbers its classes among 1000; a model that knows three of them has them in other places."""
-    listed = list(imagenet._timm_list("imagenet_a_synsets.txt"))
+    listed = file_of("timm", "data/_info/imagenet_a_synsets.txt").read_text().split()
     own = sorted([listed[7], listed[150], "n99999999"])
     write_image_folder(tmp_path / "mine", dict.fromkeys(own, 3))
     write_image_folder(tmp_path / "imagenet-a", dict.fromkeys((listed[0], listed[7], listed[150]), 1))

@@ -99,25 +99,27 @@ def main(args: Sequence[str]) -> None:
     plan = list(study.runs())
     archives = archive_places(study, verb.archive, runs)
     console = Console()
+
+    def look() -> list[RunStatus]:
+        return [run_status(planned, runs, launcher.device, archives) for planned in plan]
+
     if verb.status:
         show_status(plan, runs, launcher.device, study.title, console, archives)
     elif verb.dry_run:
-        found = [run_status(planned, runs, launcher.device, archives) for planned in plan]
-        done = [status.state == "done" for status in found]
+        found = look()
         _list_runs(found)
         if verb.archive is not None:
-            _print_what_is_not_archived(plan, done, launcher.device, archives, verb.archive)
-        _print_what_it_cost(plan, done, runs, launcher.device, archives)
-        _print_what_is_left(plan, done, runs, launcher.device)
-        if missing := missing_data(
-            [planned for planned, state in zip(plan, done, strict=True) if not state], verb.root
-        ):
+            _print_what_is_not_archived(found, launcher.device, archives, verb.archive)
+        if finished := [status.folder for status in found if status.state == "done"]:
+            print(f"spent  {spent(finished)}")
+        print(f"left   {estimate(_waiting(found), runs, launcher.device)}")
+        if missing := missing_data(_waiting(found), verb.root):
             print(explain_missing(missing))
     else:
         for name in dict.fromkeys(planned.config.train_set for planned in plan):
             if classes := describe_classes(name, verb.root):
                 print(classes)
-        before = [_is_done(planned, runs, launcher.device, archives) for planned in plan if verb.minutes is not None]
+        before = _waiting(look()) if verb.minutes is not None else []
         with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
             if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
                 warnings.filterwarnings("ignore", "the best temperature")
@@ -129,10 +131,9 @@ def main(args: Sequence[str]) -> None:
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
             _print_results(Results.open(folder), console, timing)
         if verb.minutes is not None:
-            after = [run_status(planned, runs, launcher.device, archives) for planned in plan]
-            done = [status.state == "done" for status in after]
-            _print_what_is_left(plan, done, runs, launcher.device)
-            if done == before and not all(done) and not any(status.state == "running" for status in after):
+            after = look()
+            print(f"left   {estimate(_waiting(after), runs, launcher.device)}")
+            if before and _waiting(after) == before and not any(status.state == "running" for status in after):
                 raise ValueError(_explain_limit(verb.minutes, after))
 
 
@@ -176,8 +177,9 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
     return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
-def _is_done(planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path]) -> bool:
-    return run_status(planned, runs, device, archives).state == "done"
+def _waiting(found: Iterable[RunStatus]) -> list[PlannedRun]:
+    """Return the runs that are not done."""
+    return [status.planned for status in found if status.state != "done"]
 
 
 def _list_runs(found: Sequence[RunStatus]) -> None:
@@ -189,30 +191,13 @@ def _list_runs(found: Sequence[RunStatus]) -> None:
 
 
 def _print_what_is_not_archived(
-    plan: Sequence[PlannedRun], done: Sequence[bool], device: torch.device, archives: Sequence[Path], archive: Path
+    found: Iterable[RunStatus], device: torch.device, archives: Sequence[Path], archive: Path
 ) -> None:
     """Print which finished runs still lack an archive, as after a kill or on a full disk."""
-    finished = [planned for planned, is_done in zip(plan, done, strict=True) if is_done]
+    finished = [status.planned for status in found if status.state == "done"]
     lacking = [one.name for one in finished if find_archive(archives, resolve(one.config, device), one.stem) is None]
     if lacking:
         print(f"not yet archived in {archive}, which the command without --dry-run does: {', '.join(lacking)}")
-
-
-def _print_what_it_cost(
-    plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device, archives: Sequence[Path]
-) -> None:
-    """Print how long the finished runs trained, as they recorded it themselves."""
-    finished = [
-        (resolve(planned.config, device), planned.stem) for planned, is_done in zip(plan, done, strict=True) if is_done
-    ]
-    if finished:
-        print(f"spent  {spent(find_archive(archives, one, stem) or one.folder_in(runs) for one, stem in finished)}")
-
-
-def _print_what_is_left(plan: Sequence[PlannedRun], done: Sequence[bool], runs: Path, device: torch.device) -> None:
-    """Print how many networks are still to be trained, and how long that takes."""
-    waiting = [planned for planned, state in zip(plan, done, strict=True) if not state]
-    print(f"left   {estimate(waiting, runs, device)}")
 
 
 def _table(title: str, heads: Iterable[str], lines: Iterable[Sequence[str]]) -> Table:

@@ -17,7 +17,7 @@ from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, arg
 
 from regmixup.cli.parsing import Resources, Switch, parse
-from regmixup.config import encode
+from regmixup.config import encode, values_of
 from regmixup.data import load
 from regmixup.data.catalogue import get
 from regmixup.data.folders import describe_classes
@@ -108,7 +108,7 @@ def main(args: Sequence[str]) -> None:
     if loss is not None:
         objective = dataclasses.replace(objective, loss=loss)  # type: ignore[call-arg]
     config = TrainConfig(
-        **_fields(verb.training),
+        **values_of(verb.training),
         objective=objective,
         head=verb.head_fields,
         constraint=verb.constraint_fields if isinstance(verb.constraint_fields, Constraint) else None,
@@ -154,7 +154,7 @@ def _choose(args: Sequence[str]) -> _Chosen:
     if from_files and named is None:
         config = _shortened(config, args)
     defaults = TrainVerb(
-        training=Recipe(**_fields(config)),
+        training=Recipe(**values_of(config, Recipe)),
         objective_fields=_to_flags(config.objective),
         head_fields=config.head,
         constraint_fields=config.constraint or NoFlags(),
@@ -239,7 +239,7 @@ def _to_flags(objective: Objective) -> Any:
 
 def _from_flags(objective: Objective, flags: Any) -> Objective:
     """Return the objective with the parsed values."""
-    values = {f.name: getattr(flags, f.name) for f in dataclasses.fields(flags)}
+    values = values_of(flags)
     own = {name: getattr(objective, name) for name in values}
     parts = {name: _from_flags(part, values[name]) for name, part in own.items() if isinstance(part, Objective)}
     return dataclasses.replace(objective, **values | parts)
@@ -254,7 +254,3 @@ def _value_of(flag: str, args: Sequence[str]) -> str | None:
         elif word.startswith(f"{flag}="):
             found = word.partition("=")[2]
     return found
-
-
-def _fields(recipe: Recipe) -> dict[str, Any]:
-    return {f.name: getattr(recipe, f.name) for f in dataclasses.fields(Recipe)}

@@ -21,7 +21,7 @@ from regmixup.types import role_in_name
 
 __all__ = [
     "BENCHMARK", "DATASETS", "EXTRA", "FAMILIES", "INTERPOLATED", "SEVERITIES", "Dataset", "Family", "Role",
-    "SplitPart", "add_object", "family_of", "find", "get", "line_of", "names", "register", "sets_of",
+    "SplitPart", "add_object", "find", "get", "line_of", "names", "register", "sets_of",
 ]  # fmt: skip
 
 BENCHMARK = (
@@ -332,11 +332,6 @@ def add_object(name: str, images: Any, role: Role) -> None:
     )
     FAMILIES[own.family] = Family("given as an object", (own,))
     DATASETS[name] = own
-
-
-def family_of(name: str) -> str:
-    """Return the family of a dataset, by its name; a family's name is its own."""
-    return name if name in FAMILIES else find(name).family
 
 
 def line_of(dataset: Dataset) -> str:

@@ -20,14 +20,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 from torch import Tensor
 
 from regmixup.data.catalogue import SEVERITIES, Dataset
 from regmixup.data.files import is_rebuilt, reading, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.unpickle import read_pickle
-from regmixup.numpy_files import read_npz
+from regmixup.numpy_files import map_npy, read_npz
 
 PIXELS = 3 * 32 * 32
 LABELS = {"cifar10": "labels", "cifar100": "fine_labels"}
@@ -137,7 +136,7 @@ def _new_test_set(dataset: Dataset, path: Path, images: np.ndarray, labels_path:
 def _open_npy(path: Path) -> np.ndarray:
     """Memory-map the array in a .npy file; only its header is read. Pickles are refused."""
     with reading(path, "a .npy array"):
-        return npy.open_memmap(path, mode="r")
+        return map_npy(path)
 
 
 def _to_images(array: np.ndarray) -> Tensor:

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ import torch
 from PIL import Image
 
 from regmixup.data.catalogue import Dataset
+from regmixup.data.files import file_of
 from regmixup.data.images import ImageSet, luma
 from regmixup.data.splits import generator_for, stratified
 
@@ -35,17 +35,9 @@ PATCH, BLOCK = 8, 4
 
 @lru_cache(maxsize=1)
 def _all_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    table = np.loadtxt(_file_of_sklearn("data/digits.csv.gz"), delimiter=",")
+    table = np.loadtxt(file_of("sklearn", "datasets/data/digits.csv.gz"), delimiter=",")
     images = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8)
     return torch.from_numpy(images).reshape(-1, 1, 8, 8), torch.from_numpy(table[:, -1]).long()
-
-
-def _file_of_sklearn(name: str) -> Path:
-    """Find a data file of scikit-learn without importing it, which takes a second in every process that trains."""
-    package = find_spec("sklearn")
-    if package is None or package.origin is None:
-        raise ModuleNotFoundError("the embedded datasets are files of scikit-learn: pip install scikit-learn")
-    return Path(package.origin).parent / "datasets" / name
 
 
 def _digits(split: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,7 +70,7 @@ def load_mirrored_digits(dataset: Dataset, root: Path) -> ImageSet:
 
 def load_photographs(dataset: Dataset, root: Path) -> ImageSet:
     """Return `photographs/test`; the label says which photograph a patch comes from."""
-    files = [_file_of_sklearn(f"images/{photograph}.jpg") for photograph in PHOTOGRAPHS]
+    files = [file_of("sklearn", f"datasets/images/{photograph}.jpg") for photograph in PHOTOGRAPHS]
     patches = [_patches(np.asarray(Image.open(file))) for file in files]
     labels = torch.cat([torch.full((len(p),), i) for i, p in enumerate(patches)])
     return ImageSet(torch.cat(patches), labels, PHOTOGRAPHS, dataset.name)

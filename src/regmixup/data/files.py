@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from regmixup.data.catalogue import Dataset
@@ -78,6 +79,14 @@ def check_files(dataset: Dataset, root: Path) -> None:
         f"To fetch it: `regmixup data fetch {dataset.name}`. "
         "If you have the files, name their folder by --root or the environment variable REGMIXUP_DATA."
     )
+
+
+def file_of(package: str, name: str) -> Path:
+    """Return a file of a package that we depend on, without importing it, which may take a second in every process."""
+    found = find_spec(package)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(f"datasets need files of {package}, which is not installed")
+    return Path(found.origin).parent / name
 
 
 def wrong_file(path: Path, expected: object, found: object) -> ValueError:

@@ -208,14 +208,15 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
 
 
 def hash_files(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the SHA-256 of each file's bytes. A file that has not changed since it was last read is not read again."""
-
-    def hashed(path: str) -> str:
-        state = os.stat(path)  # noqa: PTH116
-        return _digest(path, state.st_size, state.st_mtime_ns, state.st_ino)
-
+    """Return `hash_file` of each."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(hashed, paths))
+        return tuple(pool.map(hash_file, paths))
+
+
+def hash_file(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes. A file that has not changed since it was last read is not read again."""
+    state = os.stat(path)  # noqa: PTH116
+    return _digest(str(path), state.st_size, state.st_mtime_ns, state.st_ino)
 
 
 @lru_cache(maxsize=1 << 20)

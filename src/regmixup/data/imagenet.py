@@ -16,13 +16,12 @@ the files' names, however they are stored. A `provenance.json` with `"rebuilt": 
 from __future__ import annotations
 
 import re
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from regmixup.data.catalogue import Dataset
-from regmixup.data.files import is_rebuilt, read_text, reading, rebuilt_info, wrong_file
+from regmixup.data.files import file_of, is_rebuilt, read_text, reading, rebuilt_info, wrong_file
 from regmixup.data.folders import FolderSet, class_folders, from_class_folders, image_files
 from regmixup.data.mat5 import read_records
 
@@ -72,22 +71,12 @@ def wnids(root: Path) -> tuple[str, ...]:
         found = class_folders(folder) if folder.is_dir() else ()
         if len(found) == 1000:
             return found
-    listed = _timm_list("imagenet_synsets.txt")
-    if listed is None:
+    listed = file_of("timm", "data/_info/imagenet_synsets.txt")
+    if not listed.is_file():
         raise ValueError(
             f"the 1000 classes are named by the folders in {root / 'imagenet' / 'train'}, which is not there"
         )
-    return tuple(sorted(listed))
-
-
-def _timm_list(file: str) -> tuple[str, ...] | None:
-    """Read a list of classes that timm ships, without importing timm."""
-    spec = find_spec("timm")
-    for location in (spec.submodule_search_locations or []) if spec else []:
-        path = Path(location) / "data" / "_info" / file
-        if path.is_file():
-            return tuple(path.read_text(encoding="utf-8").split())
-    return None
+    return tuple(sorted(listed.read_text(encoding="utf-8").split()))
 
 
 def _check_classes(folder: Path, found: tuple[str, ...], base: Path, count: int | None) -> tuple[str, ...]:

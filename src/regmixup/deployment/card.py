@@ -13,6 +13,7 @@ from regmixup.deployment.predictor import Predictor
 from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.names import printable, shortened
 from regmixup.recipes import without_path
+from regmixup.rows.comparison import PLAIN
 from regmixup.training.run import Run
 from regmixup.types import Row
 
@@ -25,7 +26,6 @@ METRICS = {
     "fpr_at_tpr": "FPR at 95 % TPR",
 }
 """The metrics that a card shows, by their names in rows."""
-_IN_PERCENT = ("accuracy", "ece", "auroc", "fpr_at_tpr")
 _MOST_NAMES = 20
 _CITATION = """@inproceedings{pinto2022regmixup,
   title = {{RegMixup}: Mixup as a Regularizer Can Surprisingly Improve Accuracy and Out Distribution Robustness},
@@ -132,7 +132,7 @@ def _results(contents: Contents) -> str:
 
 
 def _number(row: Row, value: float) -> str:
-    return f"{100 * value:.2f} %" if row.metric in _IN_PERCENT else f"{value:.4f}"
+    return f"{value:.4f}" if row.metric in PLAIN else f"{100 * value:.2f} %"
 
 
 def _calibration(predictor: Predictor | None) -> str:

@@ -26,7 +26,7 @@ from regmixup.deployment.calibration import Promise
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
 from regmixup.mixing import logits_of, to_float
-from regmixup.names import check_name, shortened, unknown
+from regmixup.names import check_name, shortened
 from regmixup.networks import bake, build, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
 from regmixup.posthoc import FittedConformal
@@ -259,15 +259,14 @@ def export(
     """
     path = Path(path)
     writers = {".pt2": _write_pt2, ".onnx": _write_onnx}
-    if path.suffix not in writers:
-        raise unknown(f"export format of {path}", path.suffix, writers)
+    write = writers[check_name(f"export format of {path}", path.suffix, writers)]
     dtype = getattr(torch, check_name("pixels", pixels, get_args(Pixels)))
     # Two images: from an example of one, torch.export would conclude that every batch has one.
     example = torch.zeros(2, *input_shape, dtype=dtype)
     portable = copy.deepcopy(module).cpu().eval()
     program = torch.export.export(portable, (example,), dynamic_shapes=({0: Dim("batch")},))
     with replacing(path) as temporary:
-        writers[path.suffix](program, temporary, {**facts, "pixels": pixels})
+        write(program, temporary, {**facts, "pixels": pixels})
 
 
 def _write_pt2(program: ExportedProgram, path: Path, facts: Mapping[str, Any]) -> None:

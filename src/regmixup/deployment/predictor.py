@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, decode, encode
+from regmixup.config import check_count, decode, encode, values_of
 from regmixup.data.catalogue import get
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, validation_of
@@ -252,7 +252,7 @@ class Predictor(Facts):
         """
         if isinstance(self.module, Program):
             raise ValueError("a predictor loaded from a .pt2 file cannot be saved as weights: copy that file instead")
-        files.save(self.module, folder, encode(Facts(**values_of(self))))
+        files.save(self.module, folder, encode(Facts(**values_of(self, Facts))))
 
     def __call__(self, images: Tensor | Source | Sequence[Source], *, batch_size: int = 256) -> Decision:
         """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
@@ -298,7 +298,7 @@ class Predictor(Facts):
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
-        everything = encode(Facts(**{**values_of(self), "validation": public_name(self.validation)}))
+        everything = encode(Facts(**{**values_of(self, Facts), "validation": public_name(self.validation)}))
         unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
         facts = {name: value for name, value in everything.items() if name not in {"kind", "architecture", *unset}}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
@@ -337,11 +337,6 @@ def architecture_of(run: Run, record: Mapping[str, Any], *, members: int = 1, fa
         members=members,
         factor=factor,
     )
-
-
-def values_of(facts: Facts) -> dict[str, Any]:
-    """Return the stored fields of a predictor."""
-    return {f.name: getattr(facts, f.name) for f in fields(Facts)}
 
 
 def deployed_score(objective: Objective) -> str:

@@ -25,13 +25,13 @@ import torch
 
 import regmixup
 from regmixup import predictions
-from regmixup.config import decode, encode
+from regmixup.config import decode, encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
 from regmixup.deployment import export as files
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
 from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts, public_name
-from regmixup.deployment.predictor import Predictor, architecture_of, deployed_score, values_of
+from regmixup.deployment.predictor import Predictor, architecture_of, deployed_score
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
@@ -204,7 +204,7 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
     weights = digest(folder / MODEL)
     write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
     if contents.predictor is not None:
-        facts = values_of(contents.predictor)
+        facts = values_of(contents.predictor, Facts)
         facts["validation"] = public_name(contents.predictor.validation)
         write_table(folder / files.PREDICTOR, {**encode(Facts(**facts)), "weights": weights})
     write_json(folder / TRAINING, _training(contents))

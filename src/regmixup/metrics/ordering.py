@@ -15,15 +15,10 @@ def precise(values: Tensor) -> Tensor:
     return values.float() if values.device.type == "mps" else values.double()
 
 
-def pieces_of(table: Tensor, size: int) -> tuple[Tensor, ...]:
-    """Return the row numbers of a table (N, K) in consecutive pieces of at most `size` values, on its device."""
-    return torch.arange(len(table), device=table.device).split(max(1, size // table.shape[1]))
-
-
-def span(rows: Tensor) -> slice:
-    """Return consecutive row numbers as a slice, which takes a view and no copy."""
-    first = int(rows[0]) if len(rows) else 0
-    return slice(first, first + len(rows))
+def pieces_of(table: Tensor, size: int) -> list[slice]:
+    """Return the rows of a table (N, K) in consecutive pieces of at most `size` values; one empty piece if N = 0."""
+    rows = max(1, size // table.shape[1])
+    return [slice(first, min(first + rows, len(table))) for first in range(0, max(1, len(table)), rows)]
 
 
 def sorted_values(values: Tensor) -> Tensor:

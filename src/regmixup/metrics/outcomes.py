@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regmixup.metrics.ordering import pieces_of, precise, span
+from regmixup.metrics.ordering import pieces_of, precise
 from regmixup.threads import in_order
 
 _PIECE = 2**21
@@ -47,8 +47,8 @@ class Outcomes:
         """
         probs, labels = check_table(probs, labels)
 
-        def read(rows: Tensor) -> Outcomes:
-            part, own = probs[span(rows)], labels[span(rows)]
+        def read(rows: slice) -> Outcomes:
+            part, own = probs[rows], labels[rows]
             confidence, predicted, least = _largest(part)
             _check_range(least, float(confidence.max()))
             return cls(
@@ -59,7 +59,7 @@ class Outcomes:
                 class_gaps=_class_gaps(precise(part), own, class_bins) if class_bins else None,
             )
 
-        return cls.joined(in_order(read, pieces_of(probs, _PIECE)))
+        return cls.joined(in_order(read, pieces_of(probs, _PIECE), probs.device))
 
     @classmethod
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:

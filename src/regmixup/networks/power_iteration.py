@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from torch.nn.grad import conv2d_input
 from torch.nn.utils import parametrize
 
 from regmixup.config import check_count
+from regmixup.mixing import full_precision
 from regmixup.networks.contract import Constraint
 
 
@@ -142,14 +143,10 @@ class NormalisedWeight(nn.Module, ABC):
         """Return the effective weight. weight: (out, in, kh, kw)."""
 
     def forward(self, weight: Tensor) -> Tensor:
-        with _no_autocast(weight.device.type):
-            exact = weight.float() if weight.dtype in (torch.float16, torch.bfloat16) else weight
+        device, exact = weight.device.type, full_precision(weight)
+        # The meta device has no autocast to disable.
+        with torch.autocast(device, enabled=False) if device != "meta" else nullcontext():
             return self.normalise(exact, self.power(exact)).to(weight.dtype)
-
-
-def _no_autocast(device_type: str) -> AbstractContextManager[object]:
-    """Disable autocast, which the meta device does not have."""
-    return torch.autocast(device_type, enabled=False) if device_type != "meta" else nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,11 +108,13 @@ def pretrained_file(network: str) -> Path:
     try:
         return _download(published)
     except Exception as error:  # what fails differs between hubs and versions: no network, no such file, a timeout
+        from huggingface_hub.constants import HF_HUB_CACHE
+
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"init must find timm's weights for {network}, but they are not in its cache and could not be downloaded "
             f"({type(error).__name__}: {reason}). Get model.safetensors from {source} where there is a network, and "
-            f"give it as init (--init PATH), or copy that machine's cache folder ({_cache()}) to this one"
+            f"give it as init (--init PATH), or copy that machine's cache folder ({HF_HUB_CACHE}) to this one"
         ) from error
     finally:
         hub.setLevel(level)
@@ -137,12 +139,6 @@ def _download(published: PretrainedCfg) -> Path:
         raise
     except EntryNotFoundError:
         return Path(hf_hub_download(repository, names[-1], revision=revision))
-
-
-def _cache() -> str:
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    return HF_HUB_CACHE
 
 
 def pretrained_state(

@@ -40,22 +40,17 @@ class Posthoc(ABC):
     head: ClassVar[str]
     """The head, by name, whose predictions hold what the map reads; those of an ensemble do not."""
 
+    needs_train: ClassVar[bool] = False
+    """True if `fit` needs the predictions for the train set."""
+    needs_features: ClassVar[bool] = False
+    """True if the fitted map needs the features of what it is given."""
+
     def __post_init__(self) -> None:
         check_choices(self)
 
     @property
-    def needs_train(self) -> bool:
-        """True if `fit` needs the predictions for the train set."""
-        return False
-
-    @property
     def needs_validation(self) -> bool:
         """True if `fit` needs the predictions for the validation set."""
-        return False
-
-    @property
-    def needs_features(self) -> bool:
-        """True if the fitted map needs the features of what it is given."""
         return False
 
     @abstractmethod

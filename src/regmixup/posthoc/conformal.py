@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.metrics.detection import needed_count
-from regmixup.metrics.ordering import pieces_of, precise, span
+from regmixup.metrics.ordering import pieces_of, precise
 from regmixup.posthoc.temperature import _checked
 
 _PIECE = 2**22
@@ -69,7 +69,7 @@ class Conformal:
         probs, labels = _checked(probs, labels, name="probs")
         scores = torch.cat(
             [
-                self._scores(probs[span(rows)], generator).gather(1, labels[span(rows), None]).squeeze(1)
+                self._scores(probs[rows], generator).gather(1, labels[rows, None]).squeeze(1)
                 for rows in pieces_of(probs, _PIECE)
             ]
         )
@@ -119,8 +119,7 @@ class FittedConformal:
         """Return the sets for probabilities (N, K)."""
         sets = torch.zeros(probs.shape, dtype=torch.bool, device=probs.device)
         for rows in pieces_of(probs, _PIECE):
-            part = probs[span(rows)]
-            sets[span(rows)] = self.conformal._scores(part, generator) <= self.quantile
+            sets[rows] = self.conformal._scores(probs[rows], generator) <= self.quantile
         if self.conformal.empty == "never" and len(probs):
             sets.scatter_(1, probs.argmax(dim=1, keepdim=True), True)
         return sets

@@ -53,6 +53,8 @@ class LastLayerLaplace(Posthoc):
     """
 
     head: ClassVar[str] = "linear"
+    needs_train: ClassVar[bool] = True
+    needs_features: ClassVar[bool] = True
 
     prior_variance: float | None = None
     grid: tuple[float, ...] = _GRID
@@ -81,16 +83,8 @@ class LastLayerLaplace(Posthoc):
         check_count("seed", self.seed, least=0)
 
     @property
-    def needs_train(self) -> bool:
-        return True
-
-    @property
     def needs_validation(self) -> bool:
         return self.prior_variance is None
-
-    @property
-    def needs_features(self) -> bool:
-        return True
 
     def fit(
         self,

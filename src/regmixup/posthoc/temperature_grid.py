@@ -28,8 +28,9 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.calibration import ece_from_gaps, ece_of_confidence
+from regmixup.metrics.ordering import pieces_of
 from regmixup.metrics.outcomes import equal_width_edges
-from regmixup.threads import each_piece
+from regmixup.threads import in_order
 
 _TOLERANCE = 1e-10
 _CHUNK = 2**22
@@ -153,19 +154,18 @@ def _norms(logits: Tensor, nodes: Tensor, panels: int) -> Tensor:
     found = nodes.new_empty(panels, len(nodes), len(logits))
     ones = nodes.new_ones(logits.shape[1])
 
-    def fill(rows: Tensor) -> None:
-        first, end = int(rows[0]), int(rows[-1]) + 1
-        shifted = _shifted(logits[first:end])
+    def fill(rows: slice) -> None:
+        shifted = _shifted(logits[rows])
         for node, temperature in enumerate(nodes.tolist()):
             for panel in range(panels):
                 if panel % _SQUARINGS == 0:
                     power = (shifted / (temperature / 2**panel)).exp_()
                 else:
                     power.square_()
-                found[panel, node, first:end] = power @ ones
+                found[panel, node, rows] = power @ ones
 
     piece = _PIECE if logits.device.type == "cpu" else _CHUNK
-    each_piece(fill, torch.arange(len(logits), device=logits.device).split(max(1, piece // logits.shape[1])))
+    list(in_order(fill, pieces_of(logits, piece), logits.device))
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from regmixup.metrics.scores.registry import rows_of
 from regmixup.types import Predictions
 
 
@@ -67,14 +68,7 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
     inside = torch.isin(test.labels, torch.tensor(subset))
     if not bool(inside.any()):
         raise ValueError(f"{test.dataset} has no image of the {len(subset)} classes of {ood.dataset}")
-    own = Predictions(
-        test.logits[inside],
-        test.labels[inside],
-        probs=test.probs[inside] if test.probs is not None else None,
-        dataset=test.dataset,
-        role=test.role,
-        info=test.info,
-    )
+    own = rows_of(test, inside)
     return (
         _restricted(own, subset, restrict_labels(own.labels, subset)),
         _restricted(ood, subset, torch.full_like(ood.labels, -1)),

@@ -16,7 +16,7 @@ from torch import Tensor
 from regmixup.metrics.bootstrap import Bootstrap, Counts
 from regmixup.metrics.detection import Ordered
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.metrics.ordering import pieces_of, span
+from regmixup.metrics.ordering import pieces_of
 from regmixup.metrics.outcomes import NUM_BINS, Outcomes
 from regmixup.metrics.registry import (
     BINNED,
@@ -72,15 +72,16 @@ def per_image(version: Version, *, classwise: bool = False, scores: Sequence[str
     """
     found: list[dict[str, Tensor]] = []
 
-    def look(rows: Tensor) -> PerImage:
-        part = version.rows(span(rows))
+    def look(rows: slice) -> PerImage:
+        part = version.rows(rows)
         softmax = Softmax(part.logits)
         probs = part.probs.double() if part.probs is not None else softmax.probs
         outcomes = Outcomes.of(probs, part.labels, terms=True, class_bins=NUM_BINS if classwise else 0)
         return PerImage(outcomes, scores_of_rows(part, scores, softmax))
 
     def outcomes() -> Iterator[Outcomes]:
-        for part in in_order(look, pieces_of(version.predictions.logits, _PIECE)):
+        logits = version.predictions.logits
+        for part in in_order(look, pieces_of(logits, _PIECE), logits.device):
             found.append(part.scores)
             yield part.outcomes
 

@@ -82,7 +82,8 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     if logits and sets.test:
         kept = [predictions.load(run.predictions_path(name)) for name in (sets.test, *sets.ood)]
         own = {f"{one.dataset}:logits": one.logits.half().numpy() for one in kept}
-        own |= {f"{one.dataset}:labels": one.labels.to(dtype=_small(one)).numpy() for one in kept}
+        small = "int16" if kept[0].logits.shape[1] < 2**15 else "int32"
+        own |= {f"{one.dataset}:labels": one.labels.numpy().astype(small) for one in kept}
         written.append(f"logits-{stem}.npz")
         _write_arrays(folder / written[-1], own)
     record = run.provenance()
@@ -177,9 +178,3 @@ def _pack(content: bytes, target: Path) -> str:
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     with replacing(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-
-def _small(one: Predictions) -> Any:
-    import torch
-
-    return torch.int16 if one.logits.shape[1] < 2**15 else torch.int32

@@ -11,6 +11,7 @@ from regmixup import data
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.data.files import MissingDataError, data_root, missing_files
 from regmixup.data.folders import FolderSet, find_folder
+from regmixup.names import shortened
 from regmixup.storage import read_table
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.loading import reader
@@ -54,9 +55,7 @@ def explain_missing(missing: dict[str, list[str]]) -> str:
         families.setdefault(find(name).family, []).extend(files)
     lines = []
     for family, files in families.items():
-        distinct = list(dict.fromkeys(files))
-        more = f" and {len(distinct) - 1} more" if len(distinct) > 1 else ""
-        lines.append(f"  {family}: {distinct[0]}{more}")
+        lines.append(f"  {family}: {shortened(list(dict.fromkeys(files)), 1)}")
     return "the study needs data that is missing:\n" + "\n".join(lines)
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
 from regmixup.run_folder import read_provenance, rows_path
-from regmixup.study.plan import PlannedRun, Study
+from regmixup.study.plan import PlannedRun
 
 if TYPE_CHECKING:
     import torch
@@ -107,14 +107,9 @@ class Estimate:
         return f"{count}, about {max(shown, 1.0):,.0f} {unit}{hours}{days} on {self.device}"
 
 
-def images(dataset: str) -> int | None:
-    """Return the number of images of a set, None if unknown."""
-    return find(dataset).images
-
-
 def training_minutes(method: str, config: TrainConfig) -> float | None:
     """Return the training time of one model."""
-    step, count = step_milliseconds(config.network, method), images(config.train_set)
+    step, count = step_milliseconds(config.network, method), find(config.train_set).images
     if step is None or count is None:
         return None
     slower = FLOAT32_FACTOR if config.precision == "float32" and "CPU" not in device_of(config.network) else 1.0
@@ -124,7 +119,7 @@ def training_minutes(method: str, config: TrainConfig) -> float | None:
 def evaluation_minutes(planned: PlannedRun) -> float | None:
     """Return the time of an evaluation: forward passes, a third of a step each, and metrics."""
     step = step_milliseconds(planned.config.network, REFERENCE)
-    counts = [images(name) for name in planned.evaluate.datasets()]
+    counts = [find(name).images for name in planned.evaluate.datasets()]
     if step is None or None in counts:
         return None
     each = planned.config.members * step / 3 / 128 + MEASURE_MICROSECONDS / 1000
@@ -193,11 +188,6 @@ def spent(folders: Iterable[Path]) -> str:
             minutes[device] = minutes.get(device, 0.0) + record.get("seconds", 0.0) / 60
     shown = ", ".join(f"{own:.0f} minutes of training on {device}" for device, own in minutes.items())
     return f"{networks} network{'' if networks == 1 else 's'}, {shown or 'no time'}"
-
-
-def cost_line(study: Study) -> str:
-    """Return the cost of a study, as its file quotes it."""
-    return str(estimate(study.runs()))
 
 
 TIMING_HEADS = ("recipe", "method", "seconds per epoch", f"relative to {REFERENCE}")

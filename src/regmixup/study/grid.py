@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from regmixup.names import unknown
+from regmixup.names import check_name
 
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc
@@ -90,7 +90,7 @@ class ValueGrid:
                 raise ValueError(
                     f"grid over {names[fields]} must be one or more, without repetition, got {list(values)}"
                 )
-        axes = tuple(Axis(fields, tuple(map(_value, values)), names[fields]) for fields, values in varied.items())
+        axes = tuple(Axis(fields, tuple(map(tupled, values)), names[fields]) for fields, values in varied.items())
         fixed = [
             (field.strip(), value) for key, value in entries.items() if not _is_list(value) for field in key.split(",")
         ]
@@ -142,7 +142,8 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _value(value: Any) -> Any:
+def tupled(value: Any) -> Any:
+    """Return a list of TOML as the tuple that a configuration holds; any other value as it is."""
     return tuple(value) if _is_list(value) else value
 
 
@@ -171,8 +172,6 @@ def _set(owner: Any, field: str, value: Any, where: str) -> Any:
     if not dataclasses.is_dataclass(owner):
         raise ValueError(f"grid names {where}.{field}, but {where} is {owner!r} here")
     name, _, rest = field.partition(".")
-    names = [f.name for f in dataclasses.fields(owner)]
-    if name not in names:
-        raise unknown(f"field of {type(owner).__name__} in grid", name, names)
+    check_name(f"field of {type(owner).__name__} in grid", name, [f.name for f in dataclasses.fields(owner)])
     changed = _set(getattr(owner, name), rest, value, name) if rest else value
     return dataclasses.replace(owner, **{name: changed})  # type: ignore[type-var]

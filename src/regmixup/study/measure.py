@@ -170,7 +170,8 @@ def figure_data(
     """Return the data of a run's figures; computed again only if it is damaged, or its inputs or the code changed.
 
     stem: the stem of its files in the run folder. rows: the rows of the evaluation, for the temperature.
-    posthoc: the method's posthoc map. A run that is evaluated on no test set has no figures.
+    posthoc: the method's posthoc map. A run that is evaluated on no test set has no figures. The outcome of every image
+    is written beside them.
     The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
     `regmixup.rows.curves` makes them; and where the study has a profile, "path" likewise and "images", the two
     ends of its first paths with their classes.
@@ -191,24 +192,6 @@ def figure_data(
                 return stored
         except ValueError as error:
             warnings.warn(f"{error}; made again", stacklevel=2)
-    measured = _measured(run, evaluation, posthoc, temperature, needs_train, outcomes, root)
-    found = {"key": cache_key(files, settings), **measured}
-    if evaluation.profile:
-        found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
-    write_table(path, found, indent=None)
-    return found
-
-
-def _measured(
-    run: Run,
-    evaluation: Evaluation,
-    posthoc: Posthoc | None,
-    temperature: float | None,
-    needs_train: bool,
-    outcomes: Path,
-    root: str | Path | None,
-) -> dict[str, Any]:
-    """Measure what the figures show, and write the outcome of every image to the file `outcomes`."""
     train = run.predict(run.config.train_set) if needs_train else None
     validation = run.predict(evaluation.validation) if evaluation.validation else None
     treat = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
@@ -219,7 +202,7 @@ def _measured(
     others = [treat(run.predict(name)) for name in evaluation.ood]
     write_outcomes(outcomes, [versions["none"], *others])
     fitted = fit_scores(train if evaluation.feature_scores and run.config.members == 1 else None)
-    found = {
+    found: dict[str, Any] = {
         "test": evaluation.test,
         "reliability": reliability_bins(versions),
         "scores": score_curves(versions["none"], others, fitted),
@@ -230,6 +213,9 @@ def _measured(
         found["examples"] = examples(versions["none"], others, looks, classes=classes)
     if evaluation.profile:
         found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)
+        found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
+    found = {"key": cache_key(files, settings), **found}  # at the end, as a damaged file may have been made again
+    write_table(path, found, indent=None)
     return found
 
 

@@ -15,7 +15,7 @@ from regmixup import methods, recipes
 from regmixup.config import check_choices, decode, encode, fingerprint, introduced
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, is_hidden, unknown
-from regmixup.study.grid import Point, ValueGrid, adjust
+from regmixup.study.grid import Point, ValueGrid, adjust, tupled
 from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.study.smoke import SEEDS, shrink
 
@@ -184,7 +184,7 @@ class Study:
 
         changes = part.values.get(method, {}) | changes
         plain = {name: value for name, value in (part.train | changes).items() if "." not in name}
-        config = configure(part.recipe, method, seed=seed, **{name: _value(value) for name, value in plain.items()})
+        config = configure(part.recipe, method, seed=seed, **{name: tupled(value) for name, value in plain.items()})
         spec = methods.get(method).at(part.recipe).posthoc
         chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
         config, chosen = adjust(config, chosen, {name: value for name, value in changes.items() if "." in name})
@@ -234,10 +234,6 @@ class Study:
         first = next(iter(found))
         own = {"content": self.content, "methods": list(self.methods), "recipes": found}
         return {**encode(self), **own, "recipe": first, "evaluate": found[first]["evaluate"]}
-
-
-def _value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True)

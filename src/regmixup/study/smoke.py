@@ -8,12 +8,12 @@ say nothing about any method; they show that a study file works from its first r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from regmixup import recipes
-from regmixup.data.catalogue import family_of
-from regmixup.recipes import Recipe
+from regmixup.config import values_of
+from regmixup.data.catalogue import FAMILIES, find
 from regmixup.study.planned import Evaluation, PlannedRun
 
 if TYPE_CHECKING:
@@ -87,12 +87,12 @@ def _shrink_run(planned: PlannedRun) -> PlannedRun:
 
 
 def _stand_in(dataset: str) -> StandIn:
-    return STAND_INS.get(family_of(dataset), StandIn())
+    """Return what replaces a dataset, or the datasets of a family."""
+    return STAND_INS.get(dataset if dataset in FAMILIES else find(dataset).family, StandIn())
 
 
 def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
-    digits = recipes.get("digits")
-    tiny = {f.name: getattr(digits, f.name) for f in fields(Recipe)}
+    tiny = values_of(recipes.get("digits"))
     tiny |= TRAINING | {"train_set": _stand_in(config.train_set).train, "precision": "auto"} | kept
     return replace(config, **tiny | {"members": min(config.members, TRAINING["members"])})
 
@@ -115,5 +115,5 @@ def _evaluation(sets: Evaluation, train_set: str) -> Evaluation:
 def _posthoc(chosen: Posthoc | None) -> Posthoc | None:
     if chosen is None:
         return None
-    own = {f.name: getattr(chosen, f.name) for f in fields(chosen)}
+    own = values_of(chosen)
     return replace(chosen, **{name: min(own[name], most) for name, most in POSTHOC.items() if name in own})

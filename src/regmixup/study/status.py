@@ -59,12 +59,12 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     """
     trained = [resolve(config, device) for config in models(planned)]
     config = resolve(planned.config, device)
+    epochs = sum(one.total_epochs for one in trained)
     if archive := find_archive(dict.fromkeys([*archives, runs]), config, planned.stem):
-        epochs = sum(config.total_epochs for config in trained)
         return RunStatus(planned, archive, "done", epochs, epochs, None, None)
     folders = [Run.of(config, runs) for config in trained]
     histories = [run.history() for run in folders]
-    epoch, epochs = sum(map(len, histories)), sum(config.total_epochs for config in trained)
+    epoch = sum(map(len, histories))
     own = config.folder_in(runs)
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 import torch
 
@@ -26,6 +26,9 @@ from regmixup.training.reporting import EpochRecord, StepRecord
 from regmixup.training.run import Run
 from regmixup.training.train import Hooks
 from regmixup.types import Row
+
+if TYPE_CHECKING:
+    from regmixup.study.status import Budget
 
 POLL_SECONDS = 0.5
 """Time between two looks at the run folders."""
@@ -185,16 +188,6 @@ class Launcher(Protocol):
         """Open a pool to submit to; leaving it stops what still runs."""
 
 
-class TimeLimit(Protocol):
-    """Decides which tasks still start, see `status.Budget`."""
-
-    def fits(self, task: Task) -> bool:
-        """Return whether a task would end in time if it started now."""
-
-    def learn(self, outcome: TaskOutcome, seconds: float) -> None:
-        """Record the time that a task took."""
-
-
 class HeldFolder:
     """A folder that another process holds: warn once per holder, give up after GIVE_UP_SECONDS."""
 
@@ -212,7 +205,7 @@ class HeldFolder:
 
 
 def dispatch(
-    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: TimeLimit | None = None
+    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: Budget | None = None
 ) -> Iterator[TaskOutcome]:
     """Yield the outcome of every task as it ends; tasks that do not fit the time budget have none.
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from regmixup.config import values_of
 from regmixup.data.splits import reseed
 from regmixup.mixing import Draw
 from regmixup.networks import layers
@@ -167,5 +168,4 @@ def _tensors(shard: Shard) -> list[Tensor]:
 
 def _copy(value: Any) -> Any:
     """Return a dataclass with copies of its tensors."""
-    fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    return type(value)(**{name: v.clone() if isinstance(v, Tensor) else v for name, v in fields.items()})
+    return type(value)(**{k: v.clone() if isinstance(v, Tensor) else v for k, v in values_of(value).items()})

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from regmixup import data, methods, networks, objectives, recipes
-from regmixup.config import check_count, encode, fingerprint, introduced
+from regmixup.config import check_count, encode, fingerprint, introduced, values_of
 from regmixup.data import catalogue
 from regmixup.data.folders import SPLITS
 from regmixup.data.roles import check_selecting, validation_of
-from regmixup.names import unknown
+from regmixup.names import check_name
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
 from regmixup.objectives import Objective, build
@@ -121,10 +121,9 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     """
     fields = {f.name for f in dataclasses.fields(TrainConfig)}
     for key in changes:
-        if key not in fields:
-            raise unknown("field of TrainConfig", key, fields)
+        check_name("field of TrainConfig", key, fields)
     named, chosen = recipes.get(recipe), methods.get(method).at(recipe)
-    values = {f.name: getattr(named, f.name) for f in dataclasses.fields(named)} | dict(chosen.train)
+    values = values_of(named) | dict(chosen.train)
     parts = {"head": chosen.head, "constraint": chosen.constraint}
     values |= {"objective": objective_of(chosen.objective), **parts, **changes}
     for part, find in (("head", head_of), ("constraint", constraint_of)):

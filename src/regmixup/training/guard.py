@@ -12,6 +12,7 @@ from regmixup.storage import write_json
 from regmixup.training.checkpoint import Checkpoint, write_checkpoint
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
+from regmixup.training.optim import joined
 from regmixup.training.run import Run
 
 
@@ -42,7 +43,7 @@ class Guard:
         self._buffers: dict[torch.dtype, list[Tensor]] = defaultdict(list)
         for buffer in buffers:
             self._buffers[buffer.dtype].append(buffer)
-        self._kept = {dtype: _joined(group) for dtype, group in self._buffers.items()}
+        self._kept = {dtype: joined(group) for dtype, group in self._buffers.items()}
         self.closed = torch.zeros((), device=device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
@@ -53,7 +54,7 @@ class Guard:
         """Copy the buffers before a step, unless one was bad. Takes two kernels for each of their types."""
         for dtype, group in self._buffers.items():
             kept = self._kept[dtype]
-            torch.where(self.closed > 0, kept, _joined(group), out=kept)
+            torch.where(self.closed > 0, kept, joined(group), out=kept)
 
     def restore_buffers(self) -> None:
         """Give the buffers the values they had before the bad step."""
@@ -71,7 +72,7 @@ class Guard:
         bad = ~torch.isfinite(torch.stack([norm.float(), *(loss.detach().float() for loss in losses)])).all()
         for dtype, group in self._buffers.items():
             if dtype.is_floating_point:  # a mask may be infinite from the start
-                bad |= (torch.isfinite(self._kept[dtype]) & ~torch.isfinite(_joined(group))).any()
+                bad |= (torch.isfinite(self._kept[dtype]) & ~torch.isfinite(joined(group))).any()
         flag = bad.to(self.closed.dtype)
         self.ranks.largest(flag)
         self.bad_step.copy_(torch.where((self.bad_step < 0) & (flag > 0), self.step, self.bad_step))
@@ -87,11 +88,6 @@ class Guard:
         """Return the first bad step, if there was one; waits for the device."""
         step = int(self.bad_step)
         return step if step >= 0 else None
-
-
-def _joined(buffers: list[Tensor]) -> Tensor:
-    """Return all values in one row."""
-    return torch.cat([buffer.flatten() for buffer in buffers])
 
 
 def save_snapshot(run: Run, content: Checkpoint, *, lr: float, images: Sequence[int]) -> str:

@@ -10,7 +10,6 @@ import pickle
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from regmixup import networks
 from regmixup.names import shortened
 from regmixup.networks.contract import Classifier
 from regmixup.recipes import Recipe
-from regmixup.storage import digest
 
 TIMM = "timm"
 _MARK = "@sha256:"
@@ -76,8 +74,10 @@ def identify(init: str, network: str) -> str:
     """
     if not init or _MARK in init:
         return init
+    from regmixup.data.folders import hash_file
+
     path = _file_of(init, network)
-    return f"{init if init == TIMM else path}{_MARK}{_checksum(path)}"
+    return f"{init if init == TIMM else path}{_MARK}{hash_file(path)}"
 
 
 def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequence[int]) -> InitialWeights:
@@ -87,7 +87,8 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
     """
     source, _, checksum = identify(config.init, config.network).rpartition(_MARK)
     path = _file_of(source, config.network)
-    if (found := _checksum(path)) != checksum:
+    found = identify(source, config.network).rpartition(_MARK)[2]
+    if found != checksum:
         raise ValueError(f"init must be the file that the run began with (sha256 {checksum}), got {path} with {found}")
     tensors = _read(path, source, config.network, input_shape)
     names = networks.library_names(config.network, model)
@@ -210,17 +211,6 @@ def _file_of(init: str, network: str) -> Path:
     from regmixup.networks.timm_models import pretrained_file
 
     return pretrained_file(network)
-
-
-def _checksum(path: Path) -> str:
-    found = path.stat()
-    return _checksum_at(path, found.st_mtime_ns, found.st_size)
-
-
-@cache
-def _checksum_at(path: Path, changed: int, size: int) -> str:
-    """Return the checksum of a file as it was last changed: a study asks for it once for every run."""
-    return digest(path)
 
 
 def _remark(config: Recipe) -> str:

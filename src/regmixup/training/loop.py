@@ -330,11 +330,7 @@ class Training:
         if finalized or self.config.total_epochs == 0:
             self.save()
         if self.ranks.first:
-            seconds = sum(record["seconds"] for record in self.history)
-            record = provenance_record(
-                self.config, self.dataset, self.shape, self.transform, self.engine, self.execution, self.ranks.world,
-                seconds, self.initial, self.selection,
-            )  # fmt: skip
+            record = provenance_record(self)
             checkpoint.forget_previous(self.run.folder)
             write_provenance(self.run.folder, record)
         if signal := self.stop_or_save(stop)[0]:

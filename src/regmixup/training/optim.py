@@ -141,15 +141,11 @@ class Copy:
 
     def live_rows(self) -> dict[torch.dtype, Tensor]:
         """Return what the model has now."""
-        return {dtype: _joined(group.values()) for dtype, group in self._live.items()}
+        return {dtype: joined(group.values()) for dtype, group in self._live.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return the values by the names of the model's state dict, and the counters; views, not copies."""
-        found = dict(self.counters)
-        for dtype, group in self._live.items():
-            parts = self.rows[dtype].split([value.numel() for value in group.values()])
-            found |= {name: part.view(group[name].shape) for name, part in zip(group, parts, strict=True)}
-        return found
+        return self.counters | {name: part for name, _, part in self._parts(self.rows)}
 
     def tensors(self) -> list[Tensor]:
         """Return all that it consists of."""
@@ -167,10 +163,15 @@ class Copy:
         self._copy_to_model(kept)
 
     def _copy_to_model(self, rows: dict[torch.dtype, Tensor]) -> None:
+        for _, target, part in self._parts(rows):
+            target.copy_(part)
+
+    def _parts(self, rows: dict[torch.dtype, Tensor]) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Yield each name of the model's state dict, the model's tensor, and the values for it in the rows: a view."""
         for dtype, group in self._live.items():
             parts = rows[dtype].split([value.numel() for value in group.values()])
-            for target, part in zip(group.values(), parts, strict=True):
-                target.copy_(part.view(target.shape))
+            for (name, live), part in zip(group.items(), parts, strict=True):
+                yield name, live, part.view(live.shape)
 
 
 class Average(Copy):
@@ -194,13 +195,13 @@ class Average(Copy):
         updates = self.updates.to(torch.float64 if closed.device.type == "cpu" else torch.float32)
         decay = ((1 + updates) / (10 + updates)).clamp(max=self.decay)
         for dtype, mean in self.rows.items():
-            live = _joined(self._live[dtype].values())
+            live = joined(self._live[dtype].values())
             new = torch.lerp(mean, live, (1 - decay).to(dtype)) if dtype.is_floating_point else live
             # Equal numbers stay: an infinite one, as in a mask, has no difference from itself.
             torch.where((closed > 0) | (mean == live), mean, new, out=mean)
         self.updates += closed <= 0
 
 
-def _joined(values: Iterable[Tensor]) -> Tensor:
+def joined(values: Iterable[Tensor]) -> Tensor:
     """Return all values in one row."""
     return torch.cat([value.detach().flatten() for value in values])

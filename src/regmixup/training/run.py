@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -22,7 +23,6 @@ from regmixup import data, networks, plugins, predictions, run_folder
 from regmixup.config import NUMERICS_VERSION, decode, encode, fingerprint
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
-from regmixup.data.images import LabelledImages
 from regmixup.networks.contract import Classifier
 from regmixup.precision import Precision, autocast, products
 from regmixup.storage import read_json
@@ -30,11 +30,11 @@ from regmixup.training.batch_norm import augmented_batches, refresh, refresh_bat
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name
 from regmixup.training.distributed import Ranks
-from regmixup.training.engine import Engine, Execution
-from regmixup.training.initial_weights import InitialWeights
 from regmixup.training.loading import evaluation_transform, reader
-from regmixup.training.selection import Selection
 from regmixup.types import Predictions
+
+if TYPE_CHECKING:
+    from regmixup.training.loop import Training
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented"]
 
@@ -218,9 +218,19 @@ class Run:
 
         What is stored but damaged is made again, with a warning.
         """
-        from regmixup import predict
-
-        return predict.predict_all(self, datasets, root=root, device=device, features=features)
+        self.store(datasets, root=root, device=device, features=features)
+        found: dict[str, Predictions] = {}
+        damaged = []
+        for name in datasets:
+            try:
+                found[name] = predictions.load(self.predictions_path(name))
+            except ValueError as error:
+                warnings.warn(f"{error}; predicted again", stacklevel=2)
+                damaged.append(name)
+        if damaged:
+            self.store(damaged, root=root, device=device, features=features, again=True)
+            found |= {name: predictions.load(self.predictions_path(name)) for name in damaged}
+        return [found[name] for name in datasets]
 
     def store(
         self,
@@ -243,35 +253,24 @@ class Run:
         predict.store(self, datasets, root=root, device=device, features=features, again=again)
 
 
-def provenance_record(
-    config: TrainConfig,
-    dataset: LabelledImages,
-    shape: tuple[int, int, int],
-    transform: EvalTransform | None,
-    engine: Engine,
-    execution: Execution,
-    processes: int,
-    seconds: float,
-    initial: InitialWeights | None = None,
-    selection: Selection | None = None,
-) -> dict[str, Any]:
+def provenance_record(training: Training) -> dict[str, Any]:
     """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
-    device = execution.device
+    config, dataset, initial, selection = training.config, training.dataset, training.initial, training.selection
     sets = [dataset, *([selection.dataset] if selection is not None else [])]
     return {
         "fingerprint": fingerprint(config),
         "commit": _commit(),
         "seed": config.seed,
         "data": {one.name: one.fingerprint for one in sets},
-        "input": list(shape),
-        "transform": None if transform is None else encode(transform),
+        "input": list(training.shape),
+        "transform": None if training.transform is None else encode(training.transform),
         "classes": list(dataset.classes),
-        "device": device_name(device),
-        "engine": encode(engine),
-        "execution": str(execution).partition("\n")[0],
-        "processes": processes,
+        "device": device_name(training.device),
+        "engine": encode(training.engine),
+        "execution": str(training.execution).partition("\n")[0],
+        "processes": training.ranks.world,
         "threads": torch.get_num_threads(),
-        "seconds": round(seconds, 3),
+        "seconds": round(sum(record["seconds"] for record in training.history), 3),
         **({"init": initial.record()} if initial is not None else {}),
         **({"selected": selection.record()} if selection is not None else {}),
         "versions": {

@@ -22,7 +22,7 @@ from regmixup.data.corruptions.drops import spatter
 from regmixup.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from regmixup.data.corruptions.parts import brightness, contrast, saturate
 from regmixup.data.corruptions.weather import fog, frost, snow
-from regmixup.names import check_name, unknown
+from regmixup.names import check_name
 
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
     *(gaussian_noise, shot_noise, impulse_noise),
@@ -67,9 +67,8 @@ def corrupt(
         raise ValueError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
     if images.shape[1] not in (1, 3):
         raise ValueError(f"images must have 3 channels, or 1 if they are grey, got {images.shape[1]}")
+    check_name("constants", constants, ["auto", *CONSTANTS])
     chosen = nearest_constants(*images.shape[-2:]) if constants == "auto" else constants
-    if chosen not in CONSTANTS:
-        raise unknown("constants", constants, ["auto", *CONSTANTS])
     if name not in CONSTANTS[chosen]:
         raise ValueError(
             f"{name} has no constants for {chosen} ({' x '.join(map(str, images.shape[-2:]))} images with "

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.metrics.ordering import precise
-from regmixup.threads import each_piece
+from regmixup.threads import in_order
 
 _PIECE = 2**20
 
@@ -153,7 +153,7 @@ def mutual_information(member_logits: Tensor) -> Tensor:
     if member_logits.ndim != 3 or 0 in (member_logits.shape[0], member_logits.shape[2]):
         raise ValueError(f"member_logits must have shape (M, N, K), got {tuple(member_logits.shape)}")
     rows = max(1, _PIECE // (member_logits.shape[0] * member_logits.shape[2]))
-    return torch.cat(each_piece(_mean_divergence, member_logits.split(rows, dim=1)))
+    return torch.cat(list(in_order(_mean_divergence, member_logits.split(rows, dim=1), member_logits.device)))
 
 
 def _mean_divergence(member_logits: Tensor) -> Tensor:

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from regmixup import plugins
-from regmixup.metrics.ordering import pieces_of, precise, span
+from regmixup.metrics.ordering import pieces_of, precise
 from regmixup.metrics.scores.features import KNN, FittedScore, default_k
 from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq, mutual_information, softmax_of
 from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
 from regmixup.names import check_name
-from regmixup.threads import each_piece
+from regmixup.threads import in_order
 from regmixup.types import Predictions
 
 _CHUNK = 2**18
@@ -165,16 +165,14 @@ def score_all(
     unfitted = [name for name in names if name not in fitted]
     found = {name: fitted[name](_features(predictions)) for name in names if name in fitted}
     if unfitted:
-        parts = each_piece(
-            lambda rows: scores_of_rows(rows_of(predictions, span(rows)), unfitted),
-            pieces_of(predictions.logits, _CHUNK),
-        )
+        pieces, device = pieces_of(predictions.logits, _CHUNK), predictions.logits.device
+        parts = list(in_order(lambda rows: scores_of_rows(rows_of(predictions, rows), unfitted), pieces, device))
         found |= {name: torch.cat([part[name] for part in parts]) for name in unfitted}
     return {name: found[name] for name in names}
 
 
-def rows_of(predictions: Predictions, some: slice) -> Predictions:
-    """Return some of the samples, with what metrics and scores that are not fitted need."""
+def rows_of(predictions: Predictions, some: slice | Tensor) -> Predictions:
+    """Return some of the samples, a slice or a mask, with what metrics and scores that are not fitted need."""
     probs, members = predictions.probs, predictions.member_logits
     return Predictions(
         predictions.logits[some],
