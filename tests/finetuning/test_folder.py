@@ -69,13 +69,21 @@ def test_every_copy_of_a_train_image_is_found(tmp_path):
     assert all("/train/" in c.train and c.train.rpartition("/")[2] == c.other.rpartition("/")[2] for c in copies)
 
 
-def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path):
+def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path, monkeypatch):
     write_photos(tmp_path, 6)
     cut, text = tmp_path / "lime" / "2.jpg", tmp_path / "plum" / "notes.png"
     cut.write_bytes(cut.read_bytes()[:400])
     text.write_text("no image")
     with pytest.raises(ValueError, match=r"2 in .* cannot: .*2\.jpg, .*notes\.png .*--hide-unreadable"):
         inspect(tmp_path)
+
+    def refuse(file, target):
+        raise PermissionError(13, "Permission denied", str(file))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        with pytest.raises(ValueError, match=r"able to rename files: Permission denied, .*2\.jpg\. Copy"):
+            hide_files(tmp_path)
     assert {name.rpartition("/")[2] for name in hide_files(tmp_path)} == {".2.jpg", ".notes.png"}
     assert inspect(tmp_path).counts == (6, 5, 6)
 

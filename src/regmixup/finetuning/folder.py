@@ -350,7 +350,13 @@ def hide_files(path: str | Path) -> list[str]:
     """Put a dot before the names of files that cannot be decoded, and return their new paths."""
     files = image_files(Path(path).expanduser().absolute())
     bad = [Path(entry.path) for entry in _decode(files) if isinstance(entry, Unreadable)]
-    return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
+    try:
+        return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
+    except OSError as error:
+        raise ValueError(
+            f"hide_unreadable must be able to rename files: {error.strerror}, {error.filename}. Copy the folder to "
+            "where you may write"
+        ) from error
 
 
 class _Equal(NamedTuple):
