@@ -183,3 +183,15 @@ def test_epochs_follow_the_number_of_images_and_the_size_the_backbone(tmp_path):
     assert suggest(photos).image_size == 224
     with pytest.raises(ValueError, match="minutes"):
         suggest(photos, 0)
+
+
+def test_folders_one_level_too_deep_are_told(tmp_path):
+    """animals/cat, animals/dog, things/cup: the classes are animals and things, which may not be what was meant."""
+    deep = {"animals/cat": (200, 40, 40), "animals/dog": (60, 190, 60), "things/cup": (90, 40, 160)}
+    photos = inspect(write_photos(tmp_path, 6, colours=deep))
+    assert photos.classes == ("animals", "things")
+    assert "note       images in subfolders count for the class folder around them: animals/ with cat/, dog/." in (
+        photos.describe()
+    )
+    write_photo(tmp_path / "things" / "0.jpg", (1, 2, 3), 99)
+    assert inspect(tmp_path).nested == ""

@@ -185,6 +185,11 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
         if not (isinstance(batch, list | tuple) and len(batch) >= 2 and isinstance(batch[0], Tensor)):
             raise ValueError(f"{name} must give pairs (x, y) of tensors, got {type(batch).__name__}")
         x, y = batch[0], as_tensor(f"labels of {name}", batch[1])
+        if y.ndim == 0:
+            raise ValueError(
+                f"{name} must give batches, x (N, ...) and y (N,), got single examples, x of shape {tuple(x.shape)}: "
+                "wrap a dataset in torch.utils.data.DataLoader(dataset, batch_size=64)"
+            )
         if y.shape != x.shape[:1] or y.is_floating_point():
             raise ValueError(
                 f"{name} must give one class for each input, integers (N,), got {y.dtype} of shape {tuple(y.shape)} "

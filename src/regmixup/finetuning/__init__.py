@@ -30,7 +30,6 @@ from regmixup.data.folders import FolderSet
 from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.finetuning.finish import Say, check_export, finish, held_out
 from regmixup.finetuning.folder import (
-    BACKBONE,
     PhotoFolder,
     Settings,
     expected_pixels,
@@ -53,6 +52,7 @@ from regmixup.finetuning.probe import (
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks.contract import Classifier, LinearHead
+from regmixup.recipes import BACKBONE
 from regmixup.storage import save_tensors
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
