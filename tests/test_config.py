@@ -99,6 +99,11 @@ class TestRoundTrip:
         path = f"folder--{str(tmp_path)[1:].replace('/', '-')}-photos-train-85-train-82"
         (tmp_path / config.name.replace("photos", path)).mkdir()  # as earlier versions called it
         assert config.folder_in(tmp_path) == tmp_path / config.name.replace("photos", path)
+        parted = configure("imagenet-resnet50", "dnn", train_set=f"folder:{tmp_path}/birds/train/train-80")
+        assert parted.folder_in(tmp_path) == tmp_path / parted.name
+        assert parted.name.startswith("erm-birds-train-resnet50-s0-")  # many folders of photographs have a train/
+        (tmp_path / parted.name.replace("birds-train", "train")).mkdir()  # as earlier versions called it
+        assert parted.folder_in(tmp_path).name == parted.name.replace("birds-train", "train")
         deep = configure("imagenet-resnet50", train_set=f"folder:/{'x' * 300}/photos", network="timm/resnet18")
         assert deep.folder_in(tmp_path).name == deep.name
         relative = configure("imagenet-resnet50", train_set="folder:photos/train-90", network="timm/resnet18")

@@ -292,6 +292,8 @@ def test_another_threshold_leaves_the_probabilities_as_they_are(finished, folder
     assert {f: a[:2] for f, a in answers["0.95"].items()} == {f: a[:2] for f, a in answers["0.2"].items()}
     accepted = {share: sum(a[2] == "accepted" for a in found.values()) for share, found in answers.items()}
     assert accepted["0.2"] < accepted["0.95"]
+    assert main(["predict", str(finished[2] / "model.pt2"), str(folder)]) == 0
+    assert f"\n{accepted['0.95']} accepted" in capsys.readouterr().out
     assert main(["predict", str(finished[0].folder / "predictor"), str(folder), "--acceptance", "0.2"]) == 2
     assert f"give {finished[0].folder} instead" in capsys.readouterr().err
 

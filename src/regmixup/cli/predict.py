@@ -45,7 +45,7 @@ class PredictVerb:
     """
 
     run: Positional[Path]
-    """A run folder; for image files also a folder that Predictor.save has written."""
+    """A run folder; for image files also a folder that Predictor.save has written, or an exported .pt2 file."""
     datasets: Positional[tuple[str, ...]]
     """Dataset names, see `regmixup data list`; or image files, and folders of them."""
     root: Path | None = None
@@ -177,7 +177,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
     from regmixup.deployment.export import PREDICTOR
     from regmixup.deployment.predictor import Predictor
 
-    if (verb.run / PREDICTOR).is_file():
+    if (verb.run / PREDICTOR).is_file() or verb.run.suffix in (".pt2", ".onnx"):
         instead = f" (give {verb.run.parent} instead)" if (verb.run.parent / "config.json").is_file() else ""
         refused = f"run folders{instead}, and {verb.run} is a saved predictor, which is fitted already"
         _refuse(verb, _FOR_FILES[1:], refused)

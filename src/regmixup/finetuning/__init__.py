@@ -130,6 +130,7 @@ def finetune(
     check_present(device)
     if hide_unreadable and (hidden := hide_files(path)):
         say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
+    say(f"reading    {path}: every file is decoded once")
     photos = inspect(path)
     settings = suggest(photos, minutes, backbone=backbone)
     images = load_files(photos.train)
@@ -143,12 +144,18 @@ def finetune(
     work = Path(runs) / f"finetune-{photos.path.name}-{job.key(*asked)}"
     plan = read_plan(work)
     if plan is None:
+        if epochs is None or image_size is None:
+            say("pace       is measured on a few images; it decides image size and epochs")
         spent = time.monotonic() - begun
         plan = make_plan(photos, settings, job.pace_at, epochs=epochs, image_size=image_size, spent=spent)
         write_plan(work, plan)
     say(plan.describe(len(images), minutes))
     weights = work / "probe.safetensors"
     if not weights.is_file():
+        count = len(images) + photos.sizes[photos.validation]
+        pace = plan.paces.get(plan.probe_size)
+        time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
+        say(f"features   of {count:,} images are computed by the frozen backbone{time_needed}")
         _write_probe(weights, job, plan.probe_size, say, part=kept)
     options: dict[str, Any] = {"device": device, "workers": workers}
     probe = train(job.configure(plan.probe_size, epochs=0, init=str(weights)), runs, **options)

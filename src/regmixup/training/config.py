@@ -74,18 +74,23 @@ class TrainConfig(Recipe):
     def name(self) -> str:
         """Return the name of the run's folder: readable, and unique by the configuration's fingerprint.
 
-        Of a folder of images with an absolute path it has the last part.
+        Of a folder of images with an absolute path it has the last part, of PHOTOS/train also the one before.
         """
         whole = Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
-        return self._name(whole.name if whole.is_absolute() else self.train_set)
+        last = f"{whole.parent.name}-{whole.name}" if whole.name.lower().startswith("train") else whole.name
+        return self._name(last if whole.is_absolute() else self.train_set)
 
     def folder_in(self, runs: str | Path) -> Path:
-        """Return the run's folder; one that an earlier version made, with the whole path in its name, stays in use."""
+        """Return the run's folder; one of an earlier version, with more or less of the path in it, stays in use."""
         if not self.train_set.startswith("folder:"):
             return Path(runs) / self.name
-        earlier = os.path.join(runs, self._name(self.train_set))  # noqa: PTH118 (see below)
-        # Unlike that of pathlib, this is no error where the name is too long for the file system.
-        return Path(earlier) if os.path.isdir(earlier) else Path(runs) / self.name  # noqa: PTH112
+        last = catalogue.find(self.train_set).whole.rpartition("/")[2]
+        for images in (self.train_set, last):
+            earlier = os.path.join(runs, self._name(images))  # noqa: PTH118 (see below)
+            # Unlike that of pathlib, this is no error where the name is too long for the file system.
+            if os.path.isdir(earlier):  # noqa: PTH112
+                return Path(earlier)
+        return Path(runs) / self.name
 
     def _name(self, images: str) -> str:
         parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
