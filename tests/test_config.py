@@ -101,7 +101,7 @@ class TestRoundTrip:
         assert config.folder_in(tmp_path) == tmp_path / config.name.replace("photos", path)
         parted = configure("imagenet-resnet50", "dnn", train_set=f"folder:{tmp_path}/birds/train/train-80")
         assert parted.folder_in(tmp_path) == tmp_path / parted.name
-        assert parted.name.startswith("erm-birds-train-resnet50-s0-")  # many folders of photographs have a train/
+        assert parted.name.startswith("erm-birds-train-timm-resnet50-s0-")  # many folders of photographs have a train/
         (tmp_path / parted.name.replace("birds-train", "train")).mkdir()  # as earlier versions called it
         assert parted.folder_in(tmp_path).name == parted.name.replace("birds-train", "train")
         deep = configure("imagenet-resnet50", train_set=f"folder:/{'x' * 300}/photos", network="timm/resnet18")
