@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from regmixup import plugins
-from regmixup.names import check_name
+from regmixup.names import unknown
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,9 @@ REFERENCE = "dnn"
 def get(name: str) -> Method:
     """Return a method by name, or raise with the nearest one."""
     plugins.seek(name, METHODS)
-    return METHODS[check_name("method", name, METHODS)]
+    if name not in METHODS:
+        raise ValueError(f"{unknown('method', name, METHODS)}. Name the module of one of your own by --plugin")
+    return METHODS[name]
 
 
 def register(method: Method) -> None:

@@ -303,6 +303,12 @@ def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
     >>> [tuple(logits_of(model, x).shape) for model in (torch.neg, lambda x: {"logits": x}, lambda x: (x, x.sum()))]
     [(2, 2), (2, 2), (2, 2)]
     """
+    given: object = model  # whatever was passed
+    if not callable(given):
+        hint = ": pass the model itself, objective(model, x, y), not model(x)" if isinstance(given, Tensor) else ""
+        raise ValueError(
+            f"model must be a module or a function from x to logits (N, K), got {type(given).__name__}{hint}"
+        )
     output = model(x)
     if isinstance(output, Tensor):
         logits: Any = output

@@ -159,3 +159,14 @@ class TestCalibration:
     def test_arguments(self, fields, contract):
         with pytest.raises(ValueError, match=contract):
             Calibration(**fields)
+
+
+@pytest.mark.parametrize("criterion", ["ece", "nll"])
+def test_without_an_error_the_temperature_stays_1(criterion):
+    """The best one would be the smallest: every answer, also of rejected images, would be 100 % sure."""
+    labels = torch.arange(20) % 4
+    logits = torch.nn.functional.one_hot(labels, 4).double()
+    with pytest.warns(UserWarning, match="each of the 20 validation images is right"):
+        assert Calibration(criterion=criterion).fit(Labelled(logits, labels)).temperature == 1
+    logits[0] = logits[0].flip(0)
+    assert Calibration(criterion=criterion).fit(Labelled(logits, labels)).temperature != 1

@@ -140,6 +140,7 @@ class TestFitting:
                 "one class for each input.*Multi-label targets are not supported",
             ),
             ([(x, y.float())], "one class for each input"),
+            (torch.utils.data.TensorDataset(x, y), r"got single examples, x of shape .*DataLoader\(dataset"),
             ([(x / 0, y)], "the model must give finite logits for validation_loader"),
             ([(x, y + 1)], r"labels must lie in \[0, 10\)"),
             ([(x, y), (x[:, :, :4], y)], "inputs of one shape"),
@@ -241,8 +242,10 @@ class TestSaving:
             rm.Predictor.load(tmp_path / "model.pt2", device="cuda")
 
     def test_what_was_changed_or_is_missing_is_named(self, fitted, tmp_path):
-        with pytest.raises(ValueError, match=r"must be a folder that Predictor\.save has written, it has no predictor"):
+        with pytest.raises(ValueError, match=r"Predictor\.save has written or a \.pt2 file, it has no predictor\.json"):
             rm.Predictor.load(tmp_path)
+        with pytest.raises(ValueError, match=r"An \.onnx file runs in onnxruntime"):
+            rm.Predictor.load(tmp_path / "model.onnx")
         fitted.save(tmp_path)
         text = (tmp_path / "predictor.json").read_text()
         (tmp_path / "predictor.json").write_text(text.replace('"risk": 0.05', '"risk": 0.01'))

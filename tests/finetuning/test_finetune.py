@@ -14,6 +14,7 @@ from regmixup import finetuning
 from regmixup.cli import main
 from regmixup.data import load
 from regmixup.data.roles import validation_of
+from regmixup.deployment.calibration import first_rows
 from regmixup.finetuning import probe
 from regmixup.finetuning.finish import page_sections
 from regmixup.finetuning.folder import load_files
@@ -251,8 +252,61 @@ def test_class_weights_reach_both_stages(folder, weights, tmp_path, monkeypatch)
 
 def test_a_promise_that_cannot_be_made_is_not_made(finished, folder, weights):
     run, lines = finetune(folder, finished[2], weights, risk=0.01)
-    assert "nothing can be promised" in lines
-    assert read_table(run.folder / "finetune.json")["promise"] == ""
+    assert lines.index("nothing can be promised") < lines.index("weights    ")  # said before anything is trained
+    record = read_table(run.folder / "finetune.json")
+    assert record["promise"] == ""
+    assert not record["held_out"]
+    assert run.folder == finished[0].folder  # and nothing is trained otherwise for it
+
+
+def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, monkeypatch):
+    """Else the promise would be void: the errors of those images would have been looked at before they count."""
+    seen, fit = [], probe.fit_probe
+    monkeypatch.setattr(finetuning, "fit_probe", lambda *args: seen.append(args[1].labels) or fit(*args))
+    run, lines = finetune(folder, tmp_path, weights, risk=0.7, epochs=0)
+    record = read_table(run.folder / "finetune.json")
+    validation = run.predict(record["photos"]["validation"], device="cpu")
+    rows = first_rows(len(validation))
+    assert 0 < len(rows) < len(validation)
+    assert torch.equal(seen[0], validation.labels[rows])
+    right = (validation.logits.argmax(1) == validation.labels)[rows]
+    assert record["held_out"]
+    assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
+    assert f"promise    {len(validation) - len(rows)} of the validation images" in lines
+
+
+@pytest.mark.parametrize("wrong", [{"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}])
+def test_values_are_checked_before_the_folder_is_read(wrong, tmp_path):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
+        rm.finetune(tmp_path / "nowhere", **wrong)
+
+
+@pytest.mark.filterwarnings("ignore:the temperature stays 1")  # as finetune has it, with every validation image right
+def test_another_threshold_leaves_the_probabilities_as_they_are(finished, folder, capsys):
+    """`predict --acceptance` fits the threshold anew; temperature and score stay those of `finetune`."""
+    answers = {}
+    for share in ("0.95", "0.2"):
+        assert main(["predict", str(finished[0].folder), str(folder), "--acceptance", share, "--device", "cpu"]) == 0
+        lines = [line.split("  ") for line in capsys.readouterr().out.splitlines() if ".jpg  " in line]
+        answers[share] = {file: (label, probability, kept) for file, label, probability, _, kept in lines}
+    assert {f: a[:2] for f, a in answers["0.95"].items()} == {f: a[:2] for f, a in answers["0.2"].items()}
+    accepted = {share: sum(a[2] == "accepted" for a in found.values()) for share, found in answers.items()}
+    assert accepted["0.2"] < accepted["0.95"]
+    assert main(["predict", str(finished[2] / "model.pt2"), str(folder)]) == 0
+    assert f"\n{accepted['0.95']} accepted" in capsys.readouterr().out
+    assert main(["predict", str(finished[0].folder / "predictor"), str(folder), "--acceptance", "0.2"]) == 2
+    assert f"give {finished[0].folder} instead" in capsys.readouterr().err
+
+
+def test_a_result_on_copies_of_train_images_says_so(weights, tmp_path):
+    write_photos(tmp_path / "photos" / "train", 10)
+    write_photos(tmp_path / "photos" / "test", 10, first=5)
+    run, lines = finetune(tmp_path / "photos", tmp_path / "runs", weights, epochs=0)
+    copies = len(read_table(run.folder / "finetune.json")["photos"]["copies"])
+    (line,) = (line for line in lines.splitlines() if line.startswith("test  "))
+    assert copies > 0
+    assert f"; {copies} images to choose or test on are copies of train images, so expect less on new ones" in line
+    assert "expect less on new ones" in (run.folder / "report.html").read_text()
 
 
 def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):

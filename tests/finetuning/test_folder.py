@@ -69,13 +69,21 @@ def test_every_copy_of_a_train_image_is_found(tmp_path):
     assert all("/train/" in c.train and c.train.rpartition("/")[2] == c.other.rpartition("/")[2] for c in copies)
 
 
-def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path):
+def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path, monkeypatch):
     write_photos(tmp_path, 6)
     cut, text = tmp_path / "lime" / "2.jpg", tmp_path / "plum" / "notes.png"
     cut.write_bytes(cut.read_bytes()[:400])
     text.write_text("no image")
     with pytest.raises(ValueError, match=r"2 in .* cannot: .*2\.jpg, .*notes\.png .*--hide-unreadable"):
         inspect(tmp_path)
+
+    def refuse(file, target):
+        raise PermissionError(13, "Permission denied", str(file))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refuse)
+        with pytest.raises(ValueError, match=r"able to rename files: Permission denied, .*2\.jpg\. Copy"):
+            hide_files(tmp_path)
     assert {name.rpartition("/")[2] for name in hide_files(tmp_path)} == {".2.jpg", ".notes.png"}
     assert inspect(tmp_path).counts == (6, 5, 6)
 
@@ -175,3 +183,15 @@ def test_epochs_follow_the_number_of_images_and_the_size_the_backbone(tmp_path):
     assert suggest(photos).image_size == 224
     with pytest.raises(ValueError, match="minutes"):
         suggest(photos, 0)
+
+
+def test_folders_one_level_too_deep_are_told(tmp_path):
+    """animals/cat, animals/dog, things/cup: the classes are animals and things, which may not be what was meant."""
+    deep = {"animals/cat": (200, 40, 40), "animals/dog": (60, 190, 60), "things/cup": (90, 40, 160)}
+    photos = inspect(write_photos(tmp_path, 6, colours=deep))
+    assert photos.classes == ("animals", "things")
+    assert "note       images in subfolders count for the class folder around them: animals/ with cat/, dog/." in (
+        photos.describe()
+    )
+    write_photo(tmp_path / "things" / "0.jpg", (1, 2, 3), 99)
+    assert inspect(tmp_path).nested == ""

@@ -456,6 +456,13 @@ def test_wrong_images_are_refused(objective):
 
 
 @each_objective
+def test_logits_in_place_of_the_model_are_refused(objective):
+    x, y = batch()
+    with pytest.raises(ValueError, match=r"got Tensor: pass the model itself, .* not model\(x\)"):
+        objective(net_for(objective)(x), x, y, seeded())
+
+
+@each_objective
 def test_a_model_of_anything_but_logits_is_refused(objective):
     cases = [
         (lambda logits: {"out": logits, "aux": logits}, r"dict with the keys \['out', 'aux'\]"),

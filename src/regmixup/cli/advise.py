@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from regmixup.advice import Record, Request, carry_out, make_plan
-from regmixup.advice.trainings import Experiment
+from regmixup.advice.trainings import MARGIN, Experiment
 from regmixup.cli.parsing import parse
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
@@ -40,15 +41,41 @@ class AdviseVerb(Request):
 def main(args: Sequence[str]) -> None:
     """Print the plan and what fits, train, and print the verdict and the command to run next."""
     verb = parse(AdviseVerb, "advise", args)
-    end = time.monotonic() + 60 * verb.minutes
+    start = time.monotonic()
+    end = start + 60 * verb.minutes
     plan = make_plan(verb)
     print(f"{plan.describe()}\n{plan.scope(verb.runs, end - time.monotonic())}", flush=True)
-    left = plan.trainings - Record.read(verb.runs / plan.folder).done
+    begun = Record.read(verb.runs / plan.folder)
+    left, least = plan.trainings - begun.done, minutes_for(begun.expected(plan), time.monotonic() - start)
     with LiveProgress(Console(), total=left) as progress:
         measure = Experiment(plan, verb.runs, verb.device, verb.workers, progress)
         advice = carry_out(plan, measure, verb.runs, end=end, progress=progress)
     words = printable(str(advice).removesuffix(advice.command).rstrip(), keep="\n")
     print(f"\n{words}\npage  {advice.page}")
-    same = shlex.join(["regmixup", "advise", *args]) if advice.done < plan.trainings else ""
+    again = list(args)
+    if advice.done == begun.done and left:
+        print(f"note  no training fits into {verb.minutes:g} minutes: give --minutes {least} or more")
+        again = _replaced(again, least)
+    same = shlex.join(["regmixup", "advise", *again]) if advice.done < plan.trainings else ""
     if following := advice.command or same:
         print(f"next  {printable(following)}")
+
+
+def minutes_for(training: float, before: float) -> int:
+    """Return the whole minutes that one training needs, of so many seconds after what comes before the first.
+
+    >>> minutes_for(52, 10), minutes_for(1, 1)
+    (2, 1)
+    """
+    return math.ceil((MARGIN * training + before) / 60)
+
+
+def _replaced(args: list[str], minutes: int) -> list[str]:
+    """Return the words of a command with other minutes.
+
+    >>> _replaced(["photos", "--minutes", "1", "--seed", "2"], 3), _replaced(["photos", "--minutes=1"], 3)
+    (['photos', '--seed', '2', '--minutes', '3'], ['photos', '--minutes', '3'])
+    """
+    at = next((i for i, word in enumerate(args) if word.partition("=")[0] == "--minutes"), len(args))
+    after = at + (1 if "=" in "".join(args[at : at + 1]) else 2)
+    return [*args[:at], *args[after:], "--minutes", str(minutes)]

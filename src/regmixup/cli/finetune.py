@@ -12,10 +12,9 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
-from regmixup.finetuning import finetune
-from regmixup.finetuning.folder import BACKBONE
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
+from regmixup.recipes import BACKBONE
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,8 @@ class FinetuneVerb:
 def main(args: Sequence[str]) -> None:
     """Fine-tune, with a progress bar."""
     verb = parse(FinetuneVerb, "finetune", args)
+    from regmixup.finetuning import finetune  # only now: torch takes seconds, for which help need not wait
+
     options = {f.name: getattr(verb, f.name) for f in fields(verb) if f.name != "photos"}
     with LiveProgress(Console(), total=1) as progress:
         finetune(verb.photos, **options, say=_say, watch=lambda config: progress.hooks("fine-tuning", config.epochs))

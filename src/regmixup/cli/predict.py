@@ -24,7 +24,7 @@ from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files, unread_files
 from regmixup.names import printable
 from regmixup.posthoc import Conformal
-from regmixup.storage import check_writable, csv_text, write_text
+from regmixup.storage import check_writable, csv_text, read_table, write_text
 from regmixup.training.run import Run
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PredictVerb:
     """
 
     run: Positional[Path]
-    """A run folder; for image files also a folder that Predictor.save has written."""
+    """A run folder; for image files also a folder that Predictor.save has written, or an exported .pt2 file."""
     datasets: Positional[tuple[str, ...]]
     """Dataset names, see `regmixup data list`; or image files, and folders of them."""
     root: Path | None = None
@@ -177,14 +177,25 @@ def _predictor(verb: PredictVerb) -> Predictor:
     from regmixup.deployment.export import PREDICTOR
     from regmixup.deployment.predictor import Predictor
 
-    if (verb.run / PREDICTOR).is_file():
-        _refuse(verb, _FOR_FILES[1:], f"run folders, and {verb.run} is a saved predictor, which is fitted already")
+    if (verb.run / PREDICTOR).is_file() or verb.run.suffix in (".pt2", ".onnx"):
+        instead = f" (give {verb.run.parent} instead)" if (verb.run.parent / "config.json").is_file() else ""
+        refused = f"run folders{instead}, and {verb.run} is a saved predictor, which is fitted already"
+        _refuse(verb, _FOR_FILES[1:], refused)
         return Predictor.load(verb.run, device=verb.device)
     fitted = verb.run / "predictor"  # as `regmixup finetune` leaves it
+    saved = (fitted / PREDICTOR).is_file()
+    tuned = read_table(verb.run / "finetune.json") if saved and (verb.run / "finetune.json").is_file() else None
     defaults = {name: PredictVerb.__dataclass_fields__[name].default for name in _FOR_FILES[1:]}
-    if (fitted / PREDICTOR).is_file() and all(getattr(verb, name) == value for name, value in defaults.items()):
+    if saved and all(getattr(verb, name) == value for name, value in defaults.items()):
         print(f"{fitted}: temperature and threshold as fitted there")
         return Predictor.load(fitted, device=verb.device)
+    promising = verb.risk is not None or verb.sets is not None
+    if tuned is not None and promising and verb.validation is None and not tuned.get("held_out"):
+        print(
+            "warning: the validation images have also chosen this model, so the promise is only approximate: "
+            "`regmixup finetune --risk` keeps images aside, or name others by --validation",
+            file=sys.stderr,
+        )
     return Predictor.from_run(
         verb.run,
         validation=verb.validation,
@@ -192,6 +203,8 @@ def _predictor(verb: PredictVerb) -> Predictor:
         risk=verb.risk,
         confidence=verb.confidence,
         sets=None if verb.sets is None else Conformal(method=verb.sets, level=verb.level, empty="never"),
+        score=None if tuned is None else str(read_table(fitted / PREDICTOR)["score"]),
+        criterion="ece" if tuned is None else "nll",  # both as finetune does, so that the threshold alone changes
         root=verb.root,
         device=verb.device,
     )

@@ -24,7 +24,7 @@ from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet, check_labels
 from regmixup.data.records import FOLDER_PARTS
 from regmixup.data.splits import stratified_by_content
-from regmixup.names import shortened
+from regmixup.names import printable, shortened
 from regmixup.storage import digest
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
@@ -253,3 +253,15 @@ def describe_classes(name: str, root: str | Path | None = None) -> str:
 def _listed(names: list[str]) -> str:
     """Join names from the file system for a message; quote those with line breaks or escape sequences."""
     return shortened([c if c.isprintable() else ascii(c) for c in names], _SHOWN)
+
+
+def describe_nested(images: FolderSet) -> str:
+    """Return an example of a class with its subfolders, if all images lie in some; "" otherwise."""
+    inside: dict[str, set[str]] = {}
+    for file in images.paths:
+        name, *between = Path(file).relative_to(images.folder).parts[:-1]
+        if not between:
+            return ""
+        inside.setdefault(name, set()).add(between[0])
+    name, found = max(inside.items(), key=lambda entry: len(entry[1]))
+    return f"{printable(name)}/ with {shortened([f'{printable(one)}/' for one in sorted(found)], 3)}"

@@ -13,6 +13,7 @@ threshold which passed is a wrong one is at most 1 - confidence.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,8 +113,7 @@ class Calibration:
         promising = self.risk is not None or self.sets is not None
         if promising and held_out is None:
             validation, held_out = split(validation, self.share)
-        scaling = TemperatureScaling(criterion=self.criterion)
-        temperature = scaling.fit(validation.logits, validation.labels).temperature if self.calibrate else 1.0
+        temperature = self._temperature(validation) if self.calibrate else 1.0
         accepting = accepting_threshold(SCORES[self.score](validation.logits), self.acceptance)
         found = Calibrated(temperature=temperature, threshold=accepting)
         if held_out is not None and self.risk is not None:
@@ -124,6 +124,17 @@ class Calibration:
             sets = self.sets.fit_probs(probs, held_out.labels, generator=torch.Generator().manual_seed(0))
             found = replace(found, sets=sets)
         return found
+
+    def _temperature(self, validation: Labelled) -> float:
+        """Return the fitted temperature; 1 if no image is wrong, where the best one would make all answers certain."""
+        if not bool(validation.errors().any()):
+            warnings.warn(
+                f"the temperature stays 1: each of the {len(validation)} validation images is right, which says "
+                "nothing about how sure to be. Give more validation images",
+                stacklevel=2,
+            )
+            return 1.0
+        return TemperatureScaling(criterion=self.criterion).fit(validation.logits, validation.labels).temperature
 
     def _keeping_risk(self, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
@@ -174,6 +185,11 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
         if not (isinstance(batch, list | tuple) and len(batch) >= 2 and isinstance(batch[0], Tensor)):
             raise ValueError(f"{name} must give pairs (x, y) of tensors, got {type(batch).__name__}")
         x, y = batch[0], as_tensor(f"labels of {name}", batch[1])
+        if y.ndim == 0:
+            raise ValueError(
+                f"{name} must give batches, x (N, ...) and y (N,), got single examples, x of shape {tuple(x.shape)}: "
+                "wrap a dataset in torch.utils.data.DataLoader(dataset, batch_size=64)"
+            )
         if y.shape != x.shape[:1] or y.is_floating_point():
             raise ValueError(
                 f"{name} must give one class for each input, integers (N,), got {y.dtype} of shape {tuple(y.shape)} "
@@ -195,11 +211,17 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
 
 def split(images: Labelled, share: float = 0.5) -> tuple[Labelled, Labelled]:
     """Split images into two parts, the first of about `share` of them, by a permutation that N alone decides."""
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0)).to(images.labels.device)
-    cut = needed_count(share, len(images))
-    if cut == len(images):
+    first = torch.zeros(len(images), dtype=torch.bool, device=images.labels.device)
+    first[first_rows(len(images), share)] = True
+    if bool(first.all()):
         raise ValueError(f"validation must have images for two parts, got {len(images)}: give more, or held_out")
-    return images[order[:cut].sort().values], images[order[cut:].sort().values]
+    return images[first], images[~first]
+
+
+def first_rows(count: int, share: float = 0.5) -> Tensor:
+    """Return the rows of the first part of so many images, in order; see `split`."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    return order[: needed_count(share, count)].sort().values
 
 
 def accepting_threshold(scores: Tensor, acceptance: float) -> float:

@@ -202,7 +202,11 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts of a saved folder."""
     if not (folder / PREDICTOR).is_file():
         hint = ": `regmixup.deployment.publish.load` reads its network" if (folder / MODEL).is_file() else ""
-        raise ValueError(f"{folder} must be a folder that Predictor.save has written, it has no {PREDICTOR}{hint}")
+        if folder.suffix == ".onnx":
+            hint = ". An .onnx file runs in onnxruntime, with the facts in its metadata"
+        raise ValueError(
+            f"{folder} must be a folder that Predictor.save has written or a .pt2 file, it has no {PREDICTOR}{hint}"
+        )
     return read_table(folder / PREDICTOR)
 
 

@@ -27,9 +27,9 @@ import torch
 
 from regmixup.config import check_count, check_number
 from regmixup.data.folders import FolderSet
-from regmixup.finetuning.finish import Say, check_export, finish
+from regmixup.deployment.calibration import Calibration, first_rows
+from regmixup.finetuning.finish import Say, check_export, finish, held_out
 from regmixup.finetuning.folder import (
-    BACKBONE,
     PhotoFolder,
     Settings,
     expected_pixels,
@@ -39,6 +39,7 @@ from regmixup.finetuning.folder import (
     suggest,
 )
 from regmixup.finetuning.probe import (
+    Features,
     Pace,
     Plan,
     fit_probe,
@@ -52,6 +53,7 @@ from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.networks.contract import Classifier, LinearHead
+from regmixup.recipes import BACKBONE
 from regmixup.storage import save_tensors
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
@@ -123,30 +125,42 @@ def finetune(
         check_name("score", score, SCORES)
     if epochs is not None:
         check_count("epochs", epochs, least=0)
+    if workers is not None:
+        check_count("workers", workers, least=0)
+    Calibration(acceptance=acceptance, risk=risk)  # checks both now, and not after training
     if export is not None:
         check_export(Path(export))
     device = choose_device(device)
     check_present(device)
     if hide_unreadable and (hidden := hide_files(path)):
         say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
+    say(f"reading    {path}: every file is decoded once")
     photos = inspect(path)
     settings = suggest(photos, minutes, backbone=backbone)
     images = load_files(photos.train)
     job = _Job(photos, settings, init, method, class_weights, seed, images, device)
     say(photos.describe())
     say(job.describe())
+    kept = held_out(photos, risk, say)
     _, initial = job.build(image_size or settings.image_size)
     say(f"weights    {str(initial).removeprefix('init: ')}")
-    work = Path(runs) / f"finetune-{photos.path.name}-{job.key(minutes, epochs, image_size)}"
+    asked = (minutes, epochs, image_size, *(("held out",) if kept else ()))
+    work = Path(runs) / f"finetune-{photos.path.name}-{job.key(*asked)}"
     plan = read_plan(work)
     if plan is None:
+        if epochs is None or image_size is None:
+            say("pace       is measured on a few images; it decides image size and epochs")
         spent = time.monotonic() - begun
         plan = make_plan(photos, settings, job.pace_at, epochs=epochs, image_size=image_size, spent=spent)
         write_plan(work, plan)
     say(plan.describe(len(images), minutes))
     weights = work / "probe.safetensors"
     if not weights.is_file():
-        _write_probe(weights, job, plan.probe_size, say)
+        count = len(images) + photos.sizes[photos.validation]
+        pace = plan.paces.get(plan.probe_size)
+        time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
+        say(f"features   of {count:,} images are computed by the frozen backbone{time_needed}")
+        _write_probe(weights, job, plan.probe_size, say, part=kept)
     options: dict[str, Any] = {"device": device, "workers": workers}
     probe = train(job.configure(plan.probe_size, epochs=0, init=str(weights)), runs, **options)
     candidates, trained = {"linear probe": probe}, 0
@@ -179,8 +193,13 @@ def finetune(
         "method": method,
     }  # fmt: skip
     return finish(
+<<<<<<< HEAD
         candidates, photos, facts, acceptance=acceptance, risk=risk, score=score, export=export, device=device, say=say,
         begun=begun,
+=======
+        candidates, photos, facts, acceptance=acceptance, risk=risk if kept else None, export=export, device=device,
+        say=say, begun=begun,
+>>>>>>> tryft
     )  # fmt: skip
 
 
@@ -289,14 +308,17 @@ def _watching(hooks: Mapping[str, Any], plan: Plan, *, end: float) -> dict[str, 
     return {**hooks, "on_epoch": on_epoch}
 
 
-def _write_probe(path: Path, job: _Job, size: int, say: Say) -> None:
-    """Fit the linear probe and write the backbone with its head."""
+def _write_probe(path: Path, job: _Job, size: int, say: Say, *, part: bool) -> None:
+    """Fit the linear probe and write the backbone with its head. part: choose its decay on the first part alone."""
     begun = time.monotonic()
     model, _ = job.build(size)
     config = resolve(job.configure(size, epochs=0), job.device)
     classes = job.images.classes
     train_features = store_features(model, job.images, config, classes)
     validation = store_features(model, load_files(job.photos.validation), config, classes)
+    if part:
+        rows = first_rows(len(validation.labels))
+        validation = Features(validation.values[rows], validation.labels[rows])
     weight = balanced_weight(job.images.labels, len(classes)) if job.class_weights == "balanced" else None
     head = fit_probe(train_features, validation, len(classes), weight)
     assert isinstance(model.head, torch.nn.Linear)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.predictor import Predictor
 from regmixup.finetuning.folder import PhotoFolder, load_files
 from regmixup.metrics.scores import SCORES
@@ -41,6 +42,24 @@ def check_export(path: Path) -> None:
     check_writable(path)
 
 
+def held_out(photos: PhotoFolder, risk: float | None, say: Say, confidence: float = 0.95) -> bool:
+    """Return whether part of the validation images is to test a promise and choose nothing; say so if they are few."""
+    if risk is None:
+        return False
+    size = photos.sizes[photos.validation]
+    tested, needed = size - len(first_rows(size)), fewest_images(risk, confidence)
+    if tested < needed:
+        say(
+            f"warning    risk: nothing can be promised. At most {risk:.3g} errors among the accepted with "
+            f"{confidence:.3g} confidence needs at least {needed} accepted images without an error, and {tested} "
+            "validation images, half of them, would test it. Give more images or a larger risk. The threshold is by "
+            "--acceptance instead"
+        )
+        return False
+    say(f"promise    {tested} of the validation images test the threshold and have no part in any choice (--risk)")
+    return True
+
+
 def finish(
     candidates: Mapping[str, Run],
     photos: PhotoFolder,
@@ -56,16 +75,20 @@ def finish(
 ) -> Run:
     """Return the better of the runs, with all that is written about it. candidates: the probe first; begun: when."""
     found = {name: run.predict(photos.validation, device=device) for name, run in candidates.items()}
-    right = {name: int(_correct(predictions).sum()) for name, predictions in found.items()}
+    size = photos.sizes[photos.validation]
+    # With a promise, the images that test the threshold have no part in the choice; see `Calibration`.
+    rows = torch.arange(size) if risk is None else first_rows(size)
+    right = {name: int(_correct(predictions)[rows].sum()) for name, predictions in found.items()}
     chosen = choose(right)
-    run, validation = candidates[chosen], found[chosen]
+    run = candidates[chosen]
     for name, count in right.items():
-        say(f"{name:<13}{100 * count / len(validation):.1f} % of {len(validation)} validation images right")
+        say(f"{name:<13}{100 * count / len(rows):.1f} % of {len(rows)} validation images right")
     reason = ""
     if len(right) > 1 and chosen != "fine-tuned":
         reason = "fine-tuning was worse than the linear probe on validation, so the probe is kept"
-        say(f"kept         {reason}")
-    calibrate = right[chosen] < len(validation)
+    if len(right) > 1:
+        say(f"kept         {reason or 'the fine-tuned model, no worse on validation than the linear probe'}")
+    calibrate = right[chosen] < len(rows)
     if not calibrate:
         say("temperature  1, not fitted: every validation image is right, which says nothing about how sure to be")
     predictor, promised = _calibrate(run, photos, acceptance, risk, score, device, say, calibrate=calibrate)
@@ -76,7 +99,7 @@ def finish(
         "photos": {**asdict(photos), "path": str(photos.path)},
         "chosen": chosen,
         "reason": reason,
-        "validation": {name: {"right": count, "images": len(validation)} for name, count in right.items()},
+        "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "temperature": predictor.temperature,
         "score": predictor.score,
         "threshold": predictor.threshold,
@@ -84,12 +107,15 @@ def finish(
         "promise": promised,
         "test": _measure(measured, predictor),
         "run": str(run.folder),
-        "seconds": round(time.monotonic() - begun, 1),
+        "held_out": risk is not None,
     }
     predictor.save(run.folder / PREDICTOR)
     if export is not None:
+        say(f"export       {export}, this takes a while")
         predictor.export(export)
+    record["seconds"] = round(time.monotonic() - begun, 1)
     write_table(run.folder / RECORD, record)
+    copied = f"; {warning}" if (warning := _copied(record["photos"])) else ""
     write_page(
         run.folder / PAGE,
         measured,
@@ -98,7 +124,7 @@ def finish(
         title=f"{photos.path.name}: {record['settings']['backbone']}",
         score=predictor.score,
         kicker="regmixup finetune",
-        lead=f"{_accuracy(record['test'])}. The threshold accepts {_accepted(record['test'])}.",
+        lead=f"{_accuracy(record['test'])}{copied}. The threshold accepts {_accepted(record['test'])}.",
         sections=page_sections(record, test),
     )
     _summarise(record, run, export, say)
@@ -187,6 +213,13 @@ def _accuracy(test: Mapping[str, Any]) -> str:
     return f"{100 * found['value']:.1f} % of {test['images']} test images right (95 % interval {bounds})"
 
 
+def _copied(photos: Mapping[str, Any]) -> str:
+    """Return a warning about copies of train images, "" if there are none."""
+    if not (count := len(photos["copies"])):
+        return ""
+    return f"{count} images to choose or test on are copies of train images, so expect less on new ones"
+
+
 def _accepted(test: Mapping[str, Any]) -> str:
     return f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
 
@@ -194,7 +227,8 @@ def _accepted(test: Mapping[str, Any]) -> str:
 def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, say: Say) -> None:
     test = record["test"]
     before, after = test["ece"], test["ece_calibrated"]
-    say(f"test         {_accuracy(test)}; no test image had a part in any choice")
+    copied = _copied(record["photos"])
+    say(f"test         {_accuracy(test)}; {copied or 'no test image had a part in any choice'}")
     scaled = (
         f", {100 * after['value']:.1f} % with the temperature {record['temperature']:.2f}, fitted on validation by NLL"
     )

@@ -29,6 +29,7 @@ from regmixup.data.folders import (
     SPLITS,
     FolderSet,
     class_folders,
+    describe_nested,
     describe_unread,
     hash_files,
     image_files,
@@ -36,9 +37,8 @@ from regmixup.data.folders import (
 )
 from regmixup.data.roles import VALIDATION
 from regmixup.names import printable, shortened
+from regmixup.recipes import BACKBONE
 
-BACKBONE = "timm/tf_efficientnet_lite0"
-"""The default: 3.4 million weights, accurate for its cost, made of layers that every runtime has."""
 IMBALANCED = 3.0
 """The largest class over the smallest one from which class weights are suggested."""
 PASSES = 8000
@@ -71,6 +71,7 @@ class PhotoFolder:
     all parts. sizes: images of each part, by name. side: the median of the images' shorter sides.
     copies: files that are in the train part and in another one. repeated: files whose content is in the folder already.
     contradictions: contents that are in several classes, each by its files. unread: files of other formats, by suffix.
+    nested: an example, if all images lie in subfolders of their class folders.
     """
 
     path: Path
@@ -87,6 +88,7 @@ class PhotoFolder:
     contradictions: tuple[tuple[str, ...], ...] = ()
     unread: tuple[tuple[str, int], ...] = ()
     fingerprint: str = ""
+    nested: str = ""
 
     @property
     def images(self) -> int:
@@ -108,6 +110,11 @@ class PhotoFolder:
             f"classes    {shortened(entries, 50)}",
             f"split      {', '.join(parts)} ({self.origin})",
         ]
+        if self.nested:
+            lines.append(
+                f"note       images in subfolders count for the class folder around them: {self.nested}. If the "
+                "subfolders are your classes, put them side by side"
+            )
         if self.imbalance >= IMBALANCED:
             lines.append(
                 f"warning    the largest class has {self.imbalance:.1f} times the images of the smallest: "
@@ -124,7 +131,7 @@ class PhotoFolder:
             shown = shortened([" = ".join(map(printable, files)) for files in self.contradictions], _SHOWN)
             lines.append(f"warning    images that are in several classes, as copies of one file: {shown}")
         if self.copies:
-            shown = shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], _SHOWN)
+            shown = shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], 3)
             lines.append(
                 f"warning    {len(self.copies)} images to choose or test on are copies of train images, so results "
                 f"look better than they are; delete one of each: {shown}"
@@ -198,6 +205,7 @@ def inspect(path: str | Path) -> PhotoFolder:
         repeated=copies.repeated,
         contradictions=copies.contradictions,
         unread=unread_files(*roots),
+        nested=describe_nested(wholes[0]),
     )
 
 
@@ -350,7 +358,13 @@ def hide_files(path: str | Path) -> list[str]:
     """Put a dot before the names of files that cannot be decoded, and return their new paths."""
     files = image_files(Path(path).expanduser().absolute())
     bad = [Path(entry.path) for entry in _decode(files) if isinstance(entry, Unreadable)]
-    return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
+    try:
+        return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
+    except OSError as error:
+        raise ValueError(
+            f"hide_unreadable must be able to rename files: {error.strerror}, {error.filename}. Copy the folder to "
+            "where you may write"
+        ) from error
 
 
 class _Equal(NamedTuple):
