@@ -193,13 +193,8 @@ def finetune(
         "method": method,
     }  # fmt: skip
     return finish(
-<<<<<<< HEAD
-        candidates, photos, facts, acceptance=acceptance, risk=risk, score=score, export=export, device=device, say=say,
-        begun=begun,
-=======
-        candidates, photos, facts, acceptance=acceptance, risk=risk if kept else None, export=export, device=device,
-        say=say, begun=begun,
->>>>>>> tryft
+        candidates, photos, facts, acceptance=acceptance, risk=risk if kept else None, score=score, export=export,
+        device=device, say=say, begun=begun,
     )  # fmt: skip
 
 
