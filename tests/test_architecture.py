@@ -172,6 +172,15 @@ def test_reading_a_run_folder_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_verbs_that_train_and_predict_start_without_torchvision():
+    """It takes as long to import as torch, and images in memory do without."""
+    code = (
+        "import sys, regmixup.cli.train, regmixup.cli.study, regmixup.cli.predict, regmixup.cli.publish\n"
+        "assert 'torchvision' not in sys.modules, 'torchvision was imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize("name", regmixup.__all__)
 def test_every_public_name_exists(name):
     assert getattr(regmixup, name) is not None

@@ -17,7 +17,6 @@ from threading import Thread
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from regmixup.config import check_count
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
@@ -43,6 +42,8 @@ class _Samples(Dataset[tuple[Tensor, int]]):
         return len(self.images)
 
     def __getitem__(self, key: tuple[int, ...]) -> tuple[Tensor, int]:
+        from torchvision.transforms.functional import pil_to_tensor, to_pil_image  # two seconds, only for files
+
         index, source = key[1], self.images[key[1]]
         # torchvision draws from the global generator; torch.random.fork_rng would do this too, 70 times slower.
         state = torch.default_generator.get_state()
