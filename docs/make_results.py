@@ -34,7 +34,7 @@ from regmixup.types import MEAN, Row
 
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
-FIGURE = DOCS / "images" / "length.svg"
+FIGURE, CAUSES_FIGURE = (DOCS / "images" / f"{name}.svg" for name in ("length", "causes"))
 LENGTH, CAUSES, SCORES = (runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes", "scores"))
 FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 """The recipes of the headline tables."""
@@ -379,6 +379,7 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         length_table(found),
         f"{command('length')}\n{command('length-mixup')}\n",
         "## Which of RegMixup's choices matter?\n",
+        f"![Differences from plain training, choice by choice](images/{CAUSES_FIGURE.name})\n",
         CAUSES["section"](found, own, headings(own)),
         f"{command('causes')}\n",
         "## Whose batch-norm statistics?\n",
@@ -416,13 +417,14 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
 
 def pages(results: Path = RESULTS) -> dict[Path, str]:
     """Return every generated file with its text."""
-    found = settings(everything(results))
+    found, own = settings(everything(results)), standard_columns(LENGTH["RECIPE"])
     return {
         ROOT / "README.md": front_page(found),
         results / "README.md": readme(results),
         DOCS / "results.md": page(found, results),
         DOCS / "claims.md": runpy.run_path(str(DOCS / "make_claims.py"))["ledger"](found),
-        FIGURE: LENGTH["measured_figure"](found, planned_lengths(), standard_columns(LENGTH["RECIPE"]), interval),
+        FIGURE: LENGTH["measured_figure"](found, planned_lengths(), own, interval),
+        CAUSES_FIGURE: CAUSES["figure"](found, own, headings(own)),
     }
 
 

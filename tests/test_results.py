@@ -40,7 +40,15 @@ def pages():
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "results/README.md", "docs/results.md", "docs/claims.md", "docs/images/length.svg"]
+    "name",
+    [
+        "README.md",
+        "results/README.md",
+        "docs/results.md",
+        "docs/claims.md",
+        "docs/images/length.svg",
+        "docs/images/causes.svg",
+    ],
 )
 def test_a_page_is_what_the_archives_say(pages, name):
     assert pages[ROOT / name] == (ROOT / name).read_text(encoding="utf-8"), "run docs/make_results.py"
@@ -209,7 +217,7 @@ def test_pages_grow_with_the_archives_and_say_what_is_missing(tmp_path):
     kept = [folder for folder in sorted((ROOT / "results" / "length").iterdir()) if folder.name.startswith("regmixup")]
     for folder in kept:
         shutil.copytree(folder, tmp_path / "length" / folder.name)
-    _, readme, page, claims, figure = made["pages"](tmp_path).values()
+    _, readme, page, claims, figure, *_ = made["pages"](tmp_path).values()
     assert "Nothing is archived yet; 10 lines are missing" in readme
     labels = {planned.label for planned, folder in ARCHIVED["length"] if folder.name.startswith("regmixup")}
     assert readme.count("| regmixup(") == len(labels)
@@ -243,6 +251,19 @@ def test_the_figure_has_a_point_for_every_number(pages):
     legend = [one for one in drawn if one.tag.endswith("}g")][-1]
     assert max(float(one.get("y")) for one in legend if one.tag.endswith("text")) < height / 2 - 4  # in a panel
     assert len(lines) >= 10
+
+
+def test_the_figure_of_causes_draws_every_choice_by_both_scores(pages):
+    drawn = ET.fromstring(pages[ROOT / "docs" / "images" / "causes.svg"])
+    names = [one.text for one in drawn if one.tag.endswith("text")][:-1]  # the last is the note
+    panels = [one for one in drawn if one.tag.endswith("}g")]
+    circles = [[one for one in panel if one.tag.endswith("circle")] for panel in panels]
+    assert len(names) == 9
+    assert [len(own) for own in circles] == [9, 9, 18, 18, 18, 9, 9]
+    by_dempster_shafer = dict(zip(names, (float(one.get("cx")) for one in circles[2][::2]), strict=True))
+    ordered = sorted(by_dempster_shafer, key=by_dempster_shafer.get)
+    assert ordered[:2] == ["alpha 1", "separate passes"]  # -10.0 and -8.4 points, as the tables say
+    assert ordered[-1] == "separate passes, statistics of clean images"
 
 
 def detection(epochs, plain, mixed, dataset="svhn/test", by_msp=None):
