@@ -49,12 +49,15 @@ def ledger(found: Mapping[Training, Aggregation], claims: Sequence[Claim] = CLAI
         for one in nearest(own):
             near.setdefault(one.training, []).append(one)
         for training, here in near.items():
-            told = ", ".join(f"{prose(one.dataset)} {_marked(one)}" for one in here)
+            told = "; ".join(f"{prose(one.dataset)} {_marked(one)}" for one in here)
             lines.append([claim.title, claim.place, f"{training}", _same(training), told])
         if not near:
             lines.append([claim.title, claim.place, "nowhere yet", "–", "*undecided*"])
     asked = sum(1 for own in findings.values() if own)
-    summary = f"{asked} of {len(claims)} claims can be asked of today's rows. The setting nearest to the paper's:\n"
+    summary = (
+        f"{asked} of {len(claims)} claims can be asked of today's rows. Here is the setting nearest to the paper's that "
+        "has an interval; the others are below:\n"
+    )
     shown = markdown_table(["claim", "place in the paper", "asked at", "setting", "verdict"], lines)
     return "\n".join([LEDGER, summary, shown, *(_details(claim, own) for claim, own in findings.items())])
 
@@ -64,6 +67,8 @@ def _same(training: Training) -> str:
 
 
 def _marked(finding: Finding) -> str:
+    if finding.interval is None:
+        return "*undecided*, one seed"
     return "*undecided*" if finding.verdict == "undecided" else f"**{finding.verdict}**"
 
 

@@ -130,6 +130,9 @@ def test_the_papers_setting_is_known_and_nearest():
     assert nearest([shorter, same, longer]) == [same]
     assert nearest([shorter, longer]) == [longer]
     assert nearest([]) == []
+    single = replace(longer, interval=None)
+    assert nearest([shorter, single]) == [shorter]
+    assert nearest([single]) == [single]
     other = replace(shorter, training=Training("cifar100-resnet18", (), 200, "bfloat16"))
     assert nearest([shorter, other, longer]) == [other, longer]  # one for each train set
 

@@ -244,12 +244,17 @@ class Finding:
 
 
 def nearest(findings: Sequence[Finding]) -> list[Finding]:
-    """Return, for each train set, the findings nearest to the paper's setting: its own, else the longest training."""
-    best: dict[str, Training] = {}
-    for training in (one.training for one in findings):
-        other = best.setdefault(training.train_set, training)
-        best[training.train_set] = max(other, training, key=lambda one: (one.is_papers, one.epochs))
-    return [one for one in findings if one.training == best[one.training.train_set]]
+    """Return, for each train set, the findings nearest to the paper's setting: its own, else the longest training.
+
+    Settings with too few seeds for an interval come last, as they can decide nothing.
+    """
+    best: dict[str, Finding] = {}
+    for one in findings:
+        other = best.setdefault(one.training.train_set, one)
+        best[one.training.train_set] = max(
+            other, one, key=lambda own: (own.interval is not None, own.training.is_papers, own.training.epochs)
+        )
+    return [one for one in findings if one.training == best[one.training.train_set].training]
 
 
 def _better(title: str, text: str, place: str, method: str, reference: str, metric: str, on: On) -> Claim:
