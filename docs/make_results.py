@@ -375,6 +375,8 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         PAGE,
         "## Does RegMixup's deficit in OOD detection close with longer training?\n",
         f"{LENGTH['answer'](found, planned_lengths())}\n",
+        "Where the deficit of short trainings may come from: [whose batch-norm "
+        "statistics](#whose-batch-norm-statistics).\n",
         f"![Metrics against training length](images/{FIGURE.name})\n",
         length_table(found),
         f"{command('length')}\n{command('length-mixup')}\n",
