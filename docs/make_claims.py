@@ -55,8 +55,8 @@ def ledger(found: Mapping[Training, Aggregation], claims: Sequence[Claim] = CLAI
             lines.append([claim.title, claim.place, "nowhere yet", "–", "*undecided*"])
     asked = sum(1 for own in findings.values() if own)
     summary = (
-        f"{asked} of {len(claims)} claims can be asked of today's rows. Here is the setting nearest to the paper's "
-        "that has an interval; the others are below:\n"
+        f"{asked} of {len(claims)} claims can be asked of today's rows. Here is, for each train set, the setting "
+        "nearest to the paper's, those with an interval first; the others are below:\n"
     )
     shown = markdown_table(["claim", "place in the paper", "asked at", "setting", "verdict"], lines)
     return "\n".join([LEDGER, summary, shown, *(_details(claim, own) for claim, own in findings.items())])

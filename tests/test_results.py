@@ -4,6 +4,7 @@ import re
 import runpy
 import shutil
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from regmixup.report.claims import CLAIMS, Training
 from regmixup.report.significance import difference
 from regmixup.storage import read_table, write_table
 from regmixup.study.archive import archived_rows, outcomes_path
-from regmixup.study.plan import load_study, studies
+from regmixup.study.plan import load_study, read_header, studies
 from regmixup.study.tasks import Job
 from regmixup.types import Row
 
@@ -444,3 +445,30 @@ def test_causes_need_two_seeds(values):
     assert "**+" not in text
     assert text.count("missing") == (9 if not values else 7) + 9  # by MSP nothing is there
     assert ("| (+10.00) |" in text) == bool(values)
+
+
+def test_clean_statistics_are_judged_by_the_bounds_that_the_study_states():
+    """+3 points over one pass, level with plain training, and a gain of one point where the paper's smallest is 2.2."""
+    columns = made["standard_columns"]("cifar10-resnet18")
+    by_head, fresh = dict(zip(made["headings"](columns), columns, strict=True)), "regmixup(passes=separate-clean)"
+
+    def judged(others, own):
+        at = [Training("cifar10-resnet18", (f"epochs {n} instead of 100",), n, "bfloat16") for n in (50, 200)]
+        sets = (
+            ({"regmixup": [0.831, 0.835, 0.829], "dnn": others}, "cifar100/test"),
+            ({"dnn": others}, "tiny-imagenet/val"),
+        )
+        found = {}
+        for training, (known, dataset), values in zip(at, sets, own, strict=True):
+            new = [replace(row, seed=row.seed + 3) for row in measured({fresh: values}, dataset)]
+            found[training] = Aggregation([*measured(known, dataset), *new])
+        text = made["CAUSES"]["questions"](found, by_head)
+        return [re.findall(r"(?:above|below) \S+: (\S+)", line) for line in text.splitlines()[2:]]
+
+    plain = [0.861, 0.865, 0.859]
+    assert judged(plain, ([0.862, 0.866, 0.860], [0.872, 0.875, 0.869])) == [["yes", "no"], ["yes"], ["yes", "yes"]]
+    assert judged(plain, ([0.832, 0.836, 0.830], [0.86, 0.88, 0.90])) == [["no", "yes"], ["no"], ["no", "no"]]
+    assert judged(plain, ([], [0.9])) == [["–", "–"], ["–"], ["–", "–"]]
+    stated = read_header(studies()["clean-statistics"]).expected
+    for low, high in (bounds[3:] for bounds in made["CAUSES"]["QUESTIONS"]):
+        assert all(f"{bound:+.1f}" in stated for bound in (low, high) if bound)

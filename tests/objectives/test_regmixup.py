@@ -211,6 +211,33 @@ def _with_our_batch_norm():
     return net
 
 
+def _layer(name, channels):
+    if name == "timm":
+        from timm.layers import BatchNormAct2d
+
+        return BatchNormAct2d(channels)  # its forward is a copy of torch's
+    if name == "synchronised":
+        return torch.nn.SyncBatchNorm(channels)
+    norm = torch.nn.BatchNorm2d(channels, momentum=None if name == "average of all batches" else 0.1)
+    return norm.eval() if name == "frozen" else norm
+
+
+@pytest.mark.parametrize("name", ["timm", "synchronised", "average of all batches", "frozen", "compiled"])
+def test_separate_clean_finds_every_kind_of_batch_norm(name):
+    """Two steps: the statistics of the second must not depend on the mixed images of the first."""
+    x, y = batch()
+    stem, _, *rest = conv_net()
+    nets = [torch.nn.Sequential(stem, _layer(name, stem.out_channels), *rest) for _ in range(2)]
+    objective, draw = RegMixup(passes="separate-clean"), RegMixup().draw(len(x), SIZE, seeded())
+    model = torch.compile(nets[1], backend="eager") if name == "compiled" else nets[1]
+    for _ in range(2):
+        nets[0](x)
+        objective(model, x, y, draw=draw)
+    assert nets[1][1].track_running_stats
+    assert all(map(torch.equal, *(net[1].buffers() for net in nets)))
+    assert bool(nets[1][1].running_mean.any()) == (name != "frozen")
+
+
 def test_half_regmixup_keeps_the_statistics_of_its_clean_half():
     (x, y), plain, model = batch(), conv_net(), conv_net()
     objective = rm.HalfRegMixup(passes="separate-clean")

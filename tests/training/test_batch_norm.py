@@ -46,6 +46,19 @@ def test_training_counts_no_batches(run):
     assert not any(name.endswith("num_batches_tracked") for name in names)
 
 
+@pytest.mark.parametrize("changes", [{"shards": 3, "ema": 0.5}, {"freeze": 1}], ids=str)
+def test_a_step_with_clean_statistics_leaves_those_of_plain_training(changes, tmp_path):
+    """One step on all images: before it, the weights are the same."""
+    buffers = {}
+    for objective in (rm.ERM(), rm.RegMixup(passes="separate-clean"), rm.RegMixup(passes="separate")):
+        asked = config(epochs=1, batch_size=450, dropout=0.0, objective=objective, **changes)
+        model = rm.train(asked, tmp_path, device="cpu").model(device="cpu")
+        buffers[getattr(objective, "passes", "plain")] = torch.cat([b.flatten().double() for b in model.buffers()])
+    torch.testing.assert_close(buffers["separate-clean"], buffers["plain"], rtol=1e-6, atol=1e-7)
+    moved = (buffers["separate"] - buffers["plain"]).abs().max()
+    assert (moved < 1e-7) if "freeze" in changes else (moved > 1e-3)
+
+
 class TestRefreshed:
     def test_statistics_are_those_of_update_bn(self, run):
         """Without dropout, which that function turns on."""

@@ -25,18 +25,25 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
     if passes == "joint":
         logits, changed_logits = logits_of(model, torch.cat([clean, changed])).split([len(clean), len(changed)])
         return logits, changed_logits
+    if passes == "separate-clean" and not isinstance(model, nn.Module):
+        raise TypeError(
+            f"passes='separate-clean' must have an nn.Module, whose batch norm it finds, got {model!r}: pass the model "
+            "itself, which may return more than logits, or an nn.Module around it"
+        )
     logits = logits_of(model, clean)
     if passes == "separate":
         return logits, logits_of(model, changed)
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"passes='separate-clean' must have an nn.Module, whose batch norm it finds, got {model!r}")
     with kept_statistics(model):
         return logits, logits_of(model, changed)
 
 
 @contextmanager
 def kept_statistics(model: nn.Module) -> Iterator[None]:
-    """Keep batch norm's running statistics as they are; in training mode it normalises by the batch all the same."""
+    """Keep batch norm's running statistics as they are; in training mode it normalises by the batch all the same.
+
+    Not with activation checkpointing, which forwards the images again in the backward pass, when this has ended: either
+    the statistics move then, or torch finds that the two passes differ and raises CheckpointError.
+    """
     tracking = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
     for layer in tracking:
         layer.track_running_stats = False
