@@ -31,9 +31,7 @@ pass, one lambda for a batch. Each line changes one of these and nothing else; t
 are differences from the base in points (AUGRC x 1000) with 95 % intervals over seeds: paired where line and base have
 the same seeds, else Welch's. Bold: different from 0 after Holm's correction over the lines of the column, at 5 %;
 columns are not corrected for each other, and the first table of this page, which marks each interval by itself, may
-mark what this one does not. With two seeds of a line an interval can be wider than what is possible, and its 95 % are
-approximate (Welch's).
-`(difference)` has too few seeds for an interval, and decides nothing.
+mark what this one does not. `(difference)` has too few seeds for an interval, and decides nothing.
 """
 BY_MSP = """The same by MSP, the maximum probability, instead of Dempster-Shafer. A choice that changes the size of all
 logits, as the statistics of batch norm do, can move detection by Dempster-Shafer and leave that by MSP as it was.
@@ -167,8 +165,8 @@ def statistics_section(found: Mapping[Training, Aggregation], columns: Sequence[
         lines = "\n".join(f"- {one}" for one in told)
         text = (
             "**Separate passes, with batch-norm statistics estimated again from clean images, augmented as in "
-            f"training:** differences in AUROC, in points, with {training}. {lines.count('**') // 2} of "
-            f"{lines.count('[')} are bold, as defined in the section before.\n\n{lines}\n"
+            f"training:** differences in AUROC, in points, with {training}. Bold, as the section before defines it: "
+            f"{lines.count('**') // 2} of {lines.count('[')}.\n\n{lines}\n"
         )
     tables = [
         f"Differences from {NAMES[reference]}:\n\n" + _table(rows, own, heads, reference, study="batch-norm")
