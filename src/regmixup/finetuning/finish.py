@@ -111,6 +111,8 @@ def finish(
     }
     predictor.save(run.folder / PREDICTOR)
     if export is not None:
+        # Before it is complete: who stops the export has a predictor, of which `predict` reads here how it was fitted.
+        write_table(run.folder / RECORD, record)
         say(f"export       {export}, this takes a while")
         predictor.export(export)
     record["seconds"] = round(time.monotonic() - begun, 1)
@@ -123,6 +125,7 @@ def finish(
         classes=photos.classes,
         title=f"{photos.path.name}: {record['settings']['backbone']}",
         score=predictor.score,
+        errors_by=predictor.score,
         kicker="regmixup finetune",
         lead=f"{_accuracy(record['test'])}{copied}. The threshold accepts {_accepted(record['test'])}.",
         sections=page_sections(record, test),
