@@ -274,6 +274,12 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
     assert record["held_out"]
     assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
     assert f"promise    {len(validation) - len(rows)} of the validation images" in lines
+    test = run.predict(record["photos"]["test"], device="cpu")
+    for promise, said in (("at most 0.7", True), ("", False)):  # without one, all of them have fitted the threshold
+        page = page_sections({**record, "promise": promise}, test)[1].html()
+        assert (f"{len(rows)} for the probe&#x27;s decay, " in page) is said
+        assert ("; the others test the promise" in page) is said
+    assert "every validation image" not in lines
 
 
 @pytest.mark.parametrize("wrong", [{"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}])
