@@ -1,5 +1,7 @@
 """`regmixup evaluate` on files of logits."""
 
+import shutil
+
 import numpy as np
 import pytest
 from rich.console import Console
@@ -7,6 +9,7 @@ from rich.console import Console
 from regmixup.metrics.registry import CLASSIFICATION
 from regmixup.metrics.scores import SCORES
 from regmixup.metrics.selective import SELECTIVE
+from regmixup.run_folder import read_provenance, write_provenance
 from regmixup.storage import read_rows
 from tests.cli.running import logits_file, run
 
@@ -197,3 +200,29 @@ def test_the_page_of_our_own_predictions_shows_their_images(tmp_path, finished_r
     assert run("evaluate", *words, "--resamples", 0, "--html", tmp_path / "page.html") == 0
     text = (tmp_path / "page.html").read_text()
     assert text.count("data:image/png;base64,") + text.count("data:image/jpeg;base64,") >= 16
+
+
+def test_the_page_names_examples_by_the_classes_of_the_model(tmp_path, finished_run):
+    """Which number the labels, whatever the test set has."""
+    finished_run.store(["digits/test"], device="cpu")
+    folder = shutil.copytree(finished_run.folder, tmp_path / "run")
+    record = read_provenance(folder)
+    for classes, named in (([f"the {one}" for one in record["classes"]], True), (["the first"], False)):
+        write_provenance(folder, record | {"classes": classes})
+        words = (folder / "predictions" / "digits__test.safetensors", "--html", tmp_path / "page.html")
+        assert run("evaluate", *words, "--resamples", 0) == 0
+        assert ('"said": "the ' in (tmp_path / "page.html").read_text().replace('":"', '": "')) is named
+
+
+def test_errors_are_ordered_by_msp_where_no_score_is_named(capsys, tmp_path):
+    mine, other = logits_file(tmp_path / "mine.npz"), tmp_path / "other.npy"
+    np.save(other, np.zeros((30, 4)))
+    for method in ((), ("--method", "dnn")):
+        words = (mine, "--ood", other, "--against", mine, "--against-ood", other, *method, "--resamples", 0)
+        assert run("evaluate", *words, "--out", tmp_path / "rows.csv", "--html", tmp_path / "page.html") == 0
+        rows = {row.score: row.value for row in read_rows(tmp_path / "rows.csv") if row.metric == "aurc"}
+        text = " ".join(capsys.readouterr().out.split())
+        assert f"AURC {100 * rows['max_probability']:.2f}" in text
+        assert round(100 * rows["dempster_shafer"], 2) != round(100 * rows["max_probability"], 2)
+        for said in (text, (tmp_path / "page.html").read_text()):
+            assert "AURC by MSP; AUROC by Dempster-Shafer" in said

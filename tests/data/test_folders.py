@@ -15,7 +15,7 @@ from torchvision.datasets import ImageFolder
 
 from regmixup import data
 from regmixup.data.decode import EvalTransform, open_rgb
-from regmixup.data.folders import FolderSet, describe_classes, image_files
+from regmixup.data.folders import FolderSet, describe_classes, hash_file, image_files
 
 from .official import decode, smooth_image, write_image, write_image_folder
 
@@ -252,3 +252,14 @@ def test_real_folder(real_root: Path) -> None:
     found = data.load("folder:imagenette-mini/val", root=real_root)
     assert (len(found), len(found.classes)) == (100, 10)
     assert decode(found).images.shape == (100, 3, 224, 224)
+
+
+def test_a_checksum_is_of_the_content_that_is_there_even_where_its_size_and_time_stay(tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    file.write_bytes(b"before")
+    before, found = file.stat(), hash_file(file)
+    file.write_bytes(b"behind")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert hash_file(file) != found
+    file.write_bytes(b"before")
+    assert hash_file(file) == found

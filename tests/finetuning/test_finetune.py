@@ -1,6 +1,7 @@
 """The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
 
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -273,6 +274,12 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
     assert record["held_out"]
     assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
     assert f"promise    {len(validation) - len(rows)} of the validation images" in lines
+    test = run.predict(record["photos"]["test"], device="cpu")
+    for promise, said in (("at most 0.7", True), ("", False)):  # without one, all of them have fitted the threshold
+        page = page_sections({**record, "promise": promise}, test)[1].html()
+        assert (f"{len(rows)} for the probe&#x27;s decay, " in page) is said
+        assert ("; the others test the promise" in page) is said
+    assert "every validation image" not in lines
 
 
 @pytest.mark.parametrize("wrong", [{"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}])
@@ -316,7 +323,7 @@ def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_agai
     record, predictor = read_table(run.folder / "finetune.json"), rm.Predictor.load(run.folder / "predictor")
     assert predictor.score == record["score"] == "max_probability"
     page = (run.folder / "report.html").read_text()
-    assert "AUROC and AURC by max probability" in page
+    assert "AURC by MSP" in page
     assert "of max probability, to accept 95 %" in page
     test = run.predict(record["photos"]["test"], device="cpu")
     accepted = rm.scores.max_probability(test.logits) <= predictor.threshold
@@ -456,3 +463,19 @@ def test_the_epoch_after_which_time_is_up_is_kept_though_checkpoints_are_rare(fo
 
     monkeypatch.setattr(finetuning, "_watching", watching)
     assert "stopped    after 3 of 4 epochs" in finetune(folder, tmp_path, weights, epochs=None)[1]
+
+
+def test_who_stops_the_export_has_a_predictor_and_how_it_was_fitted(finished, folder, weights, tmp_path, monkeypatch):
+    """`predict` fits anew by what the record says."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    runs = shutil.copytree(finished[2], tmp_path / "runs")
+    for record in runs.glob("*/finetune.json"):
+        record.unlink()
+    monkeypatch.setattr(rm.Predictor, "export", stop)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(folder, runs, weights, score="energy", export=tmp_path / "model.pt2")
+    (record,) = runs.glob("*/finetune.json")
+    assert read_table(record)["score"] == rm.Predictor.load(record.parent / "predictor").score == "energy"

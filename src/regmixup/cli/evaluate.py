@@ -24,6 +24,7 @@ from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.base import FitOn
 from regmixup.prediction_files import LabelColumn
 from regmixup.rows.comparison import PLAIN, Measured, ModelPredictions, measure_models, names_of
+from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import check_writable, write_rows
 from regmixup.types import Predictions, Row
 
@@ -156,12 +157,11 @@ def _model(
 
 def _show_summary(measured: Measured, score: str | None, *, whole: bool) -> None:
     """Print what to read first: a line per quantity, and how to get at all rows."""
-    from regmixup.report.evaluation_page import interval, model_names, shown, summarize
+    from regmixup.report.evaluation_page import interval, model_names, scores_said, shown, summarize
 
     lines, names = summarize(measured, score), model_names(measured)
     two, test = len(names) > 1, measured.models[0].test
-    used = next((row.score for line in lines for row in line.rows if row is not None and row.score), "")
-    by = f"; AUROC and AURC by {used.replace('_', ' ')}" if used else ""
+    by = "".join(f"; {one}" for one in scores_said(lines))
     about = f"{len(test):,} test images, {test.logits.shape[1]} classes; in percent but for T and NLL{by}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
@@ -197,7 +197,10 @@ def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> No
     # A file of ours names the data that it is of; what merely has the name of a dataset is not taken for it.
     known = [one for one in (model.test, *model.ood) if "data" in one.info]
     looks, classes = find_images([one.dataset for one in known], verb.root) if known else ({}, ())
-    own_classes = classes if known and known[0] is model.test else ()
+    # Labels are numbered by the model's classes, of which a folder of test images may lack some.
+    if (verb.predictions.absolute().parent.parent / PROVENANCE).is_file():
+        classes = tuple(read_provenance(verb.predictions.absolute().parent.parent).get("classes", ()))
+    own_classes = classes if known and known[0] is model.test and len(classes) == model.test.logits.shape[1] else ()
     write_page(verb.html, measured, images=looks, classes=own_classes, score=score)
     print(f"page  {verb.html}")
 

@@ -216,7 +216,8 @@ def hash_files(paths: Iterable[str]) -> tuple[str, ...]:
 def hash_file(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes. A file that has not changed since it was last read is not read again."""
     state = os.stat(path)  # noqa: PTH116
-    return _digest(str(path), state.st_size, state.st_mtime_ns, state.st_ino)
+    # The last one changes also where a copy has kept the time of its original.
+    return _digest(str(path), state.st_size, state.st_mtime_ns, state.st_ino, state.st_ctime_ns)
 
 
 @lru_cache(maxsize=1 << 20)

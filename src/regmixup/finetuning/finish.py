@@ -90,7 +90,8 @@ def finish(
         say(f"kept         {reason or 'the fine-tuned model, no worse on validation than the linear probe'}")
     calibrate = right[chosen] < len(rows)
     if not calibrate:
-        say("temperature  1, not fitted: every validation image is right, which says nothing about how sure to be")
+        those = "every validation image" if risk is None else f"each of these {len(rows)} validation images"
+        say(f"temperature  1, not fitted: {those} is right, which says nothing about how sure to be")
     predictor, promised = _calibrate(run, photos, acceptance, risk, score, device, say, calibrate=calibrate)
     test = replace(run.predict(photos.test, device=device), dataset="test")
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
@@ -111,6 +112,8 @@ def finish(
     }
     predictor.save(run.folder / PREDICTOR)
     if export is not None:
+        # Before it is complete: who stops the export has a predictor, of which `predict` reads here how it was fitted.
+        write_table(run.folder / RECORD, record)
         say(f"export       {export}, this takes a while")
         predictor.export(export)
     record["seconds"] = round(time.monotonic() - begun, 1)
@@ -123,6 +126,7 @@ def finish(
         classes=photos.classes,
         title=f"{photos.path.name}: {record['settings']['backbone']}",
         score=predictor.score,
+        errors_by=predictor.score,
         kicker="regmixup finetune",
         lead=f"{_accuracy(record['test'])}{copied}. The threshold accepts {_accepted(record['test'])}.",
         sections=page_sections(record, test),
@@ -252,10 +256,13 @@ def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSect
         f"{name} {100 * one['right'] / one['images']:.1f} %" for name, one in record["validation"].items()
     )
     copies = len(photos["copies"])
+    use = "the probe's decay, the choice of the model, temperature, threshold"
+    if record["promise"]:
+        use = f"{next(iter(record['validation'].values()))['images']:,} for {use}; the others test the promise"
     fitted = "fitted on validation by NLL" if record["temperature"] != 1 else "not fitted"
     facts = {
         sizes["train"]: "the linear probe and fine-tuning",
-        sizes["validation"]: "the probe's decay, the choice of the model, temperature, threshold",
+        sizes["validation"]: use,
         sizes["test"]: "the results on this page, nothing else",
         "split": photos["origin"],
         "copies": f"{copies} images to choose or test on are copies of train images" if copies else "",

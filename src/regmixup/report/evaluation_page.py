@@ -6,7 +6,7 @@ It has the parts of a study's report: conclusions first, then tables and figures
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -40,7 +40,7 @@ Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence of them, or a function from places to images, as `rows.curves.Look` says."""
 _MOST_ROWS = 3000
 _SURE = 0.8
-SPELT = {"dempster_shafer": "Dempster-Shafer"}
+SPELT = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 
 
 def write_page(
@@ -52,6 +52,7 @@ def write_page(
     classes: Sequence[str] = (),
     title: str = "",
     score: str | None = None,
+    errors_by: str = "max_probability",
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
     kicker: str = "regmixup evaluation",
     lead: str = "",
@@ -63,8 +64,8 @@ def write_page(
     or what `measure_models` returned, which is then not measured again. against: likewise, of a second model, which
     must have predicted the same images. images: of any of the sets, by its name, for examples of errors, rejected and
     wrongly accepted images. classes: their names. score: the OOD score of the summary, by default Dempster-Shafer.
-    bootstrap: behind the intervals; None leaves them out. kicker, lead: words above the title and first below it.
-    sections: further ones, behind the figures.
+    errors_by: the score of its AURC. bootstrap: behind the intervals; None leaves them out. kicker, lead: words above
+    the title and first below it. sections: further ones, behind the figures.
     """
     if isinstance(predictions, Measured):
         if against is not None:
@@ -73,7 +74,7 @@ def write_page(
     else:
         other = _model(against) if against is not None else None
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
-    data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score)
+    data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score, errors_by)
     lead = " ".join(filter(None, [lead, _lead(measured)]))
     found = _sections(measured, lines, data, sections)
     write_text(Path(path), assemble(kicker, title or " against ".join(model_names(measured)), lead, found, data))
@@ -107,8 +108,11 @@ class SummaryLine:
         return next(row.metric for row in self.rows if row is not None)
 
 
-def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]:
-    """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and an AUROC for each OOD set."""
+def summarize(measured: Measured, score: str | None = None, errors_by: str = "max_probability") -> list[SummaryLine]:
+    """Return what to read first: accuracy, calibration, NLL, accuracy under shift, and an AUROC for each OOD set.
+
+    score: of the AUROC, see `write_page`; errors_by: of the AURC.
+    """
     tables = [{row.quantity: row for row in rows} for rows in measured.rows]
     own = tables[0]
     test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
@@ -119,7 +123,7 @@ def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]
         ("ECE with T", "calibration", Quantity(test, "ece", SCALED)),
         ("T", "calibration", Quantity(test, "temperature", SCALED)),
         ("NLL", "calibration", Quantity(test, "nll")),
-        ("AURC", "selective", Quantity(test, "aurc", score=chosen)),
+        ("AURC", "selective", Quantity(test, "aurc", score=errors_by)),
     ]
     wanted += [
         (f"{title}, {_short(place.dataset)}", "shift", place)
@@ -141,6 +145,18 @@ def summarize(measured: Measured, score: str | None = None) -> list[SummaryLine]
 
 def _short(dataset: str) -> str:
     return dataset.removesuffix("/test")
+
+
+def scores_said(lines: Iterable[SummaryLine]) -> list[str]:
+    """Return by which score each metric of one is, in words."""
+    found: dict[str, list[str]] = {}
+    for line in lines:
+        for score in {row.score for row in line.rows if row is not None and row.score}:
+            found.setdefault(score, []).append(line.metric.upper())
+    return [
+        f"{' and '.join(dict.fromkeys(metrics))} by {SPELT.get(score, score.replace('_', ' '))}"
+        for score, metrics in found.items()
+    ]
 
 
 def _score(measured: Measured, score: str | None) -> str:
@@ -336,8 +352,7 @@ def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
         cells = [_value_cell(row) for row in line.rows]
         cells += [_difference_cell(line.metric, line.difference)] if len(measured.models) > 1 else []
         body.append(f"<tr>{row_head(line.title)}{''.join(cells)}</tr>")
-    score = next((row.score for line in lines for row in line.rows if row is not None and row.score), "")
-    by = f"; AUROC and AURC by {SPELT.get(score, score.replace('_', ' '))}" if score else ""
+    by = "".join(f"; {one}" for one in scores_said(lines))
     minus = f"; difference: {' − '.join(model_names(measured))}" if len(measured.models) > 1 else ""
     caption = f"In percent but for T and NLL{by}{minus}"
     remark = f'<p class="legend-text">{escape(BINNED_INTERVALS)}</p>' if measured.bootstrap is not None else ""
