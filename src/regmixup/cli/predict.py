@@ -204,7 +204,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
         confidence=verb.confidence,
         sets=None if verb.sets is None else Conformal(method=verb.sets, level=verb.level, empty="never"),
         score=None if tuned is None else str(read_table(fitted / PREDICTOR)["score"]),
-        criterion="ece" if tuned is None else "nll",  # both as finetune does, so that the threshold alone changes
+        criterion="ece" if tuned is None else "nll",  # as finetune does; without --risk the threshold alone changes
         root=verb.root,
         device=verb.device,
     )

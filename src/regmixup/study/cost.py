@@ -175,17 +175,18 @@ def _share_left(run: Run) -> float:
 def spent(folders: Iterable[Path]) -> str:
     """Return how long the runs in some folders trained, and where; a folder that several lines share counts once.
 
-    An ensemble counts as its members, unless they are among the folders themselves.
+    An ensemble counts as those of its members that are not among the folders themselves.
     """
     found = {folder.name: read_provenance(folder) for folder in folders}
     minutes: dict[str, float] = {}
     networks = 0
     for record in found.values():
         members = record.get("members", [])
-        if not found.keys() & set(members):
-            networks += max(1, len(members))
-            device = record.get("device", "an unknown device")
-            minutes[device] = minutes.get(device, 0.0) + record.get("seconds", 0.0) / 60
+        own = 1 if not members else sum(member not in found for member in members)
+        if own:
+            networks += own
+            device, share = record.get("device", "an unknown device"), own / max(1, len(members))
+            minutes[device] = minutes.get(device, 0.0) + share * record.get("seconds", 0.0) / 60
     shown = ", ".join(f"{own:.0f} minutes of training on {device}" for device, own in minutes.items())
     return f"{networks} network{'' if networks == 1 else 's'}, {shown or 'no time'}"
 
