@@ -3,7 +3,7 @@
 make_results.py calls both.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from regmixup.report.significance import LEVEL, compare, difference, holm
 from regmixup.report.writers import markdown_table
 from regmixup.study.plan import load_study
 
-BASE, PLAIN, RECIPE = "regmixup", "dnn", "cifar10-resnet18"
+BASE, PLAIN = "regmixup", "dnn"
 NAMES = {BASE: "RegMixup in one pass", PLAIN: "plain training"}
 WORDS = {
     BASE: "the base",
@@ -98,10 +98,13 @@ class Effect(NamedTuple):
         return f"**{text}**" if decided else text
 
 
-def setting(found: Mapping[Training, Aggregation]) -> tuple[Training | None, Aggregation]:
-    """Return where the study's runs were trained, and all rows from there, whichever study they belong to."""
+def setting(found: Mapping[Training, Aggregation], epochs: int | None = None) -> tuple[Training | None, Aggregation]:
+    """Return where the study's runs were trained, and all rows from there, whichever study they belong to.
+
+    epochs: of another length than the study's.
+    """
     planned = next(iter(load_study("causes").runs()))
-    place = (planned.recipe, planned.config.epochs)
+    place = (planned.recipe, epochs or planned.config.epochs)
     training = next((one for one in found if one.is_usual and (one.recipe, one.epochs) == place), None)
     return training, found[training] if training is not None else Aggregation([])
 
@@ -179,8 +182,7 @@ def questions(found: Mapping[Training, Aggregation], columns: Mapping[str, Any])
     """Return what the study `clean-statistics` says to its questions so far. columns: by their heads."""
     lines = []
     for epochs, head, reference, low, high in QUESTIONS:
-        own = [rows for one, rows in found.items() if one.is_usual and (one.recipe, one.epochs) == (RECIPE, epochs)]
-        one = effect(own[0], columns[head], FRESH, reference) if own else None
+        one = effect(setting(found, epochs)[1], columns[head], FRESH, reference)
         bounds = [one.interval[0] > low, high is not None and one.interval[1] < high] if one and one.interval else []
         told = ["yes" if bound else "no" for bound in bounds] or ["–", "–"]
         above, below = f"above {_short(low)}: {told[0]}", f"below {_short(high)}: {told[1]}" if high is not None else ""
@@ -189,7 +191,7 @@ def questions(found: Mapping[Training, Aggregation], columns: Mapping[str, Any])
     return markdown_table(["after", "", "minus that of", "difference", "", "", "runs"], lines)
 
 
-def _runs(runs: Sequence[str]) -> str:
+def _runs(runs: Iterable[str]) -> str:
     return " ".join(f"`{run}`" for run in runs) or "missing"
 
 
@@ -217,7 +219,7 @@ def _table(
         seeds = len(columns[0].rows(rows, label))
         cells = [own[label][0].cell(decided=own[label][1]) if label in own else "–" for own in measured]
         runs = dict.fromkeys(run for own in measured if label in own for run in own[label][0].runs)
-        lines.append([label, str(seeds), *cells, _runs([*runs])])
+        lines.append([label, str(seeds), *cells, _runs(runs)])
     return markdown_table(["", "n", *heads, "runs"], lines)
 
 
@@ -227,8 +229,8 @@ def _base(rows: Aggregation, columns: Sequence[Any], reference: str) -> list[str
         f"{column.scale * sum(row.value for row in some) / len(some):.2f}" if some else "–"
         for column, some in zip(columns, own, strict=True)
     ]
-    runs = dict.fromkeys(f"`{row.run}`" for some in own for row in some)
-    return [f"{reference}, the base", str(len(own[0])), *means, " ".join(runs) or "missing"]
+    runs = dict.fromkeys(row.run for some in own for row in some)
+    return [f"{reference}, the base", str(len(own[0])), *means, _runs(runs)]
 
 
 def _answer(rows: Aggregation, column: Any, by_msp: Any) -> str:

@@ -198,8 +198,9 @@ def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> No
     known = [one for one in (model.test, *model.ood) if "data" in one.info]
     looks, classes = find_images([one.dataset for one in known], verb.root) if known else ({}, ())
     # Labels are numbered by the model's classes, of which a folder of test images may lack some.
-    if (verb.predictions.absolute().parent.parent / PROVENANCE).is_file():
-        classes = tuple(read_provenance(verb.predictions.absolute().parent.parent).get("classes", ()))
+    run = verb.predictions.absolute().parent.parent
+    if (run / PROVENANCE).is_file():
+        classes = tuple(read_provenance(run).get("classes", ()))
     own_classes = classes if known and known[0] is model.test and len(classes) == model.test.logits.shape[1] else ()
     write_page(verb.html, measured, images=looks, classes=own_classes, score=score)
     print(f"page  {verb.html}")
