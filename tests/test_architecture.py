@@ -48,7 +48,7 @@ ALLOWED = {
     "rows": {"metrics", "names", "posthoc", "predictions", "threads", "types"},
     "deployment": {
         "", "config", "data", "methods", "metrics", "mixing", "names", "networks", "objectives", "posthoc",
-        "predictions", "recipes", "rows", "storage", "training", "types",
+        "predictions", "recipes", "rows", "run_folder", "storage", "training", "types",
     },
     "study": {
         "config", "data", "methods", "metrics", "names", "posthoc", "precision", "predict", "predictions", "progress",

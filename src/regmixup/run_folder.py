@@ -29,6 +29,7 @@ HISTORY = "history.jsonl"
 CHECKPOINT = "checkpoint.safetensors"
 PROVENANCE = "provenance.json"
 FAILURE = "failure.txt"
+FINETUNED = "finetune.json"
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -85,6 +86,11 @@ def read_figures(folder: Path, stem: str) -> dict[str, Any]:
     """Read the figure data of an evaluation; empty if none were stored."""
     path = figures_path(folder, stem)
     return storage.read_table(path) if storage.is_stored(path) else {}
+
+
+def read_finetuned(folder: Path) -> dict[str, Any] | None:
+    """Read what `regmixup finetune` has recorded of the model that it chose; None for every other run."""
+    return storage.read_table(folder / FINETUNED) if (folder / FINETUNED).is_file() else None
 
 
 def predictions_folder(folder: Path, batch_norm: str = "trained") -> Path:

@@ -275,11 +275,51 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
     assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
     assert f"promise    {len(validation) - len(rows)} of the validation images" in lines
     test = run.predict(record["photos"]["test"], device="cpu")
-    for promise, said in (("at most 0.7", True), ("", False)):  # without one, all of them have fitted the threshold
+    for promise, said in (("at most 0.7", "test the promise"), ("", "were to test a promise, and none could be made")):
         page = page_sections({**record, "promise": promise}, test)[1].html()
-        assert (f"{len(rows)} for the probe&#x27;s decay, " in page) is said
-        assert ("; the others test the promise" in page) is said
+        assert f"{len(rows)} for the probe&#x27;s decay, " in page
+        assert f"; the others {said}" in page
     assert "every validation image" not in lines
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_images_that_test_a_promise_do_not_fit_another_threshold_either(
+    made, folder, weights, tmp_path, monkeypatch, capsys
+):
+    """`predict --acceptance` chooses by the images that `finetune --risk` chose by, also where it promised nothing."""
+    moved, predict = {"first": False, "second": False}, rm.Run.predict
+    words = ["--acceptance", "0.5", "--device", "cpu", str(folder / "lime" / "0.jpg")]
+
+    def changed(run, name, **options):
+        """One error in the first part, all or none in the second; surer logits in a part that is moved."""
+        found = predict(run, name, **options)
+        if name != validation_of(run.config.train_set):
+            return found
+        first = first_rows(len(found))
+        second = torch.ones(len(found), dtype=torch.bool).index_fill_(0, first, value=False).nonzero().flatten()
+        logits, labels = 2.0 * torch.eye(3)[torch.arange(len(found)) % 3], torch.arange(len(found)) % 3
+        wrong = torch.cat([first[:1], *([] if made else [second])])
+        labels[wrong] += 1
+        logits[first] *= 3 if moved["first"] else 1
+        logits[second] *= 3 if moved["second"] else 1
+        labels[second] += 1 if moved["second"] else 0
+        return replace(found, logits=logits, labels=labels % 3)
+
+    def fit():
+        """Return the temperature, and the answers of the command."""
+        assert main(["predict", str(run.folder), *words]) == 0
+        return rm.Predictor.from_run(run, criterion="nll", device="cpu").temperature, capsys.readouterr().out
+
+    monkeypatch.setattr(rm.Run, "predict", changed)
+    run, _ = finetune(folder, tmp_path, weights, risk=0.7, epochs=0)
+    saved = rm.Predictor.load(run.folder / "predictor", device="cpu")
+    assert (saved.promise is not None) is made
+    before = fit()
+    assert before[0] == saved.temperature != 1
+    moved["second"] = True
+    assert fit() == before
+    moved["first"] = True
+    assert all(one != other for one, other in zip(fit(), before, strict=True))
 
 
 @pytest.mark.parametrize("wrong", [{"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}])

@@ -24,6 +24,7 @@ from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files, unread_files
 from regmixup.names import printable
 from regmixup.posthoc import Conformal
+from regmixup.run_folder import read_finetuned
 from regmixup.storage import check_writable, csv_text, read_table, write_text
 from regmixup.training.run import Run
 
@@ -184,7 +185,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
         return Predictor.load(verb.run, device=verb.device)
     fitted = verb.run / "predictor"  # as `regmixup finetune` leaves it
     saved = (fitted / PREDICTOR).is_file()
-    tuned = read_table(verb.run / "finetune.json") if saved and (verb.run / "finetune.json").is_file() else None
+    tuned = read_finetuned(verb.run) if saved else None
     defaults = {name: PredictVerb.__dataclass_fields__[name].default for name in _FOR_FILES[1:]}
     if saved and all(getattr(verb, name) == value for name, value in defaults.items()):
         print(f"{fitted}: temperature and threshold as fitted there")

@@ -93,6 +93,7 @@ class Calibration:
     calibrate: bool = True
     criterion: Literal["ece", "nll"] = "ece"
     share: float = 0.5
+    aside: bool = False
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -108,10 +109,11 @@ class Calibration:
     def fit(self, validation: Labelled, held_out: Labelled | None = None) -> Calibrated:
         """Fit on logits. held_out: other images, for promises; default, `split` takes them from `validation`.
 
-        Without a promise to keep, all of `validation` fits both the temperature and the threshold.
+        Without a promise to keep, all of `validation` fits both the temperature and the threshold; with `aside`, the
+        first part of it, and the second is not looked at.
         """
         promising = self.risk is not None or self.sets is not None
-        if promising and held_out is None:
+        if held_out is None and (promising or self.aside):
             validation, held_out = split(validation, self.share)
         temperature = self._temperature(validation) if self.calibrate else 1.0
         accepting = accepting_threshold(SCORES[self.score](validation.logits), self.acceptance)

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, decode, encode, values_of
-from regmixup.data.catalogue import get
+from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EvalTransform, Source, decode_all
-from regmixup.data.roles import check_validation, validation_of
+from regmixup.data.roles import check_validation, overlap, validation_of
 from regmixup.deployment import export as files
 from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect
 from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
@@ -26,6 +26,7 @@ from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import Conformal, MeanField, Posthoc, ensemble
 from regmixup.predictions import HasVariance
+from regmixup.run_folder import read_finetuned
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
@@ -155,6 +156,7 @@ class Predictor(Facts):
         calibrate: bool = True,
         criterion: Literal["ece", "nll"] = "ece",
         share: float = 0.5,
+        aside: bool | None = None,
         posthoc: Posthoc | None = None,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
@@ -164,6 +166,8 @@ class Predictor(Facts):
         validation: a dataset's name, default the validation set that belongs to the run's train set; or Predictions,
             as those of a companion run for a model that was trained on everything. Never a test, shifted or OOD set.
         acceptance, risk, confidence, sets, criterion, share: as in `fit`, whose `held_out` is part of `validation`.
+        aside: whether that part fits nothing even without a promise; default, where `finetune` with a risk has kept it
+            out of every choice.
         score: one of `regmixup.scores.SCORES`; default, see `deployed_score`.
         calibrate: whether to fit a temperature; without, it is 1.
         posthoc: for heads that know their logits' variance, a MeanField with the factor to use; default MeanField().
@@ -173,18 +177,20 @@ class Predictor(Facts):
         run = run if isinstance(run, Run) else Run.open(run)
         record = run.provenance()
         score = check_name("score", deployed_score(run.config.objective) if score is None else score, SCORES)
+        name = validation if validation is not None else validation_of(run.config.train_set)
+        if aside is None:
+            aside = isinstance(name, str) and _kept_aside(run, name)
         fitting = Calibration(
             acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate,
-            criterion=criterion, share=share,
+            criterion=criterion, share=share, aside=aside,
         )  # fmt: skip
         device = choose_device(device)
         runs = [run] if run.config.members == 1 else run.members()
         members = [member.model(device=device, root=root) for member in runs]
         mean_field = _mean_field(posthoc, uncertain=isinstance(members[0].head, HasVariance))
-        if isinstance(validation, Predictions):
-            found = _given(validation, run, len(record["classes"]), mean_field)
+        if isinstance(name, Predictions):
+            found = _given(name, run, len(record["classes"]), mean_field)
         else:
-            name = validation if validation is not None else validation_of(run.config.train_set)
             check_validation(name, run.config.train_set)
             parts = [member.predict(name, root=root, device=device) for member in runs]
             found = ensemble([mean_field(part) if mean_field else part for part in parts])
@@ -360,6 +366,14 @@ def _mean_field(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None
     if not uncertain:
         raise ValueError("posthoc must be None for a head without a variance of its logits, got MeanField")
     return posthoc
+
+
+def _kept_aside(run: Run, validation: str) -> bool:
+    """Return whether `finetune` kept part of these images out of every choice, to test a promise."""
+    record = read_finetuned(run.folder)
+    if record is None or not record.get("held_out"):
+        return False
+    return overlap(find(validation), find(record["photos"]["validation"]))
 
 
 def _given(validation: Predictions, run: Run, classes: int, mean_field: MeanField | None) -> Predictions:

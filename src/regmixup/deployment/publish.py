@@ -39,7 +39,8 @@ from regmixup.posthoc import MeanField
 from regmixup.predictions import HasVariance
 from regmixup.recipes import without_path
 from regmixup.rows import evaluate
-from regmixup.storage import digest, read_json, read_table, save_tensors, write_json, write_table, write_text
+from regmixup.run_folder import read_finetuned
+from regmixup.storage import digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
 from regmixup.types import MEAN, Predictions, Row
@@ -48,8 +49,6 @@ TRAINING, CARD, SUMS = "training.json", "README.md", "SHA256SUMS"
 RESULTS = Path(".eval_results", "regmixup.yaml")
 SAVED = "predictor"
 """Where `regmixup finetune` keeps a run's predictor, in the run folder."""
-FINETUNED = "finetune.json"
-"""Its record, which names the test set."""
 
 
 def publish(
@@ -191,7 +190,8 @@ def tested_on(run: Run) -> str:
 
     For a model of image folders, that is what `regmixup finetune` has recorded.
     """
-    recorded = read_table(run.folder / FINETUNED)["photos"]["test"] if (run.folder / FINETUNED).is_file() else ""
+    tuned = read_finetuned(run.folder)
+    recorded = tuned["photos"]["test"] if tuned is not None else ""
     for path in _files(run):
         info = predictions.read_header(path).info
         if info.get("role") == "test" or (recorded and info.get("dataset") == recorded):

@@ -24,12 +24,13 @@ from regmixup.names import check_name, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
 from regmixup.rows.comparison import Measured, ModelPredictions, measure_models
+from regmixup.run_folder import FINETUNED
 from regmixup.storage import check_writable, write_table
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 Say = Callable[[str], object]
-RECORD, PAGE, PREDICTOR = "finetune.json", "report.html", "predictor"
+PAGE, PREDICTOR = "report.html", "predictor"
 _METRICS = ("accuracy", "ece", "nll", "brier")
 
 
@@ -113,11 +114,11 @@ def finish(
     predictor.save(run.folder / PREDICTOR)
     if export is not None:
         # Before it is complete: who stops the export has a predictor, of which `predict` reads here how it was fitted.
-        write_table(run.folder / RECORD, record)
+        write_table(run.folder / FINETUNED, record)
         say(f"export       {export}, this takes a while")
         predictor.export(export)
     record["seconds"] = round(time.monotonic() - begun, 1)
-    write_table(run.folder / RECORD, record)
+    write_table(run.folder / FINETUNED, record)
     copied = f"; {warning}" if (warning := _copied(record["photos"])) else ""
     write_page(
         run.folder / PAGE,
@@ -161,14 +162,15 @@ def _calibrate(
     The temperature is that of the smallest NLL: the bins of an ECE hold too few images of a small set.
     """
 
-    def fit(risk: float | None) -> Predictor:
+    def fit(promised: float | None) -> Predictor:
         return Predictor.from_run(
             run,
             validation=photos.validation,
             acceptance=acceptance,
-            risk=risk,
+            risk=promised,
             score=score,
             calibrate=calibrate,
+            aside=risk is not None,
             criterion="nll",
             device=device,
         )
@@ -178,7 +180,7 @@ def _calibrate(
     except ValueError as error:
         if risk is None or not str(error).startswith("risk: nothing can be promised"):
             raise
-        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of the validation images instead")
+        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of the others instead")
         return fit(None), ""
     return predictor, str(predictor.promise or "")
 
@@ -257,8 +259,9 @@ def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSect
     )
     copies = len(photos["copies"])
     use = "the probe's decay, the choice of the model, temperature, threshold"
-    if record["promise"]:
-        use = f"{next(iter(record['validation'].values()))['images']:,} for {use}; the others test the promise"
+    if record["held_out"]:
+        others = "test the promise" if record["promise"] else "were to test a promise, and none could be made"
+        use = f"{next(iter(record['validation'].values()))['images']:,} for {use}; the others {others}"
     fitted = "fitted on validation by NLL" if record["temperature"] != 1 else "not fitted"
     facts = {
         sizes["train"]: "the linear probe and fine-tuning",
