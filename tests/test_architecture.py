@@ -60,8 +60,8 @@ ALLOWED = {
         "recipes", "report", "rows", "run_folder", "storage", "training", "types",
     },
     "advice": {
-        "config", "data", "finetuning", "metrics", "names", "networks", "objectives", "predictions", "progress",
-        "report", "storage", "training", "types",
+        "config", "data", "finetuning", "metrics", "names", "networks", "objectives", "plugins", "predictions",
+        "progress", "report", "storage", "training", "types",
     },
 }  # fmt: skip
 

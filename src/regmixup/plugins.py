@@ -67,7 +67,7 @@ def load(modules: Iterable[str] = ()) -> None:
     if _at_work:  # a plugin that is being imported asks for a name
         return
     given = [_absolute(name) for name in modules]
-    named = [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
+    named = _named()
     every = list(dict.fromkeys([*named, *given]))
     for name in every:
         _import_once(name, f"of {VARIABLE}" if name in named else "of --plugin", partial(_find, name))
@@ -77,6 +77,11 @@ def load(modules: Iterable[str] = ()) -> None:
         for point in metadata.entry_points(group=GROUP):
             _import_once(point.value, f"of the entry point {point.name}", point.load)
         _done.add(GROUP)
+
+
+def flags() -> list[str]:
+    """Return the words that give another command the plugins of this one, those of REGMIXUP_PLUGINS included."""
+    return [word for name in _named() for word in ("--plugin", name)]
 
 
 def seek(name: object, known: Container[Any]) -> None:
@@ -224,6 +229,10 @@ def missing(stored: Any) -> str:
     if changed:
         warnings.warn(f"since this run was trained, the source has changed of {', '.join(changed)}", stacklevel=3)
     return ""
+
+
+def _named() -> list[str]:
+    return [name.strip() for name in os.environ.get(VARIABLE, "").split(",") if name.strip()]
 
 
 def _absolute(name: str) -> str:

@@ -264,3 +264,21 @@ def test_the_verb_prints_the_plan_first_and_stops_in_time(photos, capsys):
     assert "no training fits into 0.0001 minutes: give --minutes 1 or more" in out
     assert f"next  regmixup {' '.join(words)} --minutes 1\n" in out
     assert PLAIN in Record.read(next(advice.Path("runs").glob("advise-photos-*"))).values
+
+
+def test_the_commands_to_run_next_name_the_plugins(photos, capsys, forget, monkeypatch):
+    """A shell that runs them later has not loaded what this process has."""
+    linear = "nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, num_classes))"
+    plugin = Path("mine.py").absolute()
+    plugin.write_text(
+        f"import regmixup as rm\nfrom torch import nn\nrm.networks.register('mine', lambda num_classes: {linear})\n"
+    )
+    words = ["advise", str(photos), "--minutes", "0.0001", "--device", "cpu", "--epochs", "2", "--backbone", "mine"]
+    assert main([*words, "--plugin", "mine.py"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("next  "))
+    assert line.endswith(f" --plugin {plugin}")
+    command = shlex.split(make_plan(Request(photos, 1, backbone="mine", epochs=2)).command(PLAIN))
+    forget()
+    monkeypatch.setenv("REGMIXUP_PLUGINS", "")
+    assert main([*command[1:], "--device", "cpu", "--dry-run"]) == 0
+    assert '"network": "mine"' in capsys.readouterr().out

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from regmixup import networks
+from regmixup import networks, plugins
 from regmixup.advice.trainings import (
     CORRUPTIONS,
     LEAST_CLASSES,
@@ -130,7 +130,7 @@ class Plan:
         flags = {"recipe": RECIPE, "train_set": self.photos, "method": candidate.method, **candidate.fields}
         flags |= self.changes(name, self.images)
         words = [word for key, value in flags.items() for word in (f"--{key.replace('_', '-')}", *_words(value))]
-        return shlex.join(["regmixup", "train", *words])
+        return shlex.join(["regmixup", "train", *words, *plugins.flags()])
 
     def describe(self) -> str:
         """Return lines about what is compared, at which cost, and by which rule."""

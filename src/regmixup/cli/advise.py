@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from tyro.conf import Positional
 
+from regmixup import plugins
 from regmixup.advice import Record, Request, carry_out, make_plan
 from regmixup.advice.trainings import MARGIN, Experiment
 from regmixup.cli.parsing import parse
@@ -56,7 +57,7 @@ def main(args: Sequence[str]) -> None:
     if advice.done == begun.done and left:
         print(f"note  no training fits into {verb.minutes:g} minutes: give --minutes {least} or more")
         again = _replaced(again, least)
-    same = shlex.join(["regmixup", "advise", *again]) if advice.done < plan.trainings else ""
+    same = shlex.join(["regmixup", "advise", *again, *plugins.flags()]) if advice.done < plan.trainings else ""
     if following := advice.command or same:
         print(f"next  {printable(following)}")
 
