@@ -101,4 +101,24 @@ def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):
     assert run(*words) == 0
     capsys.readouterr()
     assert run(*words, "--dry-run") == 0
-    assert capsys.readouterr().out.startswith("done")
+    assert "\ndone   dnn seed 0" in capsys.readouterr().out
+
+
+def test_a_dry_run_says_first_what_the_study_is_about_and_what_to_expect(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    asked = 'expected = """\nRegMixup is ahead, which\nto do so takes 5 epochs."""\nabout = "Small images\\nalone."\n'
+    words = ("study", write_mini(tmp_path, asked + FEW_SETS), "--runs", tmp_path / "runs", "--dry-run")
+    assert run(*words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    title = re.search(r'title = "(.*)"', FEW_SETS)[1]
+    assert lines[:4] == [
+        f"study  {title}",
+        "expect RegMixup is ahead, which to do so",
+        "       takes 5 epochs.",
+        "about  Small images alone.",
+    ]
+    assert all(line.startswith("to do") for line in lines[4:8])
+    assert run(*words, "--scale", "smoke") == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"study  {title} (smoke scale)\nabout  ")
+    assert "expect" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from regmixup.study.archive import archive_places, find_archive
 from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
-from regmixup.study.plan import PlannedRun, Scale, load_study
+from regmixup.study.plan import PlannedRun, Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import RunStatus, run_status, show_status, shown_time
@@ -79,7 +80,8 @@ class StudyVerb(Resources):
     """Start no run that would not end within so many minutes, judged by the pace of earlier ones; print what is
     left."""
     dry_run: Switch = False
-    """Print the runs, whether they are done, the time that they took and that is left, and what data is missing."""
+    """Print what the study is about and expected to show, its runs, whether they are done, the time that they took and
+    that is left, and what data is missing."""
     status: Switch = False
     """Show the state of every run, read from the run folders, and do nothing."""
 
@@ -107,6 +109,7 @@ def main(args: Sequence[str]) -> None:
         show_status(plan, runs, launcher.device, study.title, console, archives)
     elif verb.dry_run:
         found = look()
+        _describe(study, console.width)
         _list_runs(found)
         if verb.archive is not None:
             _print_what_is_not_archived(found, launcher.device, archives, verb.archive)
@@ -180,6 +183,14 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
 def _waiting(found: Iterable[RunStatus]) -> list[PlannedRun]:
     """Return the runs that are not done."""
     return [status.planned for status in found if status.state != "done"]
+
+
+def _describe(study: Study, width: int) -> None:
+    """Print the title, the result to expect, which smoke scale does not give, and what the study can show."""
+    expected = read_header(studies().get(study.source, Path(study.source))).expected if study.scale == "full" else ""
+    for label, text in (("study", study.title), ("expect", expected), ("about", study.about)):
+        if text:
+            print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
 
 
 def _list_runs(found: Sequence[RunStatus]) -> None:
