@@ -210,6 +210,21 @@ def test_the_card_has_the_values_and_intervals_of_the_rows(run, predictor, publi
     assert entry["value"] == pytest.approx(100 * accuracy[0], abs=1e-4)
 
 
+def test_a_temperature_of_1_gives_no_second_rows(run, published, tmp_path):
+    def rows(folder):
+        found = ModelCard.load(folder / "README.md").data.eval_results
+        return {(row.dataset_name, row.metric_name): row.metric_value for row in found}
+
+    plain = rm.Predictor.from_run(run, calibrate=False, device="cpu")
+    assert plain.temperature == 1
+    folder = publish(run, tmp_path / "plain", predictor=plain, license="mit")
+    fitted = {name for name in rows(published) if name[1].endswith("(temperature)")}
+    assert fitted
+    assert rows(folder) == {name: value for name, value in rows(published).items() if name not in fitted}
+    assert "with the temperature" not in (folder / "README.md").read_text()
+    assert "| temperature | 1 |" in (folder / "README.md").read_text()
+
+
 def test_texts_of_users_do_not_break_the_card(run, tmp_path):
     name = 'a: "b" | *c*\n---\nlicense: mit'
     publish(run, tmp_path / "out", name=name)

@@ -158,13 +158,15 @@ def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bo
         stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
     score = predictor.score if predictor is not None else deployed_score(run.config.objective)
     factor = predictor.architecture.factor if predictor is not None and predictor.architecture is not None else 0.0
+    # At 1, as where no validation image was wrong, every row would come twice.
+    temperature = predictor.temperature if predictor is not None and predictor.temperature != 1 else None
     rows: list[Row] = []
     for number, test in enumerate(stored.get("test", ())):
         rows += evaluate(
             test,
             shift=stored.get("shifted", ()) if number == 0 else (),
             ood=stored.get("ood", ()) if number == 0 else (),
-            temperature=predictor.temperature if predictor is not None else None,
+            temperature=temperature,
             posthoc=MeanField(factor=factor).fit() if uncertain and predictor is not None else None,
             bootstrap=Bootstrap(),
         )
