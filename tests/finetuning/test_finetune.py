@@ -429,6 +429,11 @@ def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(fo
         ({"export": "model.tflite"}, "export format"),
         ({"minutes": 0}, "minutes must be"),
         ({"class_weights": "some"}, "class_weights"),
+        ({"image_size": 0}, "image_size must be"),
+        (
+            {"image_size": 31},
+            "image_size must be at least 32, the stride of the last features of timm/test_resnet: .*, got 31",
+        ),
     ],
 )
 def test_wrong_requests_are_refused_before_anything_is_written(folder, weights, tmp_path, changes, message):

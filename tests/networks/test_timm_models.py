@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from regmixup.networks import build, check_network
-from regmixup.networks.timm_models import default_image_size
+from regmixup.networks.timm_models import default_image_size, total_stride
 from tests.networks.weights import randomise_batch_norm
 
 TINY = ["timm/test_resnet.r160_in1k", "timm/test_vit.r160_in1k", "timm/test_convnext", "timm/test_efficientnet"]
@@ -137,6 +137,15 @@ def test_an_image_size_that_does_not_suit_the_network_is_refused(name, size, rea
     start = f"image_size and in_channels must suit {name}, got image_size={sides}, in_channels=3: "
     with torch.device("meta"), pytest.raises(ValueError, match=rf"^{re.escape(start)}.*{re.escape(reason)}"):
         build(name, num_classes=10, image_size=size)
+
+
+def test_the_total_stride_is_that_of_the_last_features():
+    """Beside what timm says, what it gives: of 64 pixels, 64 / stride positions. A ViT has its patches."""
+    for name, stride in (("test_resnet", 32), ("test_convnext", 32), ("test_vit", 16)):
+        assert total_stride(build(f"timm/{name}", num_classes=2, image_size=64)) == stride
+    features = timm.create_model("test_resnet").forward_features(torch.zeros(1, 3, 64, 64))
+    assert features.shape[2:] == (64 // 32, 64 // 32)
+    assert total_stride(build("small", num_classes=2)) == 1
 
 
 def test_a_size_of_timms_own_is_never_refused():

@@ -125,6 +125,8 @@ def finetune(
         check_name("score", score, SCORES)
     if epochs is not None:
         check_count("epochs", epochs, least=0)
+    if image_size is not None:
+        check_count("image_size", image_size)
     if workers is not None:
         check_count("workers", workers, least=0)
     Calibration(acceptance=acceptance, risk=risk)  # checks both now, and not after training
@@ -142,7 +144,9 @@ def finetune(
     say(photos.describe())
     say(job.describe())
     kept = held_out(photos, risk, say)
-    _, initial = job.build(image_size or settings.image_size)
+    model, initial = job.build(image_size or settings.image_size)
+    if image_size is not None:
+        _check_size(model, image_size, settings)
     say(f"weights    {str(initial).removeprefix('init: ')}")
     asked = (minutes, epochs, image_size, *(("held out",) if kept else ()))
     work = Path(runs) / f"finetune-{photos.path.name}-{job.key(*asked)}"
@@ -273,6 +277,17 @@ class _Job:
         config = resolve(self.configure(self.settings.image_size, epochs=1), self.device)
         parts = [Run(Path(), config).fingerprint, self.photos.fingerprint, self.device.type, *map(str, asked)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def _check_size(model: Classifier, image_size: int, settings: Settings) -> None:
+    from regmixup.networks.timm_models import total_stride
+
+    if image_size < (least := total_stride(model)):
+        raise ValueError(
+            f"image_size must be at least {least}, the stride of the last features of {settings.backbone}: smaller "
+            f"images do not fill one position of them, got {image_size}. Its own weights were trained on "
+            f"{settings.image_size} pixels"
+        )
 
 
 class _TooSlowError(Exception):

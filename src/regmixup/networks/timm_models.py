@@ -84,6 +84,12 @@ def has_fixed_size(network: str) -> bool:
     return bool(_published(network).fixed_input_size)
 
 
+def total_stride(model: nn.Module) -> int:
+    """Return how many pixels lie between neighbours in the last features of a timm model; 1 if timm does not say."""
+    found = [getattr(module, "feature_info", None) for module in model.modules()]
+    return max((int(one["reduction"]) for info in found if isinstance(info, list) for one in info), default=1)
+
+
 def _fixed_size(network: str, image_size: tuple[int, int]) -> dict[str, Any]:
     """Return the setting of the input size for architectures that have a fixed one."""
     if not has_fixed_size(network):
