@@ -6,6 +6,7 @@ PRELOADED = (
     "regmixup.study.runner",
     "regmixup.cli.train",
     "regmixup.cli.study",
+    "regmixup.report.output",
     "regmixup.data.embedded",
     "torch._dynamo",
     "scipy.special",

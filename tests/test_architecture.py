@@ -172,11 +172,12 @@ def test_reading_a_run_folder_needs_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_verbs_that_train_and_predict_start_without_torchvision():
-    """It takes as long to import as torch, and images in memory do without."""
+def test_verbs_that_train_and_predict_start_without_torchvision_and_reports():
+    """torchvision takes as long to import as torch, and images in memory do without; a report comes last."""
     code = (
         "import sys, regmixup.cli.train, regmixup.cli.study, regmixup.cli.predict, regmixup.cli.publish\n"
-        "assert 'torchvision' not in sys.modules, 'torchvision was imported'"
+        "assert 'torchvision' not in sys.modules, 'torchvision was imported'\n"
+        "assert 'regmixup.report' not in sys.modules, 'regmixup.report was imported'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

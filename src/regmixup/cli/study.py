@@ -20,9 +20,6 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.data.folders import describe_classes
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
-from regmixup.report.output import terminal_tables, write_report
-from regmixup.report.results import Results
-from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
 from regmixup.study.archive import archive_places, find_archive
 from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
@@ -132,7 +129,7 @@ def main(args: Sequence[str]) -> None:
             )  # fmt: skip
         if verb.minutes is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
-            _print_results(Results.open(folder), console, timing)
+            _print_results(folder, console, timing)
         if verb.minutes is not None:
             after = look()
             print(f"left   {estimate(_waiting(after), runs, launcher.device)}")
@@ -140,8 +137,13 @@ def main(args: Sequence[str]) -> None:
                 raise ValueError(_explain_limit(verb.minutes, after))
 
 
-def _print_results(results: Results, console: Console, timing: Sequence[Sequence[str]]) -> None:
+def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str]]) -> None:
     """Print a study's tables, and write its report."""
+    from regmixup.report.output import terminal_tables, write_report
+    from regmixup.report.results import Results
+    from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
+
+    results = Results.open(folder)
     for table in terminal_tables(results):
         console.print(table)
     if chosen := [one for one in results.selected if one["values"] or one["temperature"] is not None]:
