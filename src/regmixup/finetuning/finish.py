@@ -180,7 +180,7 @@ def _calibrate(
     except ValueError as error:
         if risk is None or not str(error).startswith("risk: nothing can be promised"):
             raise
-        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of the others instead")
+        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of those that chose the model instead")
         return fit(None), ""
     return predictor, str(predictor.promise or "")
 
