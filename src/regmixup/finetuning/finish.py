@@ -20,7 +20,7 @@ from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.predictor import Predictor
 from regmixup.finetuning.folder import PhotoFolder, load_files
 from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name, printable
+from regmixup.names import check_name, percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
 from regmixup.rows.comparison import Measured, ModelPredictions, measure_models
@@ -214,7 +214,7 @@ def _per_class(test: Predictions, photos: Mapping[str, Any]) -> list[list[Any]]:
 def _accuracy(test: Mapping[str, Any]) -> str:
     found = test["accuracy"]
     bounds = f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
-    return f"{100 * found['value']:.1f} % of {test['images']} test images right (95 % interval {bounds})"
+    return f"{percent(found['value'])} of {test['images']} test images right (95 % interval {bounds})"
 
 
 def _copied(photos: Mapping[str, Any]) -> str:
@@ -233,10 +233,8 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
     before, after = test["ece"], test["ece_calibrated"]
     copied = _copied(record["photos"])
     say(f"test         {_accuracy(test)}; {copied or 'no test image had a part in any choice'}")
-    scaled = (
-        f", {100 * after['value']:.1f} % with the temperature {record['temperature']:.2f}, fitted on validation by NLL"
-    )
-    say(f"calibration  error {100 * before['value']:.1f} % on test{scaled if record['temperature'] != 1 else ''}")
+    scaled = f", {percent(after['value'])} with the temperature {record['temperature']:.2f}, fitted on validation"
+    say(f"calibration  error {percent(before['value'])} on test{f'{scaled} by NLL' * (record['temperature'] != 1)}")
     promised = f"; promised: {record['promise']}" if record["promise"] else ""
     say(f"rejection    the threshold accepts {_accepted(test)}{promised}")
     if export is not None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
+from regmixup.names import signed
 from regmixup.recipes import RECIPES, Recipe
 from regmixup.report.aggregation import Aggregation, is_ensemble
 from regmixup.report.paper import paper_value
@@ -53,7 +54,7 @@ def points(value: float) -> str:
     >>> points(-0.0631)
     '−6.31'
     """
-    return f"{100 * value:+.2f}".replace("-", "−")
+    return signed(100 * value)
 
 
 class Training(NamedTuple):
