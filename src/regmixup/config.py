@@ -49,7 +49,9 @@ def check_number(
         "<=": (most, operator.le),
     }
     bounds = [(sign, bound, holds) for sign, (bound, holds) in limits.items() if bound is not None]
-    if _is_finite(value) and all(holds(value, bound) for _, bound, holds in bounds):  # type: ignore[arg-type]
+    # An integer may be larger than any float.
+    finite = _is_number(value) and abs(value) <= sys.float_info.max  # type: ignore[arg-type]
+    if finite and all(holds(value, bound) for _, bound, holds in bounds):
         return
     contract = " and".join(f" {sign} {bound:g}" for sign, bound, _ in bounds)
     raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
@@ -58,11 +60,6 @@ def check_number(
 def _is_number(value: Any) -> bool:
     """Return whether it is a number of Python's or NumPy's, but not True or False."""
     return value is not True and value is not False and isinstance(value, numbers.Real)
-
-
-def _is_finite(value: Any) -> bool:
-    """Return whether it is a number that a float can hold: an integer may be larger."""
-    return _is_number(value) and abs(value) <= sys.float_info.max
 
 
 def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> None:
