@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.predictor import Predictor
+from regmixup.deployment.publish import FINETUNED as RECORD
+from regmixup.deployment.publish import SAVED as PREDICTOR
 from regmixup.finetuning.folder import PhotoFolder, load_files
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, percent, printable
@@ -29,7 +32,7 @@ from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 Say = Callable[[str], object]
-RECORD, PAGE, PREDICTOR = "finetune.json", "report.html", "predictor"
+PAGE = "report.html"
 _METRICS = ("accuracy", "ece", "nll", "brier")
 
 
@@ -92,7 +95,18 @@ def finish(
     if not calibrate:
         those = "every validation image" if risk is None else f"each of these {len(rows)} validation images"
         say(f"temperature  1, not fitted: {those} is right, which says nothing about how sure to be")
-    predictor, promised = _calibrate(run, photos, acceptance, risk, score, device, say, calibrate=calibrate)
+    # The temperature is that of the smallest NLL: the bins of an ECE hold too few images of a small set.
+    fit = partial(
+        Predictor.from_run, run, validation=photos.validation, acceptance=acceptance, score=score, calibrate=calibrate,
+        criterion="nll", device=device,
+    )  # fmt: skip
+    try:
+        predictor = fit(risk=risk)
+    except ValueError as error:
+        if risk is None or not str(error).startswith("risk: nothing can be promised"):
+            raise
+        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of the validation images instead")
+        predictor = fit()
     test = replace(run.predict(photos.test, device=device), dataset="test")
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
@@ -105,7 +119,7 @@ def finish(
         "score": predictor.score,
         "threshold": predictor.threshold,
         "acceptance": acceptance,
-        "promise": promised,
+        "promise": str(predictor.promise or ""),
         "test": _measure(measured, predictor),
         "run": str(run.folder),
         "held_out": risk is not None,
@@ -143,44 +157,6 @@ def choose(right: Mapping[str, int]) -> str:
     """
     best = max(right.values())
     return [name for name, count in right.items() if count == best][-1]
-
-
-def _calibrate(
-    run: Run,
-    photos: PhotoFolder,
-    acceptance: float,
-    risk: float | None,
-    score: str | None,
-    device: torch.device,
-    say: Say,
-    *,
-    calibrate: bool,
-) -> tuple[Predictor, str]:
-    """Fit temperature and threshold on validation images; return also what is promised about the accepted, in words.
-
-    The temperature is that of the smallest NLL: the bins of an ECE hold too few images of a small set.
-    """
-
-    def fit(risk: float | None) -> Predictor:
-        return Predictor.from_run(
-            run,
-            validation=photos.validation,
-            acceptance=acceptance,
-            risk=risk,
-            score=score,
-            calibrate=calibrate,
-            criterion="nll",
-            device=device,
-        )
-
-    try:
-        predictor = fit(risk)
-    except ValueError as error:
-        if risk is None or not str(error).startswith("risk: nothing can be promised"):
-            raise
-        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of the validation images instead")
-        return fit(None), ""
-    return predictor, str(predictor.promise or "")
 
 
 def _correct(predictions: Predictions) -> Tensor:
