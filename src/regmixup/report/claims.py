@@ -19,7 +19,7 @@ from regmixup.report.aggregation import Aggregation, is_ensemble
 from regmixup.report.paper import paper_value
 from regmixup.report.results import RunRecord
 from regmixup.report.significance import difference
-from regmixup.types import MEAN, Quantity, Row
+from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
 Verdict = Literal["holds", "fails", "undecided"]
 On = Literal["test", "shifted", "OOD"]
@@ -259,10 +259,10 @@ def nearest(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _better(title: str, text: str, place: str, method: str, reference: str, metric: str, on: On) -> Claim:
-    above = metric not in ("ece", "adaptive_ece", "nll")
     return Claim(
-        title=title, text=text, place=place, method=method, reference=reference, metric=metric, on=on, above=above
-    )
+        title=title, text=text, place=place, method=method, reference=reference, metric=metric, on=on,
+        above=bool(higher_is_better(metric)),
+    )  # fmt: skip
 
 
 CLAIMS = (
