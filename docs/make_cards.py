@@ -68,17 +68,15 @@ def values(method: Method) -> str:
     """Return what the method sets, and where that differs what it sets for a recipe."""
     parts = ("objective", "constraint", "head", "posthoc", "train")
     plain = {"head": Spec("linear"), "constraint": None, "posthoc": None, "train": {}}
-    lines = ["| recipe | sets |", "| --- | --- |"]
     own = [shown(k, getattr(method, k)) for k in parts if getattr(method, k) != plain.get(k)]
-    lines.append(f"| every recipe | {'; '.join(own)} |")
+    lines = [["every recipe", "; ".join(own)]]
     for recipe in RECIPES:
         here = method.at(recipe)
         differs = [shown(k, getattr(here, k)) for k in parts if getattr(here, k) != getattr(method, k)]
         if differs:
-            lines.append(f"| `{recipe}` | {'; '.join(differs)} |")
-    if len(lines) > 3:
-        lines += ["", "A line for one recipe replaces only what it names."]
-    return "\n".join(lines)
+            lines.append([f"`{recipe}`", "; ".join(differs)])
+    text = markdown_table(["recipe", "sets"], lines).rstrip()
+    return f"{text}\n\nA line for one recipe replaces only what it names." if len(lines) > 1 else text
 
 
 def cost(name: str) -> str:
@@ -88,14 +86,14 @@ def cost(name: str) -> str:
     for network in ("wrn28-10", "resnet50"):
         own, plain = (times["eager"][network].get(key) for key in (name, "dnn"))
         if own:
-            lines.append(f"| {network} | {own:.1f} | {own / plain:.2f} |")
+            lines.append([network, f"{own:.1f}", f"{own / plain:.2f}"])
     if not lines:
         again = {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards.",
                  "deep-ensemble": "Five times `dnn`, in training and in prediction."}  # fmt: skip
         return again.get(name, "Not measured.")
-    head = ["| network | ms per step | relative to dnn |", "| --- | --- | --- |"]
+    table = markdown_table(["network", "ms per step", "relative to dnn"], lines).rstrip()
     how = re.sub(r"\((.+)\)", r"(`python \1`)", times["eager"]["how"])
-    return "\n".join([f"O{how[1:]}; 128 images.\n", *head, *lines])
+    return f"O{how[1:]}; 128 images.\n\n{table}"
 
 
 def results(name: str, made: Mapping[str, Any]) -> str:
@@ -172,14 +170,11 @@ def cards() -> dict[str, str]:
     made = runpy.run_path(str(DOCS / "make_results.py"))
     made["found"] = made["settings"](made["everything"]())
     files = {method.name.replace("+", "-and-"): method for method in METHODS.values()}
-    lines = "\n".join(f"| [{m.name}]({file}.md) | {m.description} | {m.citation} |" for file, m in files.items())
+    lines = [[f"[{m.name}]({file}.md)", m.description, m.citation] for file, m in files.items()]
     tree = "\n".join(files)
     index = f"""# Method cards
 
-| method | what it is | from |
-| --- | --- | --- |
-{lines}
-
+{markdown_table(["method", "what it is", "from"], lines)}
 ```{{toctree}}
 :hidden:
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from regmixup.names import signed
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training, method_label, prose
 from regmixup.report.significance import LEVEL, compare, difference, holm
@@ -88,13 +89,13 @@ class Effect(NamedTuple):
     @property
     def told(self) -> str:
         """Return the difference and the seeds behind it."""
-        return f"{_signed(self.value)} ({len(self.runs)} seeds)"
+        return f"{signed(self.value)} ({len(self.runs)} seeds)"
 
     def cell(self, *, decided: bool) -> str:
         """Return the difference with its interval."""
         if self.interval is None:
-            return f"({_signed(self.value)})"
-        text = f"{_signed(self.value)} [{_signed(self.interval[0])}, {_signed(self.interval[1])}]"
+            return f"({signed(self.value)})"
+        text = f"{signed(self.value)} [{signed(self.interval[0])}, {signed(self.interval[1])}]"
         return f"**{text}**" if decided else text
 
 
@@ -339,8 +340,4 @@ def _y(line: int) -> int:
 
 
 def _short(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−") if value else "0"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
+    return signed(value, 1) if value else "0"

@@ -294,10 +294,8 @@ def _beside(entry: Mapping[str, str], name: str, own: Sequence[Column], aggregat
     """Return their number / ours; ours is the mean over the columns, with its deviation where theirs has one."""
     if name not in entry:
         return ""
-    rows = [column.rows(aggregation, entry["method"]) for column in own]
-    by_seed = [{row.seed: column.scale * row.value for row in r} for column, r in zip(own, rows, strict=True)]
-    shared = [seed for seed in by_seed[0] if all(seed in of_column for of_column in by_seed)]
-    values = [mean(of_column[seed] for of_column in by_seed) for seed in shared]
+    found = aggregation.average([column.quantity._replace(score=column.score) for column in own], entry["method"])
+    values = [own[0].scale * value for value in found.values()]
     spread = f" ± {stdev(values):.2f}" if "±" in entry[name] and len(values) > 1 else ""
     return f"{entry[name]} / {mean(values):.2f}{spread}" if values else f"{entry[name]} / –"
 

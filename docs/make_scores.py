@@ -23,12 +23,6 @@ missing have no part in it.
 """
 
 
-def values(rows: Aggregation, label: str, quantities: Sequence[Quantity], scale: int) -> dict[int, float]:
-    """Return the mean over quantities by seed, for the seeds that have all of them."""
-    found = [{row.seed: scale * row.value for row in rows.rows(quantity, label)} for quantity in quantities]
-    return {seed: mean(own[seed] for own in found) for seed in found[0] if all(seed in own for own in found)}
-
-
 def section(found: Mapping[Training, Aggregation], recipe: str, test: str, ood: Sequence[str]) -> str:
     """Return the paragraph and the table, a line for each method and length that was measured."""
     kinds = {
@@ -42,10 +36,10 @@ def section(found: Mapping[Training, Aggregation], recipe: str, test: str, ood: 
         for label in METHODS if training.recipe == recipe and training.is_usual else ():
             cells, seeds = [], 0
             for kind, (places, scale) in kinds.items():
-                measured = {
-                    score: values(rows, label, [Quantity(*place, score=score) for place in places], scale)
-                    for score in SCORES
-                }
+                measured = {}
+                for score in SCORES:
+                    own = rows.average([Quantity(*place, score=score) for place in places], label)
+                    measured[score] = {seed: scale * value for seed, value in own.items()}
                 seeds = len(measured["entropy"])
                 cells += [f"{mean(own.values()):.2f}" if own else "–" for own in measured.values()]
                 apart = [measured["entropy"][seed] - value for seed, value in measured["dempster_shafer"].items()]

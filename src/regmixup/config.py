@@ -29,7 +29,7 @@ _HINTS: dict[type, dict[str, Any]] = {}
 
 def check_number(
     name: str,
-    value: object,
+    value: Any,
     *,
     above: float | None = None,
     least: float | None = None,
@@ -49,7 +49,9 @@ def check_number(
         "<=": (most, operator.le),
     }
     bounds = [(sign, bound, holds) for sign, (bound, holds) in limits.items() if bound is not None]
-    if _is_finite(value) and all(holds(value, bound) for _, bound, holds in bounds):  # type: ignore[arg-type]
+    # An integer may be larger than any float.
+    finite = _is_number(value) and abs(value) <= sys.float_info.max
+    if finite and all(holds(value, bound) for _, bound, holds in bounds):
         return
     contract = " and".join(f" {sign} {bound:g}" for sign, bound, _ in bounds)
     raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
@@ -58,11 +60,6 @@ def check_number(
 def _is_number(value: Any) -> bool:
     """Return whether it is a number of Python's or NumPy's, but not True or False."""
     return value is not True and value is not False and isinstance(value, numbers.Real)
-
-
-def _is_finite(value: Any) -> bool:
-    """Return whether it is a number that a float can hold: an integer may be larger."""
-    return _is_number(value) and abs(value) <= sys.float_info.max
 
 
 def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> None:
@@ -124,14 +121,14 @@ def _encode(value: Any, hint: Any, *, every: bool) -> Any:
     if value is None or isinstance(value, (str, bool)):  # most values, and a study has hundreds of configurations
         return value
     if dataclasses.is_dataclass(value):
-        hints = _hints(type(value))
+        hints, values = _hints(type(value)), {}
         for f in dataclasses.fields(value):
-            _check_recordable(f.name, getattr(value, f.name), hints[f.name])
-        values = {
-            f.name: _encode(_recorded(f, getattr(value, f.name), every=every), hints[f.name], every=every)
-            for f in dataclasses.fields(value)
-            if every or "introduced" not in f.metadata or getattr(value, f.name) != f.metadata["introduced"]
-        }
+            own = getattr(value, f.name)
+            _check_recordable(f.name, own, hints[f.name])
+            if every or "introduced" not in f.metadata or own != f.metadata["introduced"]:
+                if not every and "identity" in f.metadata:  # what identifies it, for a fingerprint
+                    own = f.metadata["identity"](own)
+                values[f.name] = _encode(own, hints[f.name], every=every)
         if "kind" in values:
             raise ValueError(f"a field of {type(value).__name__} must not be named kind, which records the class")
         return {"kind": type(value).__name__, **values}
@@ -152,11 +149,6 @@ def _check_recordable(name: str, value: Any, hint: Any) -> None:
     if bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
         names = " or ".join(base.__name__ for base in bases)  # type: ignore[union-attr]
         raise ValueError(f"{name} must be a {names} to be recorded in a configuration, got {value!r}")
-
-
-def _recorded(field: dataclasses.Field[Any], value: Any, *, every: bool) -> Any:
-    """Return a field's value, or for a fingerprint what identifies it."""
-    return value if every or "identity" not in field.metadata else field.metadata["identity"](value)
 
 
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:

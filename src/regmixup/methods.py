@@ -98,7 +98,13 @@ def _sngp18(lr: float) -> dict[str, Any]:
 
 
 # On digits, 280 steps with 64 features need a wider kernel, a smaller rate and faster centroids.
-_SNGP_DIGITS = {"head": Spec("gp", {"kernel_std": 0.15}), "train": {"lr": 0.01}}
+_SNGP_SELECTED = {
+    "digits": {"head": Spec("gp", {"kernel_std": 0.15}), "train": {"lr": 0.01}},
+    _CIFAR10: _sngp(0.16),
+    _CIFAR100: _sngp(0.08),
+    _FIELD10: _sngp18(0.08),
+    _FIELD100: _sngp18(0.04),
+}
 _DUQ_DIGITS = {"objective": Spec("duq", {"penalty": 0.1}), "head": Spec("rbf", {"momentum": 0.99}), "train": {}}
 # DUQ's released code; on CIFAR-100 a class has about 1.28 images in a batch.
 _DUQ, _RBF_100 = {"lr": 0.05, "nesterov": False}, Spec("rbf", {"initial_count": 1.28})
@@ -181,13 +187,7 @@ _METHODS = (
         constraint=_SNGP_BOUND,
         head=Spec("gp"),
         posthoc=_SAMPLED,
-        selected={
-            "digits": _SNGP_DIGITS,
-            _CIFAR10: _sngp(0.16),
-            _CIFAR100: _sngp(0.08),
-            _FIELD10: _sngp18(0.08),
-            _FIELD100: _sngp18(0.04),
-        },
+        selected=_SNGP_SELECTED,
     ),
     Method(
         "duq",
@@ -267,12 +267,8 @@ _METHODS = (
         head=Spec("gp"),
         posthoc=_SAMPLED,
         selected={
-            **_alpha_10("regmixup"),
-            "digits": _SNGP_DIGITS,
-            _CIFAR10: _sngp(0.16),
-            _CIFAR100: _sngp(0.08) | _alpha_10("regmixup")[_CIFAR100],
-            _FIELD10: _sngp18(0.08),
-            _FIELD100: _sngp18(0.04) | _alpha_10("regmixup")[_FIELD100],
+            recipe: _SNGP_SELECTED.get(recipe, {}) | _alpha_10("regmixup").get(recipe, {})
+            for recipe in (*_SNGP_SELECTED, *_alpha_10("regmixup"))
         },
     ),
     Method(

@@ -1,4 +1,4 @@
-"""Look up names with helpful errors, and make text from users safe to print."""
+"""Look up names with helpful errors, make text from users safe to print, and print numbers for people."""
 
 from __future__ import annotations
 
@@ -37,6 +37,23 @@ def shortened(names: Sequence[str], most: int) -> str:
     'a, b and 1 more'
     """
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
+
+
+def percent(share: float) -> str:
+    """
+    >>> percent(0.9512)
+    '95.1 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Return a difference with its sign, the minus as printed text has it.
+
+    >>> signed(-6.314), signed(0.25, 3)
+    ('−6.31', '+0.250')
+    """
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def printable(text: str, *, keep: str = "") -> str:

@@ -19,7 +19,7 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
@@ -245,6 +245,14 @@ def csv_text(text: str) -> str:
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "'")) else text
 
 
+def csv_lines(lines: Iterable[Iterable[object]]) -> str:
+    """Return a table as the text of a CSV file. Floats read back bit for bit; None is empty."""
+    text = io.StringIO()
+    safe = ([csv_text(value) if isinstance(value, str) else value for value in line] for line in lines)
+    csv.writer(text, lineterminator="\n").writerows(safe)
+    return text.getvalue()
+
+
 def read_history(path: Path) -> list[dict[str, Any]]:
     """Read one JSON object per line, each with an epoch and a loss; skip damaged lines with a warning."""
     if not path.exists():
@@ -266,15 +274,9 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """Write rows as CSV, atomically. Floats read back bit for bit; None is empty."""
+    """Write rows as CSV, atomically."""
     names = [f.name for f in fields(Row)]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    for row in rows:
-        values = [getattr(row, name) for name in names]
-        writer.writerow(["" if v is None else csv_text(v) if isinstance(v, str) else v for v in values])
-    write_text(path, text.getvalue())
+    write_text(path, csv_lines([names, *([getattr(row, name) for name in names] for row in rows)]))
 
 
 def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:

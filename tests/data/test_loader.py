@@ -273,7 +273,7 @@ class TestBalanced:
         dataset = replace(textured(), labels=self.LABELS, classes=tuple("abcd"))
         settings = {"balanced": True, "padding": 2, "flip": True, "erasing": 0.5, "fill": (0.5,)}
         one = list(loader(dataset, **settings).epoch(1))
-        parts = [list(loader(dataset, rank=rank, world=world, **settings).epoch(1)) for rank in range(world)]
+        parts = [list(loader(dataset, **settings).shard(rank, world).epoch(1)) for rank in range(world)]
         for number, batch in enumerate(one):
             for rank in range(world):
                 assert torch.equal(parts[rank][number].x, batch.x[rank::world])

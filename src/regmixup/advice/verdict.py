@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist, fmean
 from typing import Literal
 
-from regmixup.names import check_name
+from regmixup.names import check_name, percent
 from regmixup.report.significance import LEVEL, resampled_difference
 from regmixup.types import higher_is_better
 
@@ -117,8 +117,7 @@ class Effect:
     @property
     def numbers(self) -> str:
         """Return the difference with its interval, in percent points where the metric is a share."""
-        scale, digits = (100, 1) if METRICS[self.metric].percent else (1, 3)
-        mean, low, high = (f"{scale * value:+.{digits}f}" for value in (self.difference, self.low, self.high))
+        mean, low, high = (_number(self.metric, value, "+") for value in (self.difference, self.low, self.high))
         return f"{mean} [{low}, {high}]"
 
     def __str__(self) -> str:
@@ -172,7 +171,10 @@ def judge(values: Values, *, goal: Goal, planned: int, images: int, chance: floa
     if goal not in metrics or len(folds) < max(planned, LEAST_FOLDS):
         decision, sentences = "undecided", _undecided(goal, metrics, len(folds), planned)
     elif plain.get("accuracy", 1.0) < ABOVE_CHANCE * chance:
-        decision, sentences = "undecided", [_too_short(plain["accuracy"], chance)]
+        right = f"plain training is right on {percent(plain['accuracy'])} of the images"
+        short = "such trainings are too short to compare; give more --minutes and --epochs"
+        decision = "undecided"
+        sentences = [f"undecided: {right}, and naming the largest class on {percent(chance)}: {short}"]
     else:
         winners = [e for e in effects if e.metric == goal and e.evidence == "better"]
         if winners:
@@ -202,13 +204,6 @@ def _undecided(goal: str, metrics: Sequence[str], folds: int, planned: int) -> l
     if planned < LEAST_FOLDS:
         return [f"undecided: the plan has {planned} folds, and fewer than {LEAST_FOLDS} say too little about chance"]
     return [f"undecided: {folds} of {planned} folds are done by every candidate; the same command goes on"]
-
-
-def _too_short(accuracy: float, chance: float) -> str:
-    return (
-        f"undecided: plain training is right on {100 * accuracy:.1f} % of the images, and naming the largest class on "
-        f"{100 * chance:.1f} %: such trainings are too short to compare; give more --minutes and --epochs"
-    )
 
 
 def _words(effects: Sequence[Effect], goal: Goal, choice: str, plain: Mapping[str, float]) -> list[str]:
@@ -242,7 +237,7 @@ def _words(effects: Sequence[Effect], goal: Goal, choice: str, plain: Mapping[st
             if effect.candidate in mixed and effect.metric != goal and effect.evidence == "better"
         ]
     if goal in ("accuracy", "shift", "ood") and plain[goal] > 0.99:
-        sentences.append(f"plain training reaches {100 * plain[goal]:.1f} % {label}: there is next to nothing to gain")
+        sentences.append(f"plain training reaches {percent(plain[goal])} {label}: there is next to nothing to gain")
     return sentences
 
 
@@ -265,5 +260,5 @@ def to_markdown(verdict: Verdict, words: str, plan: str) -> str:
     return "\n".join([*lines, "```text", plan, "```", ""])
 
 
-def _number(metric: str, value: float) -> str:
-    return f"{100 * value:.1f}" if METRICS[metric].percent else f"{value:.3f}"
+def _number(metric: str, value: float, sign: str = "") -> str:
+    return f"{100 * value:{sign}.1f}" if METRICS[metric].percent else f"{value:{sign}.3f}"

@@ -37,6 +37,7 @@ def main(args: Sequence[str]) -> None:
     """Print one list or all."""
     verb = parse(ListVerb, "list", args)
     plugins.load()
+    headers = {name: read_header(path) for name, path in studies().items()}  # which builds no run
     lists = {
         "methods": {name: f"{m.description} ({m.citation})" for name, m in METHODS.items()},
         "recipes": {name: named.description for name, named in RECIPES.items()},
@@ -45,7 +46,7 @@ def main(args: Sequence[str]) -> None:
         "constraints": {name: constraint.description for name, constraint in CONSTRAINTS.items()},
         "heads": {name: head.description for name, head in HEADS.items()},
         "datasets": {name: f"{f.description} [{len(f.names)}]" for name, f in FAMILIES.items()},
-        "studies": {name: _study(path) for name, path in studies().items()},
+        "studies": {name: ": ".join(filter(None, (h.title, h.cost))) for name, h in headers.items()},
         "objectives": _objectives(),
     }
     for title in lists if verb.what == "all" else [verb.what]:
@@ -61,9 +62,3 @@ def _objectives() -> dict[str, str]:
     others = [origin for origin in plugins.REGISTERED.values() if origin.what == "objective"]
     found = {name: document.partition("\n")[0] for name, document in documents.items()}
     return found | {origin.name: f"registered by {origin.module}" for origin in others}
-
-
-def _study(path: Path) -> str:
-    """Return a study's title and cost, read without building its runs."""
-    header = read_header(path)
-    return f"{header.title}: {header.cost}" if header.cost else header.title

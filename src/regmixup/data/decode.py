@@ -155,7 +155,8 @@ class TrainTransform:
             crop = v2.RandomChoice([resized("bilinear"), resized("bicubic")])
         else:
             crop = resized("bilinear")
-        steps: list[Any] = [*_first(self.orient), crop, v2.RandomHorizontalFlip(self.flip)]
+        steps: list[Any] = [upright] if self.orient else []
+        steps += [crop, v2.RandomHorizontalFlip(self.flip)]
         if self.jitter:
             steps.append(v2.ColorJitter(self.jitter, self.jitter, self.jitter))
         if self.rand_augment:
@@ -235,10 +236,5 @@ class EvalTransform:
         from torchvision.transforms import v2
 
         mode = v2.InterpolationMode(self.interpolation)
-        resized = v2.Resize(self.resize, mode, antialias=True)
-        return v2.Compose([*_first(self.orient), resized, v2.CenterCrop(self.size)])
-
-
-def _first(orient: bool) -> list[Callable[[Image.Image], Image.Image]]:
-    """Return the steps before all others of a transform."""
-    return [upright] if orient else []
+        steps = [v2.Resize(self.resize, mode, antialias=True), v2.CenterCrop(self.size)]
+        return v2.Compose([upright, *steps] if self.orient else steps)

@@ -196,8 +196,6 @@ class ResidentLoader(Loader):
         erasing: float = 0.0,
         fill: Sequence[float] = (0.0,),
         balanced: bool = False,
-        rank: int = 0,
-        world: int = 1,
     ) -> None:
         check_count("batch_size", batch_size)
         check_count("padding", padding, least=0)
@@ -207,7 +205,7 @@ class ResidentLoader(Loader):
         self.batch_size, self.seed, self.padding, self.flip = batch_size, seed, padding, flip
         self.balance = dataset.labels if balanced else None
         self.erasing, self.fill = erasing, to_pixel(fill, dataset.images.dtype).to(device)
-        self.rank, self.world = rank, world
+        self.rank, self.world = 0, 1
 
     def shard(self, rank: int, world: int) -> ResidentLoader:
         """Return a loader of one shard of the same batches; the images are shared."""

@@ -51,7 +51,7 @@ from regmixup.finetuning.probe import (
 )
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name
+from regmixup.names import check_name, percent
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.recipes import BACKBONE
 from regmixup.storage import save_tensors
@@ -337,7 +337,7 @@ def _write_probe(path: Path, job: _Job, size: int, say: Say, *, part: bool) -> N
         model.head.bias.copy_(head.bias)
     save_tensors(path, model.state_dict(), {"decay": str(head.decay)})
     say(
-        f"probe      {100 * head.accuracy:.1f} % of the validation images right, decay {head.decay:g} chosen on them, "
+        f"probe      {percent(head.accuracy)} of the validation images right, decay {head.decay:g} chosen on them, "
         f"{time.monotonic() - begun:.0f} s"
     )
 

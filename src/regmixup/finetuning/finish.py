@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from torch import Tensor
 
 from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.predictor import Predictor
+from regmixup.deployment.publish import SAVED as PREDICTOR
 from regmixup.finetuning.folder import PhotoFolder, load_files
 from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name, printable
+from regmixup.names import check_name, percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
 from regmixup.rows.comparison import Measured, ModelPredictions, measure_models
@@ -30,7 +32,7 @@ from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 Say = Callable[[str], object]
-PAGE, PREDICTOR = "report.html", "predictor"
+PAGE = "report.html"
 _METRICS = ("accuracy", "ece", "nll", "brier")
 
 
@@ -93,7 +95,18 @@ def finish(
     if not calibrate:
         those = "every validation image" if risk is None else f"each of these {len(rows)} validation images"
         say(f"temperature  1, not fitted: {those} is right, which says nothing about how sure to be")
-    predictor, promised = _calibrate(run, photos, acceptance, risk, score, device, say, calibrate=calibrate)
+    # The temperature is that of the smallest NLL: the bins of an ECE hold too few images of a small set.
+    fit = partial(
+        Predictor.from_run, run, validation=photos.validation, acceptance=acceptance, score=score, calibrate=calibrate,
+        aside=risk is not None, criterion="nll", device=device,
+    )  # fmt: skip
+    try:
+        predictor = fit(risk=risk)
+    except ValueError as error:
+        if risk is None or not str(error).startswith("risk: nothing can be promised"):
+            raise
+        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of those that chose the model instead")
+        predictor = fit()
     test = replace(run.predict(photos.test, device=device), dataset="test")
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
@@ -106,7 +119,7 @@ def finish(
         "score": predictor.score,
         "threshold": predictor.threshold,
         "acceptance": acceptance,
-        "promise": promised,
+        "promise": str(predictor.promise or ""),
         "test": _measure(measured, predictor),
         "run": str(run.folder),
         "held_out": risk is not None,
@@ -146,45 +159,6 @@ def choose(right: Mapping[str, int]) -> str:
     return [name for name, count in right.items() if count == best][-1]
 
 
-def _calibrate(
-    run: Run,
-    photos: PhotoFolder,
-    acceptance: float,
-    risk: float | None,
-    score: str | None,
-    device: torch.device,
-    say: Say,
-    *,
-    calibrate: bool,
-) -> tuple[Predictor, str]:
-    """Fit temperature and threshold on validation images; return also what is promised about the accepted, in words.
-
-    The temperature is that of the smallest NLL: the bins of an ECE hold too few images of a small set.
-    """
-
-    def fit(promised: float | None) -> Predictor:
-        return Predictor.from_run(
-            run,
-            validation=photos.validation,
-            acceptance=acceptance,
-            risk=promised,
-            score=score,
-            calibrate=calibrate,
-            aside=risk is not None,
-            criterion="nll",
-            device=device,
-        )
-
-    try:
-        predictor = fit(risk)
-    except ValueError as error:
-        if risk is None or not str(error).startswith("risk: nothing can be promised"):
-            raise
-        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of those that chose the model instead")
-        return fit(None), ""
-    return predictor, str(predictor.promise or "")
-
-
 def _correct(predictions: Predictions) -> Tensor:
     return predictions.logits.argmax(dim=1) == predictions.labels
 
@@ -216,7 +190,7 @@ def _per_class(test: Predictions, photos: Mapping[str, Any]) -> list[list[Any]]:
 def _accuracy(test: Mapping[str, Any]) -> str:
     found = test["accuracy"]
     bounds = f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
-    return f"{100 * found['value']:.1f} % of {test['images']} test images right (95 % interval {bounds})"
+    return f"{percent(found['value'])} of {test['images']} test images right (95 % interval {bounds})"
 
 
 def _copied(photos: Mapping[str, Any]) -> str:
@@ -235,10 +209,8 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
     before, after = test["ece"], test["ece_calibrated"]
     copied = _copied(record["photos"])
     say(f"test         {_accuracy(test)}; {copied or 'no test image had a part in any choice'}")
-    scaled = (
-        f", {100 * after['value']:.1f} % with the temperature {record['temperature']:.2f}, fitted on validation by NLL"
-    )
-    say(f"calibration  error {100 * before['value']:.1f} % on test{scaled if record['temperature'] != 1 else ''}")
+    scaled = f", {percent(after['value'])} with the temperature {record['temperature']:.2f}, fitted on validation"
+    say(f"calibration  error {percent(before['value'])} on test{f'{scaled} by NLL' * (record['temperature'] != 1)}")
     promised = f"; promised: {record['promise']}" if record["promise"] else ""
     say(f"rejection    the threshold accepts {_accepted(test)}{promised}")
     if export is not None:

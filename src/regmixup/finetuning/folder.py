@@ -176,7 +176,12 @@ def inspect(path: str | Path) -> PhotoFolder:
     found = _decode(files)
     unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
     if unreadable:
-        raise ValueError(_refusal(folder, unreadable))
+        shown = shortened([printable(entry.path) for entry in unreadable], _SHOWN)
+        raise ValueError(
+            f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: {shown} "
+            f"({printable(unreadable[0].reason)}). Replace or delete them, or give --hide-unreadable (hide_unreadable="
+            "True), which puts a dot before their names: hidden files are not used"
+        )
     sides = [entry for entry in found if isinstance(entry, int)]
     wholes = [load_files(name) for name in names.wholes]
     _check_counts(folder, wholes, cut=names.cut)
@@ -343,15 +348,6 @@ def _decode(files: list[str]) -> list[int | Unreadable]:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(shorter_side, files))
-
-
-def _refusal(folder: Path, unreadable: list[Unreadable]) -> str:
-    shown = shortened([printable(entry.path) for entry in unreadable], _SHOWN)
-    return (
-        f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: {shown} "
-        f"({printable(unreadable[0].reason)}). Replace or delete them, or give --hide-unreadable (hide_unreadable="
-        "True), which puts a dot before their names: hidden files are not used"
-    )
 
 
 def hide_files(path: str | Path) -> list[str]:

@@ -302,7 +302,7 @@ def auroc_interval(id_scores: Tensor, ood_scores: Tensor, *, level: float = 0.95
     check_number("level", level, above=0, below=1)
     above, below = _components(id_scores, ood_scores)
     value, error = float(below.mean()), math.sqrt(float(_variance(above) + _variance(below)))
-    margin = _margin(level) * error
+    margin = NormalDist().inv_cdf((1 + level) / 2) * error
     return AurocEstimate(value, error, max(0.0, value - margin), min(1.0, value + margin))
 
 
@@ -323,7 +323,7 @@ def compare_auroc(
     difference = one - two
     error = math.sqrt(float(sum(_variance(a - b) for a, b in zip(*components, strict=True))))
     z = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
-    margin = _margin(level) * error
+    margin = NormalDist().inv_cdf((1 + level) / 2) * error
     p_value = math.erfc(abs(z) / math.sqrt(2))
     return AurocDifference(one, two, difference, error, difference - margin, difference + margin, z, p_value)
 
@@ -341,7 +341,3 @@ def _components(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:
 
 def _variance(component: Tensor) -> Tensor:
     return component.var() / len(component)
-
-
-def _margin(level: float) -> float:
-    return NormalDist().inv_cdf((1 + level) / 2)

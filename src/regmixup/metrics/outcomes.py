@@ -50,7 +50,10 @@ class Outcomes:
         def read(rows: slice) -> Outcomes:
             part, own = probs[rows], labels[rows]
             confidence, predicted, least = _largest(part)
-            _check_range(least, float(confidence.max()))
+            most = float(confidence.max())
+            if not (least >= 0 and most <= 1 + 1e-3):  # NaN is neither; the slack is for rounding
+                got = f"got values from {least:g} to {most:g}"
+                raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), {got}")
             return cls(
                 confidence,
                 predicted == own,
@@ -107,12 +110,6 @@ def check_labels(labels: Tensor, total: int) -> Tensor:
     if labels.shape != (total,) or labels.is_floating_point():
         raise ValueError(f"labels must be integers of shape ({total},), got {labels.dtype} {tuple(labels.shape)}")
     return labels
-
-
-def _check_range(least: float, most: float) -> None:
-    """Raise unless the smallest and the largest value lie in [0, 1], up to rounding; NaN does not."""
-    if not (least >= 0 and most <= 1 + 1e-3):
-        raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), got values from {least:g} to {most:g}")
 
 
 def _largest(probs: Tensor) -> tuple[Tensor, Tensor, float]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from regmixup.losses import mixed_losses
-from regmixup.mixing import Draw, ImageSize, cutmix, draw_boxes, logits_of, take_boxes
+from regmixup.mixing import Draw, ImageSize, cutmix, draw_boxes, take_boxes
 from regmixup.objectives.mixup import Mixup
-from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +30,6 @@ class CutMix(Mixup):
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return draw_boxes(batch_size, image_size, self.alpha, self.lam, self.pairing, self.samples, generator)
 
-    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+    def mix(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
         lam, partner, box = take_boxes(draw, x, self)
-        logits = logits_of(model, cutmix(x, box, partner))
-        mixed = mixed_losses(logits, y, y[partner], lam, self.loss).mean()
-        return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})
+        return cutmix(x, box, partner), lam, partner

@@ -44,8 +44,13 @@ class Mixup(Objective):
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         return draw_pairs(batch_size, self.alpha, self.lam, self.pairing, self.samples, generator)
 
-    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+    def mix(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the mixed images, and lambda and the partner of each."""
         lam, partner = take_pairs(draw, len(x), self)
-        logits = logits_of(model, mixup(x, lam, partner))
+        return mixup(x, lam, partner), lam, partner
+
+    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
+        mixed_x, lam, partner = self.mix(x, draw)
+        logits = logits_of(model, mixed_x)
         mixed = mixed_losses(logits, y, y[partner], lam, self.loss).mean()
         return LossOutput(loss=mixed, logits=None, parts={"mixed": mixed.detach()})

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from regmixup.losses import image_losses, mixed_losses
 from regmixup.mixing import Draw, ImageSize, cutmix, draw_boxes, take_boxes
-from regmixup.objectives._passes import forward_both
-from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.regmixup import RegMixup
-from regmixup.types import LossOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +27,6 @@ class RegCutMix(RegMixup):
             return Draw()
         return draw_boxes(batch_size, image_size, self.alpha, self.lam, self.pairing, self.samples, generator)
 
-    def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
-        if self.eta == 0:
-            return clean_loss(model, x, y, self.loss)
+    def mix(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
         lam, partner, box = take_boxes(draw, x, self)
-        cut_x = cutmix(x, box, partner)
-        logits, cut_logits = forward_both(model, x, cut_x, self.passes)
-        clean = image_losses(logits, y, self.loss).mean()
-        mixed = mixed_losses(cut_logits, y, y[partner], lam, self.loss).mean()
-        total = clean + self.eta * mixed
-        if self.scale == "mean":
-            total = total / (1 + self.eta)
-        return LossOutput(loss=total, logits=logits, parts={"clean": clean.detach(), "mixed": mixed.detach()})
+        return cutmix(x, box, partner), lam, partner

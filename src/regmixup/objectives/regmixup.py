@@ -64,11 +64,15 @@ class RegMixup(Objective):
             return Draw()
         return draw_pairs(batch_size, self.alpha, self.lam, self.pairing, self.samples, generator)
 
+    def mix(self, x: Tensor, draw: Draw) -> tuple[Tensor, Tensor, Tensor]:
+        """Return x_mix, and lambda and the partner of each of these images."""
+        lam, partner = take_pairs(draw, len(x), self)
+        return mixup(x, lam, partner), lam, partner
+
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.eta == 0:
             return clean_loss(model, x, y, self.loss)
-        lam, partner = take_pairs(draw, len(x), self)
-        mixed_x = mixup(x, lam, partner)
+        mixed_x, lam, partner = self.mix(x, draw)
         logits, mixed_logits = forward_both(model, x, mixed_x, self.passes)
         clean = image_losses(logits, y, self.loss).mean()
         mixed = mixed_losses(mixed_logits, y, y[partner], lam, self.loss).mean()

@@ -8,6 +8,7 @@ rm.report.write_page("page.html", predictions)    # of any model's predictions, 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelPredictions", "build", "collect", "load", "write_page"]
 
+_PLACES = {"ModelPredictions": "regmixup.rows.comparison", "write_page": "regmixup.report.evaluation_page"}
+
 
 def __getattr__(name: str) -> Any:
     """Import what needs torch when it is asked for."""
-    if name == "write_page":
-        from regmixup.report import evaluation_page
-
-        return evaluation_page.write_page
-    if name == "ModelPredictions":
-        from regmixup.rows import comparison
-
-        return comparison.ModelPredictions
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)
 
 
 def load(folder: str | Path, out: str | Path | None = None) -> Results:

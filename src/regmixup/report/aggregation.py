@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from regmixup import methods
 from regmixup.methods import REFERENCE
+from regmixup.names import signed
 from regmixup.report.paper import PaperValue, paper_value_of
 from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best
 from regmixup.types import Quantity, Row, higher_is_better
@@ -50,14 +51,15 @@ class Cell:
     @property
     def shown(self) -> str:
         """Return the mean as printed; two cells that print alike are tied."""
-        return f"{100 * self.mean:.2f}" if self.percent else f"{self.mean:.3f}"
+        return self._number(self.mean)
 
     @property
     def spread(self) -> str:
         """Return "± std", or "" for a single seed."""
-        if self.n < 2:
-            return ""
-        return f"± {100 * self.std:.2f}" if self.percent else f"± {self.std:.3f}"
+        return f"± {self._number(self.std)}" if self.n > 1 else ""
+
+    def _number(self, value: float) -> str:
+        return f"{100 * value:.2f}" if self.percent else f"{value:.3f}"
 
     @property
     def differs(self) -> bool:
@@ -70,7 +72,7 @@ class Cell:
         if self.paper is None:
             return ""
         own = self.mean - self.paper.value
-        return (f"{100 * own:+.2f}" if self.percent else f"{own:+.3f}").replace("-", "−")
+        return signed(100 * own) if self.percent else signed(own, 3)
 
 
 class Aggregation:

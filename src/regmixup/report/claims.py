@@ -13,12 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
+from regmixup.names import signed
 from regmixup.recipes import RECIPES, Recipe
 from regmixup.report.aggregation import Aggregation, is_ensemble
 from regmixup.report.paper import paper_value
 from regmixup.report.results import RunRecord
 from regmixup.report.significance import difference
-from regmixup.types import MEAN, Quantity, Row
+from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
 Verdict = Literal["holds", "fails", "undecided"]
 On = Literal["test", "shifted", "OOD"]
@@ -53,7 +54,7 @@ def points(value: float) -> str:
     >>> points(-0.0631)
     '−6.31'
     """
-    return f"{100 * value:+.2f}".replace("-", "−")
+    return signed(100 * value)
 
 
 class Training(NamedTuple):
@@ -258,10 +259,10 @@ def nearest(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _better(title: str, text: str, place: str, method: str, reference: str, metric: str, on: On) -> Claim:
-    above = metric not in ("ece", "adaptive_ece", "nll")
     return Claim(
-        title=title, text=text, place=place, method=method, reference=reference, metric=metric, on=on, above=above
-    )
+        title=title, text=text, place=place, method=method, reference=reference, metric=metric, on=on,
+        above=bool(higher_is_better(metric)),
+    )  # fmt: skip
 
 
 CLAIMS = (

@@ -18,6 +18,7 @@ from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given
 from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
+from regmixup.report.claims import SCORES
 from regmixup.report.page import (
     DRAWN,
     PageSection,
@@ -40,7 +41,6 @@ Images = Mapping[str, Look | Sequence[Any]]
 """The images of sets by name: a sequence of them, or a function from places to images, as `rows.curves.Look` says."""
 _MOST_ROWS = 3000
 _SURE = 0.8
-SPELT = {"dempster_shafer": "Dempster-Shafer", "max_probability": "MSP"}
 
 
 def write_page(
@@ -126,13 +126,13 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
         ("AURC", "selective", Quantity(test, "aurc", score=errors_by)),
     ]
     wanted += [
-        (f"{title}, {_short(place.dataset)}", "shift", place)
+        (f"{title}, {place.dataset.removesuffix('/test')}", "shift", place)
         for place in own
         for metric, title in (("accuracy", "accuracy"), ("ece", "ECE"))
         if (place.corruption, place.metric, place.posthoc) == (MEAN, metric, "none")
     ]
     wanted += [
-        (f"AUROC, {_short(place.dataset)}", "detection", place)
+        (f"AUROC, {place.dataset.removesuffix('/test')}", "detection", place)
         for place in own
         if (place.metric, place.score) == ("auroc", chosen)
     ]
@@ -143,10 +143,6 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     ]
 
 
-def _short(dataset: str) -> str:
-    return dataset.removesuffix("/test")
-
-
 def scores_said(lines: Iterable[SummaryLine]) -> list[str]:
     """Return by which score each metric of one is, in words."""
     found: dict[str, list[str]] = {}
@@ -154,7 +150,7 @@ def scores_said(lines: Iterable[SummaryLine]) -> list[str]:
         for score in {row.score for row in line.rows if row is not None and row.score}:
             found.setdefault(score, []).append(line.metric.upper())
     return [
-        f"{' and '.join(dict.fromkeys(metrics))} by {SPELT.get(score, score.replace('_', ' '))}"
+        f"{' and '.join(dict.fromkeys(metrics))} by {SCORES.get(score, score.replace('_', ' '))}"
         for score, metrics in found.items()
     ]
 

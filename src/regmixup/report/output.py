@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from regmixup.report.page import render
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import Column, SelectionTable, Table, main_columns, shift_columns, tabulate
 from regmixup.report.writers import Drawable, escape_markdown, to_latex, to_markdown
-from regmixup.storage import csv_text, write_text
+from regmixup.storage import csv_lines, write_text
 
 
 def main_tables(results: Results) -> list[Table]:
@@ -74,10 +72,8 @@ def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
 
     settings: their names. tables: lists of one table per setting.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = ("setting", "method", "quantity", "mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
-    writer.writerow(names)
+    lines: list[Sequence[object]] = [names]
     for setting, table in [place for part in tables for place in zip(settings, part, strict=True)]:
         for method, cells in table.lines.items():
             for column, cell in zip(table.columns, cells, strict=True):
@@ -88,9 +84,8 @@ def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
                 against = (cell.against.p, cell.against.test) if cell.against is not None else ("", "")
                 std = cell.std if cell.n > 1 else ""
                 line = (setting, method, column.title, cell.mean, std, cell.n, *paper, *against, best)
-                words = [*line, " ".join(cell.notes)]
-                writer.writerow([csv_text(printable(w)) if isinstance(w, str) else w for w in words])
-    return text.getvalue()
+                lines.append([printable(w) if isinstance(w, str) else w for w in (*line, " ".join(cell.notes))])
+    return csv_lines(lines)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,10 @@ def sections(
     yield short_section(conclusions(results, data), drawn)
     yield PageSection("results", "Results", _results(results, tables, shifted))
     if results.selected:
-        yield PageSection("selected", "What was selected, and on what", _selected(SelectionTable(results.selected)))
+        selected = SelectionTable(results.selected)
+        lines = [f"<tr>{row_head(recipe)}{text_cells(rest)}</tr>" for recipe, *rest in selected.lines()]
+        table = sortable(SELECTION_CAPTION, selected.heads(), lines)
+        yield PageSection("selected", "What was selected, and on what", table)
     if results.about.strip():
         parts = "".join(f"<p>{escape(part)}</p>" for part in results.about.strip().split("\n\n"))
         yield PageSection("about", "What this can and cannot show", f'<div class="note">{parts}</div>')
@@ -213,11 +216,6 @@ def _results(results: Results, tables: Sequence[Table], shifted: Sequence[Table]
     return "".join(parts)
 
 
-def _selected(selected: SelectionTable) -> str:
-    lines = [f"<tr>{row_head(recipe)}{text_cells(rest)}</tr>" for recipe, *rest in selected.lines()]
-    return sortable(SELECTION_CAPTION, selected.heads(), lines)
-
-
 def _remarks(table: Table) -> str:
     """Return what the signs in the cells mean; where print has a star, the page shows a direction."""
     remarks = " ".join(table.layout().remarks)
@@ -315,19 +313,16 @@ def _cell(cell: Cell | None, notes: Mapping[str, str], name: str) -> str:
         return "<td>–</td>"
     marks = " bold" * cell.best + " underline" * cell.best_overall
     links = ",".join(f'<a href="#{name}-{notes[note]}">{notes[note]}</a>' for note in cell.notes)
+    seeds = '<span class="single">n 1</span>' if cell.n == 1 else f"<span>n {cell.n}</span>"
     lines = [
         f'<span class="mean{marks}">{cell.shown}</span>'
         + (f"<sup>{links}</sup>" if links else "")
         + (f' <span class="std">{cell.spread}</span>' if cell.spread else ""),
-        f'<span class="fact">{_seeds(cell)}{_against(cell)}</span>',
+        f'<span class="fact">{seeds}{_against(cell)}</span>',
     ]
     if cell.paper is not None:
         lines.append(f'<span class="fact">paper {escape(cell.paper.text)}, {cell.difference}</span>')
     return f'<td data-value="{cell.mean:.6g}">{"".join(lines)}</td>'
-
-
-def _seeds(cell: Cell) -> str:
-    return '<span class="single">n 1</span>' if cell.n == 1 else f"<span>n {cell.n}</span>"
 
 
 def _against(cell: Cell) -> str:

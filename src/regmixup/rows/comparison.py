@@ -136,7 +136,13 @@ def measure_models(
     if against is None:
         return Measured([first], [rows_of(first, "", None)], bootstrap)
     first, second = _named_apart(first, against.loaded())
-    second = _matched(first, second)
+    # With its sets in the order, and under the names, of the first's; checked to be them.
+    second = replace(
+        second,
+        test=_same_set(first.test, second.test),
+        shift=_pair_up("shifted", first.shift, second.shift),
+        ood=_pair_up("OOD", first.ood, second.ood),
+    )
     own_values: dict[Quantity, Tensor] = {}
     other_values: dict[Quantity, Tensor] = {}
     own, other = rows_of(first, first.name, own_values), rows_of(second, second.name, other_values)
@@ -206,16 +212,6 @@ def _named_apart(first: LoadedModel, second: LoadedModel) -> tuple[LoadedModel, 
     if names[0] == names[1] or not all(names):
         names = f"{names[0]} A".strip(), f"{names[1]} B".strip()
     return replace(first, name=names[0]), replace(second, name=names[1])
-
-
-def _matched(first: LoadedModel, second: LoadedModel) -> LoadedModel:
-    """Return the second model with its sets in the order, and under the names, of the first's; checked to be them."""
-    return replace(
-        second,
-        test=_same_set(first.test, second.test),
-        shift=_pair_up("shifted", first.shift, second.shift),
-        ood=_pair_up("OOD", first.ood, second.ood),
-    )
 
 
 def _pair_up(kind: str, own: Sequence[Predictions], other: Sequence[Predictions]) -> tuple[Predictions, ...]:

@@ -94,7 +94,9 @@ def evaluate(
     if validation is not None:
         check_held_out(validation, [test, *shift, *ood], fit_on=fit_on)
     if train is not None:
-        _check_train(train, test)
+        for name, given in (("train", train), ("test", test)):
+            if given.features is None:
+                raise ValueError(f"{name} predictions must hold features where a train set is given, got none")
         check_held_out(train, [test, *shift, *ood], fit_on=fit_on, role="train")
     posthoc = posthoc if posthoc is not None else as_given
     if validation is not None:
@@ -223,12 +225,6 @@ def _check_sets(
                 f"an OOD set must hold other samples than the test set, got {other.dataset or 'one'} with the same "
                 f"data or logits as {test.dataset or 'the test set'}"
             )
-
-
-def _check_train(train: Predictions, test: Predictions) -> None:
-    for name, given in (("train", train), ("test", test)):
-        if given.features is None:
-            raise ValueError(f"{name} predictions must hold features where a train set is given, got none")
 
 
 def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: FitOn = "validation") -> float:

@@ -112,7 +112,11 @@ def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Itera
     found = _named(_MODEL, model.state_dict())
     for copy in copies:
         found |= _named(copy.prefix, copy.state())
-    return found | _optimizer_tensors(optimizer)
+    parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+    for index, parameter in enumerate(parameters):
+        kept = {name: value for name, value in optimizer.state[parameter].items() if isinstance(value, Tensor)}
+        found |= _named(f"optimizer.{index}.", kept)
+    return found
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
@@ -211,13 +215,3 @@ def forget_previous(folder: Path) -> None:
 
 def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + name: value for name, value in tensors.items()}
-
-
-def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    return {
-        f"optimizer.{index}.{name}": value
-        for index, parameter in enumerate(parameters)
-        for name, value in optimizer.state[parameter].items()
-        if isinstance(value, Tensor)
-    }

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
@@ -139,21 +139,20 @@ def give_objects(
     return replace(config, **given) if given else config
 
 
-class TrainOne(Protocol):
-    """`train` with everything given but the configuration, the loggers and the callbacks."""
-
-    def __call__(
-        self, config: TrainConfig, *, loggers: Sequence[Logger], on_step: OnStep | None, on_epoch: OnEpoch | None
-    ) -> Run: ...
-
-
 def train_members(
-    run: Run, train_one: TrainOne, loggers: Loggers, on_step: OnStep | None, on_epoch: OnEpoch | None, *, writes: bool
+    run: Run,
+    train_one: Callable[..., Run],
+    loggers: Loggers,
+    on_step: OnStep | None,
+    on_epoch: OnEpoch | None,
+    *,
+    writes: bool,
 ) -> None:
     """Train every member of a deep ensemble, then record the ensemble. writes: whether this process writes files.
 
-    Members are runs like any other, beside the ensemble's own folder, and may serve other studies. Loggers and
-    callbacks see them as one long training.
+    train_one: `train` with everything given but the configuration, the loggers and the callbacks. Members are runs
+    like any other, beside the ensemble's own folder, and may serve other studies. Loggers and callbacks see them as
+    one long training.
     """
     epochs = run.config.total_epochs
 
