@@ -349,7 +349,7 @@ def precision_runs(found: Sequence[Archived]) -> str:
     return "Runs: " + ("; ".join(f"{name} {' '.join(own)}" for name, own in runs.items()) or "none") + ".\n"
 
 
-def costs(found: Sequence[Archived]) -> str:
+def costs(found: Sequence[Archived], results: Path = RESULTS) -> str:
     """Return what each study cost and what is left of it: those with archives and those of the headline's recipes."""
     begun, lines = {one.study for one in found}, []
     for name in studies():
@@ -360,7 +360,8 @@ def costs(found: Sequence[Archived]) -> str:
             left = [planned for planned in plan if (planned.stem, planned.config.name) not in done]
             cost = spent(one.folder for one in found if one.study == one.folder.parent.name == name)
             measured = f"{len(plan) - len(left)} of {len(plan)}"
-            lines.append([name, measured, cost, str(estimate(left)), f"`{command(name).strip()}`"])
+            cuda, here = torch.device("cuda"), [results / name]
+            lines.append([name, measured, cost, str(estimate(left, None, cuda, here)), f"`{command(name).strip()}`"])
     return markdown_table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
 
 
@@ -405,9 +406,9 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         precision_runs(archived),
         f"{command('precision')}\n    python benchmarks/equivalence.py results/precision\n",
         "## What it cost, and what is missing\n",
-        "Training alone, without companions, which are not archived; a line is a method at one seed, and a network may "
+        "Training alone, without that of companions; a line is a method at one seed, and a network may "
         "have several. The command with `--dry-run` prints the same, line by line.\n",
-        costs(archived),
+        costs(archived, results),
         "## The runs\n",
         "Minutes are of training alone; runs that shared a GPU took longer than they would have alone.\n",
         runs_table(archived),

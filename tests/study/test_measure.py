@@ -18,20 +18,25 @@ from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, MonteCarlo, TemperatureScaling
 from regmixup.report.results import Results
 from regmixup.run_folder import figures_path, write_provenance
-from regmixup.storage import read_rows, read_table
+from regmixup.storage import InUseError, read_rows, read_table
 from regmixup.study import measure as module
-from regmixup.study.measure import PAIRS, cached_rows, figure_data
+from regmixup.study.archive import archive_places
+from regmixup.study.cost import estimate
+from regmixup.study.measure import PAIRS, cached_rows, complete_run, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
+from regmixup.study.status import run_status
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from regmixup.types import Row
 from tests.data.official import write_cifar
+from tests.holding import held_by_another_process
 from tests.study.mini import write_mini
 
 # On random images the best temperature and prior variance may lie on the edges of their ranges.
 pytestmark = pytest.mark.filterwarnings("ignore:the best")
 
+CPU = torch.device("cpu")
 STUDY = """
 title = "Companions"
 recipe = "cifar10-wrn28-10"
@@ -119,6 +124,44 @@ def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(compa
     assert companion.predictions_path("cifar10/val-10").is_file()
     for planned in plan:  # whoever was trained on the validation images is not asked about them
         assert not run_of(root, planned.config).predictions_path("cifar10/val-10").exists()
+
+
+def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(companions, tmp_path):
+    """Without its weights, so that it is not trained again, and one table has one temperature."""
+    root, plan, rows = companions
+    study, kept = load_study(str(root / "mini.toml")), tmp_path / "kept"
+    run_study(study, root / "runs", root=root, device="cpu", archive=kept)
+    companion = run_of(root, plan[0].companion).folder.name
+    assert sorted(path.name for path in (kept / companion).glob("rows-*")) == sorted(
+        f"rows-{stem}.csv.gz" for stem in {planned.choosing.stem for planned in plan}
+    )
+    gone = [planned for planned in plan if planned.config.seed == 0]
+    for planned in gone:
+        shutil.rmtree(kept / run_of(root, planned.config).folder.name, ignore_errors=True)
+    places = archive_places(study, kept)
+    assert estimate(gone, tmp_path / "runs", CPU, places).networks == 1
+    assert {run_status(planned, tmp_path / "runs", CPU, places).epochs for planned in gone} == {1}
+    folder = run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)
+    assert [path.parent.name for path in (tmp_path / "runs").glob("*/checkpoint.safetensors")] == [
+        run_of(root, gone[0].config).folder.name
+    ]
+    assert read_rows(folder / "rows.csv") == rows
+
+
+def test_a_run_is_trained_while_another_process_trains_its_companion(companions, tmp_path):
+    root, plan, _ = companions
+    study, companion = load_study(str(root / "mini.toml")), resolve(plan[0].companion, CPU).name
+    shutil.copytree(root / "runs" / companion, tmp_path / "runs" / companion)
+    checkpoint = tmp_path / "runs" / companion / "checkpoint.safetensors"
+    checkpoint.rename(tmp_path / "later")
+    with held_by_another_process(checkpoint.parent), pytest.raises(InUseError, match=companion):
+        complete_run(study, plan[0], tmp_path / "runs", root=root, device="cpu")
+    assert Run.of(resolve(plan[0].config, CPU), tmp_path / "runs").finished
+    (tmp_path / "later").rename(checkpoint)
+    rows = complete_run(study, plan[0], tmp_path / "runs", root=root, device="cpu")
+    assert [row.value for row in rows if row.metric == "temperature"] == [
+        row.value for row in companions[2] if row.metric == "temperature" and row.method == "dnn" and row.seed == 1
+    ]
 
 
 def test_a_report_knows_that_one_companion_served_several_seeds(companions):

@@ -231,9 +231,10 @@ def test_a_study_runs_at_smoke_scale_and_is_reported(name, smoke_runs, tmp_path,
 def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsys):
     assert main(["study", name, "--dry-run", "--runs", str(tmp_path), "--root", str(tmp_path), "--device", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    runs = [line for line in lines if line.startswith("to do")]
-    assert len(runs) == len(planned_runs(name))
-    assert lines[len(runs)] == f"left   {read_header(studies()[name]).cost}"
+    first = next(index for index, line in enumerate(lines) if line.startswith("to do"))
+    runs = len(planned_runs(name))
+    assert all(line.startswith("to do") for line in lines[first : first + runs])
+    assert lines[first + runs] == f"left   {read_header(studies()[name]).cost}"
     assert any("missing" in line for line in lines) == (name != "digits")
     assert not list(tmp_path.iterdir())
 

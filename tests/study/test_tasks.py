@@ -1,6 +1,7 @@
 """Which run is started next."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,16 @@ def test_runs_that_share_a_folder_wait_for_each_other_in_the_order_of_the_plan(t
         ["dnn 1"],
     ]
     assert sorted(ended) == sorted(task.label for task in tasks)
+
+
+def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
+    """The first to come trains it; the others need it when they are trained themselves."""
+    companion = plan(tmp_path, "dnn 7")[0].run
+    tasks = [replace(task, companion=companion) for task in plan(tmp_path, "dnn 0", "dnn 1", "dnn 2")]
+    pool = Recorder()
+    assert len(list(dispatch(tasks, pool))) == 3
+    assert pool.together[0] == ["dnn 0", "dnn 1", "dnn 2"]
+    assert [len(task.models()) for task in tasks] == [2, 2, 2]
 
 
 def test_no_more_runs_go_on_at_once_than_there_is_room(tmp_path):

@@ -112,7 +112,7 @@ def main(args: Sequence[str]) -> None:
             _print_what_is_not_archived(found, launcher.device, archives, verb.archive)
         if finished := [status.folder for status in found if status.state == "done"]:
             print(f"spent  {spent(finished)}")
-        print(f"left   {estimate(_waiting(found), runs, launcher.device)}")
+        print(f"left   {estimate(_waiting(found), runs, launcher.device, archives)}")
         if missing := missing_data(_waiting(found), verb.root):
             print(explain_missing(missing))
     else:
@@ -132,7 +132,7 @@ def main(args: Sequence[str]) -> None:
             _print_results(folder, console, timing)
         if verb.minutes is not None:
             after = look()
-            print(f"left   {estimate(_waiting(after), runs, launcher.device)}")
+            print(f"left   {estimate(_waiting(after), runs, launcher.device, archives)}")
             if before and _waiting(after) == before and not any(status.state == "running" for status in after):
                 raise ValueError(_explain_limit(verb.minutes, after))
 

@@ -20,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from regmixup import predictions, run_folder
-from regmixup.config import fingerprint
+from regmixup.config import NUMERICS_VERSION, fingerprint
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
 from regmixup.study.plan import PlannedRun, Study
-from regmixup.training.config import TrainConfig
+from regmixup.training.config import TrainConfig, resolve
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
@@ -122,6 +123,17 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
             lack = "does not name it: one archive was copied over another" if note else "is missing"
             warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}", stacklevel=2)
     return None
+
+
+def find_choices(places: Iterable[Path], planned: PlannedRun, device: torch.device) -> Path | None:
+    """Return the archive with what the companion of a planned run chose, from the first place that has one.
+
+    One of another numerics version does not count: reports do not mix them, either.
+    """
+    if (line := planned.choosing) is None:
+        return None
+    folder = find_archive(places, resolve(line.config, device), line.stem)
+    return folder if folder is not None and read_table(folder / NOTE)["numerics"] == NUMERICS_VERSION else None
 
 
 def has_logits(folder: Path, stem: str) -> bool:

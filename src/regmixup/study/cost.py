@@ -126,9 +126,12 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     return sum(count for count in counts if count is not None) * each / 60_000
 
 
-def models(planned: PlannedRun) -> list[TrainConfig]:
-    """Return every model that a planned run trains: itself or its members, and its companion or its members."""
-    configs = [planned.config, *([planned.companion] if planned.companion is not None else [])]
+def models(planned: PlannedRun, *, companion: bool = True) -> list[TrainConfig]:
+    """Return every model that a planned run trains: itself or its members, and its companion or its members.
+
+    companion: False where it need not be trained.
+    """
+    configs = [planned.config, *([planned.companion] if companion and planned.companion is not None else [])]
     return [
         model
         for config in configs
@@ -136,10 +139,16 @@ def models(planned: PlannedRun) -> list[TrainConfig]:
     ]
 
 
-def estimate(plan: Iterable[PlannedRun], runs: Path | None = None, device: torch.device | None = None) -> Estimate:
+def estimate(
+    plan: Iterable[PlannedRun],
+    runs: Path | None = None,
+    device: torch.device | None = None,
+    archives: Sequence[Path] = (),
+) -> Estimate:
     """Estimate the cost of a plan or, with `runs`, of what is left of it there. Shared models count once.
 
-    device: its kind decides the names of the run folders; default, the accelerator if there is one.
+    device: its kind decides the names of the run folders; default, the accelerator if there is one. archives: where
+    companions may be archived, which are then not trained.
     """
     minutes: dict[str, float | None] = {}
     evaluations: list[float | None] = []
@@ -148,7 +157,7 @@ def estimate(plan: Iterable[PlannedRun], runs: Path | None = None, device: torch
         devices[device_of(planned.config.network)] = None
         if runs is None or not rows_path(_run(planned.config, runs, device).folder, planned.stem).is_file():
             evaluations.append(evaluation_minutes(planned))
-        for config in models(planned):
+        for config in models(planned, companion=not (archives and _is_settled(planned, archives, device))):
             left = 1.0 if runs is None else _share_left(_run(config, runs, device))
             own = training_minutes(planned.method, config)
             if left > 0:
@@ -156,6 +165,13 @@ def estimate(plan: Iterable[PlannedRun], runs: Path | None = None, device: torch
     parts = [*minutes.values(), *evaluations]
     known = [part for part in parts if part is not None]
     return Estimate(len(minutes), sum(known) if len(known) == len(parts) else None, ", ".join(devices))
+
+
+def _is_settled(planned: PlannedRun, archives: Sequence[Path], device: torch.device | None) -> bool:
+    from regmixup.study.archive import find_choices
+    from regmixup.training.config import choose_device
+
+    return find_choices(archives, planned, choose_device(device)) is not None
 
 
 def _run(config: TrainConfig, runs: Path, device: torch.device | None) -> Run:

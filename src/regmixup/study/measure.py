@@ -11,6 +11,7 @@ import io
 import json
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -27,8 +28,8 @@ from regmixup.metrics.scores import fit_scores
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given
 from regmixup.rows import evaluate, fit_temperature
 from regmixup.rows.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves
-from regmixup.storage import digest, read_rows, read_table, write_json, write_rows, write_table
-from regmixup.study.archive import outcomes_path, write_outcomes
+from regmixup.storage import InUseError, digest, read_rows, read_table, write_json, write_rows, write_table
+from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
 from regmixup.study.plan import Evaluation, PlannedRun, Study
 from regmixup.training.config import choose_device, resolve
 from regmixup.training.engine import Engine
@@ -50,17 +51,23 @@ def complete_run(
     device: str | torch.device | None = None,
     workers: int | None = None,
     engine: Engine | None = None,
+    chosen: Path | None = None,
     **hooks: Unpack[Hooks],
 ) -> list[Row]:
     """Train, predict and evaluate one run of a study, skipping what is done. Arguments as of `train`.
 
+    chosen: an archive with what the run's companion chose; without it the companion is trained, beside the run.
     The run folder is held from beginning to end: another process that asks for it meanwhile gets an InUseError.
     """
     device = choose_device(device)
     config = resolve(planned.config, device)
+    training: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
     with Run.of(config, runs).owned():
-        run = train(config, runs, root=root, device=device, workers=workers, engine=engine, **hooks)
-        rows = measure(planned, run, root=root, device=device, workers=workers)
+        if planned.companion is not None and chosen is None:
+            with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
+                train(planned.companion, runs, **training)
+        run = train(config, runs, **training, **hooks)
+        rows = measure(planned, run, chosen=chosen, **training)
     return [replace(row, study=study.name) for row in rows]
 
 
@@ -71,45 +78,38 @@ def measure(
     root: str | Path | None = None,
     device: torch.device,
     workers: int | None = None,
+    engine: Engine | None = None,
+    chosen: Path | None = None,
 ) -> list[Row]:
     """Predict the datasets that are not predicted yet, evaluate them, and keep the rows in the run folder.
 
-    Other labels and studies may share the run. A companion is trained first, if it is not yet; it lies beside the run.
+    Other labels and studies may share the run. Arguments as of `complete_run`.
     """
     here: dict[str, Any] = {"root": root, "device": device}
-    sets, chosen = planned.evaluate, planned.posthoc
-    how: dict[str, Any] = {"batch_norm": planned.batch_norm, "predicts_in": sets.precision}
-    run = replace(run, **how)
-    companion = None
-    if planned.companion is not None:
-        companion = train(resolve(planned.companion, device), run.folder.parent, workers=workers, **here)
-        companion = replace(companion, **how)
-    features = True if chosen is not None and chosen.needs_features else None
-    fits_train = chosen is not None and chosen.needs_train
-    own_train = [run.config.train_set] if fits_train or sets.feature_scores else []
-    wanted = [(run, [*(sets.datasets() if companion is None else sets.reported()), *own_train])]
-    if companion is not None:
-        wanted.append((companion, [sets.validation, *([companion.config.train_set] if fits_train else [])]))
-    for who, names in wanted:
-        who.store(names, features=features, **here)
+    sets, mapped, temperature = planned.evaluate, planned.posthoc, None
+    if (line := planned.choosing) is not None:
+        # The companion makes all choices, so that this run needs no validation set.
+        choices = _choices(line, run.folder.parent, chosen, **here, workers=workers, engine=engine)
+        temperature, sets = choices["temperature"], replace(sets, validation="")
+        mapped = _settled(mapped, choices.get("prior_variance"))
+    run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
+    features = True if mapped is not None and mapped.needs_features else None
+    fits_train = mapped is not None and mapped.needs_train
+    names = [*sets.datasets(), *([run.config.train_set] if fits_train or sets.feature_scores else [])]
+    run.store(names, features=features, **here)
 
-    def fitted(chosen: Posthoc | None, who: Run, validation: Predictions | None) -> FittedPosthoc:
-        if chosen is None:
+    def fitted(validation: Predictions | None) -> FittedPosthoc:
+        if mapped is None:
             return as_given
-        own = who.predict(who.config.train_set, **here) if fits_train else None
-        return chosen.fit(train=own, validation=validation)
+        own = run.predict(run.config.train_set, **here) if fits_train else None
+        return mapped.fit(train=own, validation=validation)
 
     def compute() -> list[Row]:
-        validation = (companion or run).predict(sets.validation, **here) if sets.validation else None
+        validation = run.predict(sets.validation, **here) if sets.validation else None
         if validation is not None and not sets.test:
-            return _on_validation(validation, fitted(chosen, run, validation), intervals, row)
-        temperature, own = None, chosen
-        if companion is not None and validation is not None:
-            judged = fitted(chosen, companion, validation)
-            temperature = fit_temperature(judged, validation)
-            own, validation = _settled(chosen, getattr(judged, "prior_variance", None)), None
+            return _on_validation(validation, fitted(validation), intervals, row)
         # Resampling is faster where the model was; maps and scores of features are fitted on the CPU.
-        where = device if own is None and not sets.feature_scores else torch.device("cpu")
+        where = device if mapped is None and not sets.feature_scores else torch.device("cpu")
         return evaluate(
             run.predict(sets.test, **here).to(where),
             validation=validation.to(where) if validation is not None else None,
@@ -117,7 +117,7 @@ def measure(
             train=run.predict(run.config.train_set, **here)
             if sets.feature_scores and run.config.members == 1
             else None,
-            posthoc=fitted(own, run, validation),
+            posthoc=fitted(validation),
             shift=[p.to(where) for p in run.predict_all(sets.shift_sets(), features=features, **here)],
             ood=[p.to(where) for p in run.predict_all(list(sets.ood), **here)],
             bootstrap=intervals,
@@ -132,13 +132,10 @@ def measure(
         train_set=run.config.train_set,
         seed=run.config.seed,
     )
-    files = [who.predictions_path(name) for who, names in wanted for name in names]
-    rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, (sets, chosen, row), compute)
-    # The companion has made all choices: figures need no validation set of their own.
-    if companion is not None:
-        prior_variance = next((row.value for row in rows if row.metric == "prior_variance"), None)
-        sets, chosen = replace(sets, validation=""), _settled(chosen, prior_variance)
-    figure_data(run, sets, planned.stem, root, rows=rows, posthoc=chosen)
+    files = [run.predictions_path(name) for name in names]
+    settings = (sets, mapped, row) if temperature is None else (sets, mapped, row, temperature)
+    rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, settings, compute)
+    figure_data(run, sets, planned.stem, root, rows=rows, posthoc=mapped)
     return rows
 
 
@@ -150,12 +147,21 @@ def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: B
     return [*rows, replace(named, value=temperature)]
 
 
-def _settled(chosen: Posthoc | None, prior_variance: float | None) -> Posthoc | None:
+def _choices(line: PlannedRun, runs: Path, chosen: Path | None, **training: Any) -> dict[str, float]:
+    """Return what a companion chose: from its archive, else trained and measured as far as that is not done."""
+    if chosen is not None:
+        found = archived_rows(chosen, line.stem)
+    else:
+        found = measure(line, train(line.config, runs, **training), **training)
+    return {row.metric: row.value for row in found}
+
+
+def _settled(mapped: Posthoc | None, prior_variance: float | None) -> Posthoc | None:
     """Return the map with the prior variance that its companion chose, where there was one to choose."""
-    if chosen is None or not chosen.needs_validation:
-        return chosen
-    assert isinstance(chosen, LastLayerLaplace), "no other map chooses anything on a validation set"
-    return replace(chosen, prior_variance=prior_variance)
+    if mapped is None or not mapped.needs_validation:
+        return mapped
+    assert isinstance(mapped, LastLayerLaplace), "no other map chooses anything on a validation set"
+    return replace(mapped, prior_variance=prior_variance)
 
 
 def figure_data(

@@ -130,6 +130,15 @@ class PlannedRun:
             digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()
         return f"{label}-{digits[:8]}"
 
+    @property
+    def choosing(self) -> PlannedRun | None:
+        """Return the line that T and sigma_0 come from: the companion, measured on its validation images alone."""
+        if self.companion is None:
+            return None
+        sets = self.evaluate
+        alone = Evaluation(precision=sets.precision, validation=sets.validation, resamples=sets.resamples)
+        return replace(self, config=self.companion, companion=None, evaluate=alone)
+
     def refreshed(self, batch_norm: BatchNorm = "refreshed") -> PlannedRun:
         """Return the same run with refreshed batch-norm statistics, under a label of its own."""
         label = f"{self.label.removesuffix(')')}, " if self.label.endswith(")") else f"{self.label}("

@@ -20,7 +20,16 @@ from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
 from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, check_writable, digest, owning, read_rows, read_table, write_json, write_rows
-from regmixup.study.archive import NOTE, archive_places, archived_rows, check_trainable, find_archive, has_logits, is_of
+from regmixup.study.archive import (
+    NOTE,
+    archive_places,
+    archived_rows,
+    check_trainable,
+    find_archive,
+    find_choices,
+    has_logits,
+    is_of,
+)
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
@@ -149,8 +158,10 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     for index, planned in enumerate(plan):
         config = resolve(planned.config, device)
         label = planned.name + (f", {planned.recipe}" if several else "")
-        companion = resolve(planned.companion, device) if planned.companion is not None else None
         run, archive = Run.of(config, job.runs), find_archive(places, config, planned.stem)
+        chosen, companion = find_choices(places, planned, device), None
+        if planned.companion is not None and chosen is None:
+            companion = Run.of(resolve(planned.companion, device), job.runs)
         if archive is not None and job.logits and planned.evaluate.test and not has_logits(archive, planned.stem):
             if archive.parent == job.archive and run.finished and is_of(archive, run):
                 archive = None  # everything is measured, and is archived again with logits
@@ -162,8 +173,9 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
                 label=label,
                 planned=planned,
                 run=run,
-                companion=Run.of(companion, job.runs) if companion is not None else None,
+                companion=companion,
                 archive=archive,
+                chosen=chosen,
             )
         )
     if without_logits:

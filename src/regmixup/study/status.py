@@ -19,7 +19,7 @@ from rich.text import Text
 from regmixup import run_folder
 from regmixup.config import check_number
 from regmixup.storage import is_stored
-from regmixup.study.archive import find_archive
+from regmixup.study.archive import find_archive, find_choices
 from regmixup.study.cost import estimate, evaluation_minutes, models, training_minutes
 from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task, TaskOutcome
@@ -57,10 +57,11 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
 
     A run that is archived, among the runs or in one of the archives, is done.
     """
-    trained = [resolve(config, device) for config in models(planned)]
-    config = resolve(planned.config, device)
+    places, config = dict.fromkeys([*archives, runs]), resolve(planned.config, device)
+    companion = find_choices(places, planned, device) is None
+    trained = [resolve(one, device) for one in models(planned, companion=companion)]
     epochs = sum(one.total_epochs for one in trained)
-    if archive := find_archive(dict.fromkeys([*archives, runs]), config, planned.stem):
+    if archive := find_archive(places, config, planned.stem):
         return RunStatus(planned, archive, "done", epochs, epochs, None, None)
     folders = [Run.of(config, runs) for config in trained]
     histories = [run.history() for run in folders]
@@ -78,7 +79,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     pace = [record["seconds"] for history in histories for record in history[-10:] if "seconds" in record]
     left = (epochs - epoch) * sum(pace) / len(pace) if pace and state != "done" else None
     if left is None and state != "done":
-        minutes = estimate([planned]).minutes
+        minutes = estimate([planned], device=device, archives=list(places)).minutes
         left = 60 * minutes if minutes is not None else None
     return RunStatus(planned, own, state, epoch, epochs, last["loss"] if last else None, left, note)
 

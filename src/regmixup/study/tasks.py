@@ -18,7 +18,7 @@ from regmixup import run_folder
 from regmixup.config import check_count
 from regmixup.progress import describe
 from regmixup.storage import InUseError, is_owned, owning
-from regmixup.study.archive import archived_rows, write_archive
+from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.measure import complete_run
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.engine import Engine, Execution
@@ -75,6 +75,7 @@ class Task:
     """One planned run. index: its place in the plan. label: its name on displays. run: its folder and config.
 
     companion: the run that its temperature comes from, if it is another. archive: the folder it is archived in.
+    chosen: the archive with what its companion chose, which then need not be trained.
     """
 
     index: int
@@ -83,17 +84,19 @@ class Task:
     run: Run
     companion: Run | None = None
     archive: Path | None = None
+    chosen: Path | None = None
 
     @property
     def folders(self) -> frozenset[str]:
-        """Return the run folders it writes to: its own, its companion's, and those of an ensemble's members."""
-        runs = [run for run in (self.run, self.companion, *self.models()) if run is not None]
-        return frozenset(run.folder.name for run in runs)
+        """Return the run folders that no other task may write to: its own, and those of an ensemble's members.
+
+        Not its companion's: the task that comes first trains it, while the others train their own runs.
+        """
+        return frozenset(run.folder.name for run in (self.run, *_models(self.run)))
 
     def models(self) -> list[Run]:
         """Return all models that it trains: its run or the members of that, and its companion or its members."""
-        runs = [run for run in (self.run, self.companion) if run is not None]
-        return [model for run in runs for model in (run.members() if run.config.members > 1 else [run])]
+        return [*_models(self.run), *(_models(self.companion) if self.companion is not None else [])]
 
     def epochs(self) -> int:
         """Return the epochs to train, of all members together."""
@@ -140,19 +143,35 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         run_folder.clear_failure(task.run.folder)
         rows = complete_run(
             job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
-            **hooks,
+            chosen=task.chosen, **hooks,
         )  # fmt: skip
         if job.archive is not None:
-            with owning(task.run.folder):  # another process may archive another line of the same run
-                run = replace(task.run, batch_norm=task.planned.batch_norm)
-                kept = job.keeps_outcomes(task.planned)
-                write_archive(run, task.planned, job.archive, outcomes=kept, logits=job.logits)
+            _archive(job, task, job.archive)
         return TaskOutcome(task=task, rows=rows)
     except InUseError as error:
         return TaskOutcome(task=task, held=str(error))
     except Exception as error:
         task.fail(traceback.format_exc())
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
+
+
+def _archive(job: Job, task: Task, into: Path) -> None:
+    """Archive what a task measured, and before it what its companion chose, so that other machines need not train it.
+
+    Each folder is held, as another process may archive another line of the same run.
+    """
+    line, companion = task.planned.choosing, task.companion
+    if line is not None and companion is not None and find_archive([into], companion.config, line.stem) is None:
+        with owning(companion.folder):
+            write_archive(replace(companion, batch_norm=line.batch_norm), line, into, outcomes=False)
+    with owning(task.run.folder):
+        run, kept = replace(task.run, batch_norm=task.planned.batch_norm), job.keeps_outcomes(task.planned)
+        write_archive(run, task.planned, into, outcomes=kept, logits=job.logits)
+
+
+def _models(run: Run) -> list[Run]:
+    """Return the models of a run: its members, or itself."""
+    return run.members() if run.config.members > 1 else [run]
 
 
 class Progress(Protocol):
