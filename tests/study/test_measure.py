@@ -26,6 +26,7 @@ from regmixup.study.measure import PAIRS, cached_rows, complete_run, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status
+from regmixup.study.tasks import Task
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from regmixup.types import Row
@@ -146,6 +147,19 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
         run_of(root, gone[0].config).folder.name
     ]
     assert read_rows(folder / "rows.csv") == rows
+
+
+def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(companions, tmp_path):
+    root, plan, _ = companions
+    study, planned = load_study(str(root / "mini.toml")), plan[0]
+    runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
+    task = Task(index=0, label="dnn", planned=planned, run=runs[0], companion=runs[1])
+    total, seen = task.epochs(), []
+    complete_run(study, planned, tmp_path, root=root, device="cpu", on_epoch=lambda record: seen.append(record))
+    assert (total, [record["epoch"] for record in seen]) == (2, [1, 2])
+    assert [record["loss"] for record in task.history(total)] == [record["loss"] for record in seen]
+    assert task.epochs() == 1, "it is trained now"
+    assert [record["epoch"] for record in task.history(task.epochs())] == [1]
 
 
 def test_a_run_is_trained_while_another_process_trains_its_companion(companions, tmp_path):

@@ -129,7 +129,7 @@ def test_the_epochs_of_an_ensemble_are_counted_through_its_members(tmp_path):
     for member in task.run.members()[:2]:
         member.folder.mkdir()
         member.write_history([{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}])
-    assert [record["epoch"] for record in task.history()] == [1, 2, 3, 4]
+    assert [record["epoch"] for record in task.history(task.epochs())] == [1, 2, 3, 4]
 
 
 def test_a_display_is_told_what_the_run_folders_say(tmp_path):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -64,11 +64,24 @@ def complete_run(
     training: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
     with Run.of(config, runs).owned():
         if planned.companion is not None and chosen is None:
-            with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
-                train(planned.companion, runs, **training)
+            companion = Run.of(resolve(planned.companion, device), runs)
+            if not companion.finished:
+                with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
+                    train(companion.config, runs, **training, **hooks)
+                hooks = _after(companion.config.total_epochs * companion.config.members, hooks)
         run = train(config, runs, **training, **hooks)
         rows = measure(planned, run, chosen=chosen, **training)
     return [replace(row, study=study.name) for row in rows]
+
+
+def _after(earlier: int, hooks: Hooks) -> Hooks:
+    """Return callbacks that count epochs on, where so many were trained before."""
+    counted = {
+        name: lambda record, call=call: call({**record, "epoch": earlier + record["epoch"]})
+        for name in ("on_step", "on_epoch")
+        if (call := hooks.get(name)) is not None
+    }
+    return cast(Hooks, {**hooks, **counted})
 
 
 def measure(

@@ -99,13 +99,16 @@ class Task:
         return [*_models(self.run), *(_models(self.companion) if self.companion is not None else [])]
 
     def epochs(self) -> int:
-        """Return the epochs to train, of all members together."""
-        return self.run.config.total_epochs * self.run.config.members
+        """Return the epochs to train: of all members, and before them of a companion that is not trained yet."""
+        trains_companion = self.companion is not None and not self.companion.finished
+        return sum(run.config.total_epochs for run in (self.models() if trains_companion else _models(self.run)))
 
-    def history(self) -> list[EpochRecord]:
-        """Return one record per finished epoch, numbered through the members of an ensemble."""
-        runs = self.run.members() if self.run.config.members > 1 else [self.run]
-        records = [record for run in runs for record in run.history()]
+    def history(self, epochs: int) -> list[EpochRecord]:
+        """Return one record per finished epoch, numbered through members and companion. epochs: as when it began."""
+        companion, own = self.companion, _models(self.run)
+        if companion is not None and epochs > sum(run.config.total_epochs for run in own):
+            own = [*_models(companion), *own]
+        records = [record for run in own for record in run.history()]
         return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
 
     def fail(self, text: str) -> None:
@@ -283,7 +286,7 @@ class _Display:
 
     def __init__(self, progress: Progress | None) -> None:
         self.progress = progress
-        self.begun: set[int] = set()
+        self.begun: dict[int, int] = {}  # the epochs of a task
 
     def update(self, running: Sequence[Task]) -> None:
         """Report running tasks. A run begins when a process holds its folder: before, it may be queued."""
@@ -291,9 +294,9 @@ class _Display:
             return
         for task in running:
             if task.index not in self.begun and is_owned(task.run.folder):
-                self.begun.add(task.index)
-                self.progress.begin(task.label, task.epochs())
-            if task.index in self.begun and (history := task.history()):
+                self.begun[task.index] = task.epochs()
+                self.progress.begin(task.label, self.begun[task.index])
+            if task.index in self.begun and (history := task.history(self.begun[task.index])):
                 self.progress.epoch(task.label, history[-1])
 
     def end(self, outcome: TaskOutcome) -> None:
