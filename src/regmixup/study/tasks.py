@@ -266,6 +266,8 @@ def dispatch(
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
                 waiting = sorted([*waiting, task], key=lambda other: other.index)
             else:
+                if task.companion is not None:  # which it may have held, and which others may wait for
+                    not_before.clear()
                 display.end(outcome)
                 yield outcome
         display.update(running)
