@@ -77,8 +77,9 @@ def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
 
 
 def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_ends(tmp_path, monkeypatch):
-    """Also where there is a limit of time, and it was held more than once: no other process works on it."""
+    """Also where there is a limit of time, and however long it was held: no other process works on it."""
     monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "GIVE_UP_SECONDS", 0.0)
     companion = plan(tmp_path, "dnn 7")[0].run
     first, second = (replace(task, companion=companion) for task in plan(tmp_path, "dnn 0", "dnn 1"))
 
@@ -91,8 +92,7 @@ def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_
             return super().wait(seconds)
 
     budget = Budget(60, [first, second], choose_device("cpu"))
-    with pytest.warns(UserWarning, match="dnn 1 waits"):
-        ended = list(dispatch([first, second], Training(in_use=["dnn 1"] * 4), budget=budget))
+    ended = list(dispatch([first, second], Training(in_use=["dnn 1"] * 4), budget=budget))
     assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1"]
 
 
