@@ -151,7 +151,7 @@ def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path, asked,
         (
             MINI.partition("[evaluate]")[2],
             '\nvalidation = "cifar10/val-10"\ncalibration = "companion"\n',
-            'calibration must be "holdout" where evaluate names no test set: .* got \'companion\'',
+            "calibration must be \"holdout\" where evaluate names no test set: .* got 'companion'",
         ),
         ("[train]", "select = true\n[train]", "selects must evaluate on a validation set and on nothing else"),
         ('title = "Mini"', "title = ", "cannot read study"),
