@@ -360,8 +360,8 @@ def costs(found: Sequence[Archived], results: Path = RESULTS) -> str:
             left = [planned for planned in plan if (planned.stem, planned.config.name) not in done]
             cost = spent(one.folder for one in found if one.study == one.folder.parent.name == name)
             measured = f"{len(plan) - len(left)} of {len(plan)}"
-            cuda, here = torch.device("cuda"), [results / name]
-            lines.append([name, measured, cost, str(estimate(left, None, cuda, here)), f"`{command(name).strip()}`"])
+            missing = estimate(left, None, torch.device("cuda"), archive_places(study, results / name))
+            lines.append([name, measured, cost, str(missing), f"`{command(name).strip()}`"])
     return markdown_table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
 
 

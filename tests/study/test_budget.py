@@ -94,6 +94,24 @@ def test_what_was_done_before_neither_compiles_nor_says_how_long_an_evaluation_t
     assert budget.evaluating == [40.0]
 
 
+def test_a_task_whose_companion_another_one_trains_says_nothing_about_evaluation(tasks, clock):
+    """Else 50 s of training and 7 s of evaluation, beside 50 s of another task, would seem to need no evaluation."""
+    task, other = (task for task in tasks if task.label.startswith("dnn"))
+    task = replace(task, companion=other.run)
+    budget = Budget(10, tasks, CPU)
+    budget.begun.add(module._kind(task.run))
+    assert budget.fits(task)
+    write_history(task.run, [10.0] * 5)
+    write_history(other.run, [10.0] * 5)
+    budget.learn(TaskOutcome(task=task, rows=[]), 57.0)
+    assert budget.evaluating == []
+    task.run.write_history([])
+    assert budget.fits(task)
+    write_history(task.run, [10.0] * 5)
+    budget.learn(TaskOutcome(task=task, rows=[]), 57.0)
+    assert budget.evaluating == [7.0]
+
+
 def test_minutes_are_checked(tasks):
     with pytest.raises(ValueError, match="minutes must be a finite number >= 0, got -1"):
         Budget(-1, tasks, CPU)

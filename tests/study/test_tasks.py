@@ -7,6 +7,7 @@ import pytest
 
 from regmixup.study import tasks
 from regmixup.study.plan import Evaluation, PlannedRun
+from regmixup.study.status import Budget
 from regmixup.study.tasks import Job, Task, TaskOutcome, attempt, dispatch
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
@@ -73,6 +74,26 @@ def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
     assert len(list(dispatch(tasks, pool))) == 3
     assert pool.together[0] == ["dnn 0", "dnn 1", "dnn 2"]
     assert [len(task.models()) for task in tasks] == [2, 2, 2]
+
+
+def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_ends(tmp_path, monkeypatch):
+    """Also where there is a limit of time, and however long it was held: no other process works on it."""
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "GIVE_UP_SECONDS", 0.0)
+    companion = plan(tmp_path, "dnn 7")[0].run
+    first, second = (replace(task, companion=companion) for task in plan(tmp_path, "dnn 0", "dnn 1"))
+
+    class Training(Recorder):
+        def wait(self, seconds):
+            if len(self.together) < 4:  # the first trains the companion, and the second asks for it
+                self.running.sort(key=lambda task: -task.index)
+            if len(self.together) == 3:
+                monkeypatch.setattr(tasks, "RETRY_SECONDS", 60.0)
+            return super().wait(seconds)
+
+    budget = Budget(60, [first, second], choose_device("cpu"))
+    ended = list(dispatch([first, second], Training(in_use=["dnn 1"] * 4), budget=budget))
+    assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1"]
 
 
 def test_no_more_runs_go_on_at_once_than_there_is_room(tmp_path):

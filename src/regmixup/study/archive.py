@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from regmixup import predictions, run_folder
-from regmixup.config import NUMERICS_VERSION, fingerprint
+from regmixup.config import fingerprint
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
@@ -126,14 +126,9 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
 
 
 def find_choices(places: Iterable[Path], planned: PlannedRun, device: torch.device) -> Path | None:
-    """Return the archive with what the companion of a planned run chose, from the first place that has one.
-
-    One of another numerics version does not count: reports do not mix them, either.
-    """
-    if (line := planned.choosing) is None:
-        return None
-    folder = find_archive(places, resolve(line.config, device), line.stem)
-    return folder if folder is not None and read_table(folder / NOTE)["numerics"] == NUMERICS_VERSION else None
+    """Return the archive with what the companion of a planned run chose, from the first place that has one."""
+    line = planned.choosing
+    return find_archive(places, resolve(line.config, device), line.stem) if line is not None else None
 
 
 def has_logits(folder: Path, stem: str) -> bool:

@@ -53,6 +53,11 @@ class Evaluation:
             raise ValueError("evaluate must name a test set, or at least a validation set, got neither")
         if not self.test and (self.shift or self.ood or self.profile):
             raise ValueError("evaluate must name a test set where it names shifted, OOD or profile sets, got none")
+        if not self.test and self.calibration != "holdout":
+            raise ValueError(
+                'calibration must be "holdout" where evaluate names no test set: of a model trained on everything '
+                f"nothing would be measured, got {self.calibration!r}"
+            )
         for name in self.datasets():
             find(name)
         for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):

@@ -152,7 +152,8 @@ class Budget:
         self.tasks, self.device = tasks, device
         self.evaluating: list[float] = []
         self.begun: set[object] = set()
-        self.earlier: dict[int, float | None] = {}  # by task: seconds of its epochs before it started; None if done
+        # By task: seconds of its own epochs and of its companion's before it started; None if it was done.
+        self.earlier: dict[int, tuple[float, float] | None] = {}
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
@@ -168,13 +169,17 @@ class Budget:
         return training + 60 * (minutes if minutes is not None else 0)
 
     def learn(self, outcome: TaskOutcome, seconds: float) -> None:
-        """Record the time that a task took beyond its epochs, once its code was compiled."""
+        """Record the time that a task took beyond its epochs, once its code was compiled.
+
+        Not where its companion was trained meanwhile: that may have been another task.
+        """
         task = outcome.task
-        earlier = self.earlier.get(task.index, 0.0)
+        earlier = self.earlier.get(task.index, (0.0, 0.0))
         if outcome.rows is None or task.archive is not None or earlier is None:
             return
-        kind, trained = _kind(task.run), _trained(task) - earlier
-        if kind in self.begun:
+        kind, after = _kind(task.run), _trained(task)
+        trained = after[0] - earlier[0]
+        if kind in self.begun and after[1] == earlier[1]:
             self.evaluating.append(max(0.0, seconds - trained))
         if trained > 0:
             self.begun.add(kind)
@@ -211,9 +216,11 @@ def _is_done(task: Task) -> bool:
     return is_stored(rows) and all(model.finished for model in task.models())
 
 
-def _trained(task: Task) -> float:
-    """Return the seconds of all epochs of a task's models."""
-    return sum(sum(_epochs(one)) for one in task.models())
+def _trained(task: Task) -> tuple[float, float]:
+    """Return the seconds of all epochs of a task's own models, and of its companion's."""
+    seconds = [sum(_epochs(one)) for one in task.models()]
+    own = task.run.config.members
+    return sum(seconds[:own]), sum(seconds[own:])
 
 
 def _epochs(run: Run) -> list[float]:

@@ -259,13 +259,18 @@ def dispatch(
             if budget is not None and not outcome.in_use:
                 budget.learn(outcome, time.monotonic() - begun[task.index])
             running = [other for other in running if other.index != task.index]
-            if outcome.in_use and held.setdefault(task.index, HeldFolder()).gives_up(task.label, outcome.held):
+            # Another task of this study may train the companion: that is no stranger, and takes as long as it takes.
+            ours = task.companion is not None and any(other.companion == task.companion for other in running)
+            folder = held.setdefault(task.index, HeldFolder())
+            if outcome.in_use and not ours and folder.gives_up(task.label, outcome.held):
                 outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
             if outcome.in_use:
                 tries[task.index] += 1
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
                 waiting = sorted([*waiting, task], key=lambda other: other.index)
             else:
+                if task.companion is not None:  # which it may have held, and which others may wait for
+                    not_before.clear()
                 display.end(outcome)
                 yield outcome
         display.update(running)
