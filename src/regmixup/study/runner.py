@@ -192,7 +192,7 @@ def _hold(folder: Path, held: ExitStack) -> str:
     try:
         held.enter_context(owning(folder))
     except InUseError as error:
-        return str(error)
+        return error.held
     return ""
 
 
