@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from regmixup import data, metrics
+from regmixup.cli import main
 from regmixup.data.images import interpolate
 from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, MonteCarlo, TemperatureScaling
@@ -147,6 +148,15 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
         run_of(root, gone[0].config).folder.name
     ]
     assert read_rows(folder / "rows.csv") == rows
+
+
+def test_what_a_study_spent_includes_its_companions(companions, tmp_path, capsys):
+    """Found in the runs folder, or archived."""
+    root, kept = companions[0], tmp_path / "kept"
+    run_study(load_study(str(root / "mini.toml")), root / "runs", root=root, device="cpu", archive=kept)
+    for runs in (root / "runs", kept):
+        main(["study", str(root / "mini.toml"), "--runs", str(runs), "--device", "cpu", "--dry-run"])
+        assert "spent  3 networks, " in capsys.readouterr().out
 
 
 def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(companions, tmp_path):
