@@ -274,7 +274,11 @@ def test_with_a_time_limit_no_process_waits_and_none_makes_the_table_smaller(her
     assert table.read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     table.unlink()
     monkeypatch.setattr(runner.time, "sleep", None)
-    with held_by_another_process(table.parent), pytest.warns(UserWarning, match="this one does not wait"):
+    with (
+        held_by_another_process(table.parent),
+        pytest.warns(UserWarning, match="this one does not wait"),
+        pytest.warns(UserWarning, match="the table is written by the other process, later with these runs: "),
+    ):
         run_study(study, here / "runs", device="cpu", minutes=5)
     assert not table.exists()
 
