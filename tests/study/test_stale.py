@@ -149,7 +149,9 @@ def test_a_report_says_which_note_of_an_archive_is_damaged_and_which_is_missing(
     record = {"evaluations": ["another line"]}  # of somebody else, who archived that alone
     write_table(note, record)
     assert main(report(here)) == 0
-    assert f"{rows} is there but does not count, as {NOTE} does not name it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{rows} is there but does not count, as {NOTE} does not name it" in said
+    assert f"take the folder {rows.parent} from where it was copied from again, with {NOTE}" in said
 
 
 def test_a_report_notices_an_edited_number_in_a_run_folder(here, capsys):
