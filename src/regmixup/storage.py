@@ -37,7 +37,11 @@ _CHANGED = "its content has changed since it was written"
 
 
 class InUseError(RuntimeError):
-    """Another process has locked a folder."""
+    """Another process has locked a folder. held: which folder, by whom and since when."""
+
+    def __init__(self, held: str, remedy: str = "") -> None:
+        super().__init__(held + remedy)
+        self.held = held
 
 
 @contextmanager
@@ -338,8 +342,8 @@ def owning(folder: Path) -> Iterator[None]:
         lock.acquire()
     except filelock.Timeout:
         raise InUseError(
-            f"{folder} is in use by another process ({_owner_of(folder)}); wait for it to end, or choose another "
-            "--runs folder"
+            f"{folder} is in use by another process ({_owner_of(folder)})",
+            "; wait for it to end, or choose another --runs folder",
         ) from None
     except OSError as error:
         raise OSError(f"cannot lock {folder / '.lock'}: {error.strerror or error}") from error

@@ -11,6 +11,7 @@ from regmixup.study.plan import load_study
 from regmixup.study.runner import _tasks
 from regmixup.study.status import Budget
 from regmixup.study.tasks import Job, TaskOutcome
+from regmixup.training.run import Run
 from tests.study.mini import write_mini
 
 CPU = torch.device("cpu")
@@ -44,6 +45,20 @@ def test_the_pace_of_runs_alike_decides(tasks, clock):
     assert budget.fits(second)
     clock[0] += 0.2
     assert not budget.fits(second)
+
+
+def test_the_pace_of_an_earlier_companion_decides(tasks, clock):
+    """It is trained on other images than any run, so that the runs do not say it."""
+    first, second = (
+        replace(task, companion=Run(task.run.folder.with_name(f"companion-{task.index}"), config))
+        for task in tasks
+        if task.label.startswith("dnn")
+        for config in [replace(task.run.config, train_set="digits/val")]
+    )
+    write_history(first.run, [10.0] * 5)
+    write_history(first.companion, [1000.0] * 5)
+    budget = Budget(2, [first, second], CPU)
+    assert 5050 < budget.seconds(second) < 5055
 
 
 def test_what_a_run_has_behind_it_does_not_count(tasks, clock):

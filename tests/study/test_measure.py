@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from regmixup import data, metrics
+from regmixup.cli import main
 from regmixup.data.images import interpolate
 from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, MonteCarlo, TemperatureScaling
@@ -29,6 +30,7 @@ from regmixup.study.status import run_status
 from regmixup.study.tasks import Task
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
+from regmixup.training.train import train
 from regmixup.types import Row
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
@@ -149,6 +151,15 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
     assert read_rows(folder / "rows.csv") == rows
 
 
+def test_what_a_study_spent_includes_its_companions(companions, tmp_path, capsys):
+    """Found in the runs folder, or archived."""
+    root, kept = companions[0], tmp_path / "kept"
+    run_study(load_study(str(root / "mini.toml")), root / "runs", root=root, device="cpu", archive=kept)
+    for runs in (root / "runs", kept):
+        main(["study", str(root / "mini.toml"), "--runs", str(runs), "--device", "cpu", "--dry-run"])
+        assert "spent  3 networks, " in capsys.readouterr().out
+
+
 def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(companions, tmp_path):
     root, plan, _ = companions
     study, planned = load_study(str(root / "mini.toml")), plan[0]
@@ -160,6 +171,29 @@ def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(compan
     assert [record["loss"] for record in task.history(total)] == [record["loss"] for record in seen]
     assert task.epochs() == 1, "it is trained now"
     assert [record["epoch"] for record in task.history(task.epochs())] == [1]
+
+
+def test_a_display_shows_a_companion_that_is_trained_last(companions, tmp_path, monkeypatch):
+    """Of a process that was killed, at once or when the run is tried again; never as more than is left."""
+    root, plan, _ = companions
+    study, planned, seen, calls = load_study(str(root / "mini.toml")), plan[0], [], []
+
+    def first_held(config, *args, **kwargs):
+        calls.append(config.train_set)
+        if len(calls) == 1:
+            raise InUseError("held")
+        return train(config, *args, **kwargs)
+
+    def show(record):
+        seen.append((calls[-1], record["epoch"]))
+
+    monkeypatch.setattr(module, "train", first_held)
+    monkeypatch.setattr(module, "measure", lambda *args, **kwargs: [])
+    complete_run(study, planned, tmp_path, root=root, device="cpu", on_epoch=show)
+    assert seen == [("cifar10/train", 2), ("cifar10/train-90", 2)]
+    shutil.rmtree(Run.of(resolve(planned.companion, CPU), tmp_path).folder)
+    complete_run(study, planned, tmp_path, root=root, device="cpu", on_epoch=show)
+    assert seen[2:] == [("cifar10/train-90", 2)]
 
 
 def test_a_run_is_trained_while_another_process_trains_its_companion(companions, tmp_path):

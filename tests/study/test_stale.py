@@ -18,7 +18,7 @@ from regmixup.study.archive import NOTE, archived_rows, check_archive, find_arch
 from regmixup.study.plan import load_study
 from regmixup.study.runner import collect_archived, run_study
 from regmixup.study.select import take_selected, write_selected
-from regmixup.study.tasks import dispatch
+from regmixup.study.tasks import TaskOutcome, dispatch
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from regmixup.types import Row
@@ -149,7 +149,9 @@ def test_a_report_says_which_note_of_an_archive_is_damaged_and_which_is_missing(
     record = {"evaluations": ["another line"]}  # of somebody else, who archived that alone
     write_table(note, record)
     assert main(report(here)) == 0
-    assert f"{rows} is there but does not count, as {NOTE} does not name it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{rows} is there but does not count, as {NOTE} does not name it" in said
+    assert f"take the folder {rows.parent} from where it was copied from again, with {NOTE}" in said
 
 
 def test_a_report_notices_an_edited_number_in_a_run_folder(here, capsys):
@@ -238,13 +240,31 @@ def test_with_a_time_limit_what_others_hold_is_left_to_them(tmp_path, monkeypatc
     """Tried twice; a task that shares a folder with a held one is left, too."""
     monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
     pool = Recorder(room=1, in_use=["dnn 0"] * 1000)
-    left = "left to other processes, which work on them: dnn 0, kfac-llla 0"
-    with pytest.warns(UserWarning, match=left), pytest.warns(UserWarning, match="dnn 0 waits"):
+    with pytest.warns(UserWarning, match="left to") as said:
         ended = list(dispatch(plan(tmp_path, "dnn 0", "kfac-llla 0", "dnn 1"), pool, budget=Plenty()))
     assert [outcome.task.label for outcome in ended] == ["dnn 1"]
+    assert [str(warning.message) for warning in said] == [
+        "dnn 0 is left to the other process: dnn 0 is in use by pid 7",
+        "left to other processes, which work on them or their companions: dnn 0, kfac-llla 0",
+    ]
     pool = Recorder(room=1, in_use=["dnn 0"])  # as of a look at the lock
-    with pytest.warns(UserWarning, match="dnn 0 waits"):
+    with pytest.warns(UserWarning, match="dnn 0 is left to the other process"):
         assert len(list(dispatch(plan(tmp_path, "dnn 0"), pool, budget=Plenty()))) == 1
+
+
+def test_with_a_time_limit_a_companion_in_use_is_named_once_for_all_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
+
+    class Training(Recorder):
+        def wait(self, seconds):
+            return [TaskOutcome(task=self.running.pop(0), held="the companion is in use")] if self.running else []
+
+    with pytest.warns(UserWarning, match="left to") as said:
+        assert not list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), Training(room=1), budget=Plenty()))
+    assert [str(warning.message).partition(":")[0] for warning in said] == [
+        "dnn 0 is left to the other process",
+        "left to other processes, which work on them or their companions",
+    ]
 
 
 def test_with_a_time_limit_no_process_waits_and_none_makes_the_table_smaller(here, finished_study, monkeypatch):
@@ -256,7 +276,11 @@ def test_with_a_time_limit_no_process_waits_and_none_makes_the_table_smaller(her
     assert table.read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     table.unlink()
     monkeypatch.setattr(runner.time, "sleep", None)
-    with held_by_another_process(table.parent), pytest.warns(UserWarning, match="this one does not wait"):
+    with (
+        held_by_another_process(table.parent),
+        pytest.warns(UserWarning, match="this one does not wait"),
+        pytest.warns(UserWarning, match="the table is written by the other process, later with these runs: "),
+    ):
         run_study(study, here / "runs", device="cpu", minutes=5)
     assert not table.exists()
 

@@ -20,7 +20,8 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.data.folders import describe_classes
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
-from regmixup.study.archive import archive_places, find_archive
+from regmixup.run_folder import PROVENANCE
+from regmixup.study.archive import archive_places, find_archive, find_choices
 from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
@@ -110,7 +111,7 @@ def main(args: Sequence[str]) -> None:
         _list_runs(found)
         if verb.archive is not None:
             _print_what_is_not_archived(found, launcher.device, archives, verb.archive)
-        if finished := [status.folder for status in found if status.state == "done"]:
+        if finished := _finished(found, runs, launcher.device, archives):
             print(f"spent  {spent(finished)}")
         print(f"left   {estimate(_waiting(found), runs, launcher.device, archives)}")
         if missing := missing_data(_waiting(found), verb.root):
@@ -185,6 +186,17 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
 def _waiting(found: Iterable[RunStatus]) -> list[PlannedRun]:
     """Return the runs that are not done."""
     return [status.planned for status in found if status.state != "done"]
+
+
+def _finished(found: Iterable[RunStatus], runs: Path, device: torch.device, archives: Sequence[Path]) -> list[Path]:
+    """Return the folders or archives of the runs that are done, and of their companions where these are known."""
+    folders = []
+    for status in (status for status in found if status.state == "done"):
+        folders.append(status.folder)
+        if (companion := status.planned.companion) is not None:
+            chosen = find_choices(archives, status.planned, device)
+            folders.append(chosen if chosen is not None else resolve(companion, device).folder_in(runs))
+    return [folder for folder in folders if (folder / PROVENANCE).is_file()]
 
 
 def _describe(study: Study, width: int) -> None:

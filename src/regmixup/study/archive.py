@@ -120,8 +120,9 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
         if stem in note.get("evaluations", []):
             return folder
         if (rows := _packed_rows(folder, stem)).is_file():  # the note is written last
-            lack = "does not name it: one archive was copied over another" if note else "is missing"
-            warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}", stacklevel=2)
+            lack = "does not name it and is of an older copy or another training" if note else "is missing"
+            remedy = f"take the folder {folder} from where it was copied from again, with {NOTE}"
+            warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}: {remedy}", stacklevel=2)
     return None
 
 

@@ -31,7 +31,7 @@ from regmixup.rows.curves import SIDE, Look, examples, path_curves, reliability_
 from regmixup.storage import InUseError, digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
 from regmixup.study.plan import Evaluation, PlannedRun, Study
-from regmixup.training.config import choose_device, resolve
+from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.engine import Engine
 from regmixup.training.run import Run
 from regmixup.training.train import Hooks, train
@@ -62,20 +62,24 @@ def complete_run(
     device = choose_device(device)
     config = resolve(planned.config, device)
     training: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
-    with Run.of(config, runs).owned():
+    with (own := Run.of(config, runs)).owned():
+        companion, shown = None, hooks
         if planned.companion is not None and chosen is None:
             companion = Run.of(resolve(planned.companion, device), runs)
             if not companion.finished:
                 with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
-                    train(companion.config, runs, **training, **hooks)
-                hooks = _after(companion.config.total_epochs * companion.config.members, hooks)
-        run = train(config, runs, **training, **hooks)
+                    train(companion.config, runs, **training, **(_after(config, hooks) if own.finished else hooks))
+                shown = _after(companion.config, hooks)
+        run = train(config, runs, **training, **shown)
+        if companion is not None and not companion.finished:  # held still, or left by a process that was stopped
+            train(companion.config, runs, **training, **_after(config, hooks))
         rows = measure(planned, run, chosen=chosen, **training)
     return [replace(row, study=study.name) for row in rows]
 
 
-def _after(earlier: int, hooks: Hooks) -> Hooks:
-    """Return callbacks that count epochs on, where so many were trained before."""
+def _after(trained: TrainConfig, hooks: Hooks) -> Hooks:
+    """Return callbacks that count epochs on, where another run was trained before."""
+    earlier = trained.total_epochs * trained.members
     counted = {
         name: lambda record, call=call: call({**record, "epoch": earlier + record["epoch"]})
         for name in ("on_step", "on_epoch")

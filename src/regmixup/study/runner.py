@@ -142,7 +142,9 @@ def run_study(
                 time.sleep(RETRY_SECONDS)
             if not holder:
                 _collect(study, folder, ended)
-        if not holder:  # else the process that holds the folder writes the table
+        if holder:
+            warnings.warn(f"the table is written by the other process, later with these runs: {holder}", stacklevel=2)
+        else:
             write_selected(study, folder)
     if failed := [outcome for outcome in ended if outcome.rows is None]:
         raise FailedRunsError(_explain(failed, total=len(tasks)))
@@ -192,7 +194,7 @@ def _hold(folder: Path, held: ExitStack) -> str:
     try:
         held.enter_context(owning(folder))
     except InUseError as error:
-        return str(error)
+        return error.held
     return ""
 
 

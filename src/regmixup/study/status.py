@@ -184,19 +184,26 @@ class Budget:
         if trained > 0:
             self.begun.add(kind)
 
-    def _history(self, task: Task) -> list[float]:
-        """Return the seconds of a run's epochs; none if it was archived from another kind of device."""
-        if task.archive is None:
-            return _epochs(task.run)
-        if run_folder.read_provenance(task.archive).get("device") != device_name(self.device):
-            return []
-        return _epochs(Run(task.archive, task.run.config))
+    def _alike(self, run: Run) -> list[list[float]]:
+        """Return the seconds of every epoch of each model of a kind: of runs, members, companions and archives.
+
+        None of an archive from another kind of device.
+        """
+        found: dict[Path, Run] = {}
+        for task in self.tasks:
+            models = task.models() if task.archive is None else [Run(task.archive, task.run.config)]
+            alike = {one.folder: one for one in models if _kind(one) == _kind(run)}
+            if alike and (task.archive is None or self._is_from_here(task.archive)):
+                found |= alike
+        return [_epochs(one) for one in found.values()]
+
+    def _is_from_here(self, archive: Path) -> bool:
+        return run_folder.read_provenance(archive).get("device") == device_name(self.device)
 
     def _training(self, task: Task, run: Run) -> float:
         """Return the seconds that one model still trains; 0 if its pace is unknown."""
         left = run.config.total_epochs - (len(run.history()) if run.checkpoint.is_file() else 0)
-        alike = [self._history(other) for other in self.tasks if _kind(other.run) == _kind(run)]
-        measured = [seconds for seconds in alike if len(seconds) > 1]
+        measured = [seconds for seconds in self._alike(run) if len(seconds) > 1]
         if measured:
             pace = median(second for seconds in measured for second in seconds[1:])
             first = max(seconds[0] - pace for seconds in measured)

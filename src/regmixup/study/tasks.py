@@ -152,7 +152,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
             _archive(job, task, job.archive)
         return TaskOutcome(task=task, rows=rows)
     except InUseError as error:
-        return TaskOutcome(task=task, held=str(error))
+        return TaskOutcome(task=task, held=error.held)
     except Exception as error:
         task.fail(traceback.format_exc())
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
@@ -238,6 +238,7 @@ def dispatch(
     not_before: dict[int, float] = {}
     begun: dict[int, float] = {}
     held: dict[int, HeldFolder] = {}
+    left: set[str] = set()
     tries: Counter[int] = Counter()
     display = _Display(progress)
     while waiting or running:
@@ -252,7 +253,7 @@ def dispatch(
         # Twice, as a look at a lock holds it for a moment. What was never tried shares a folder with such a task.
         if budget is not None and waiting and not running and all(tries[task.index] != 1 for task in waiting):
             names = ", ".join(task.label for task in waiting)
-            warnings.warn(f"left to other processes, which work on them: {names}", stacklevel=2)
+            warnings.warn(f"left to other processes, which work on them or their companions: {names}", stacklevel=2)
             return
         for outcome in pool.wait(POLL_SECONDS):
             task = outcome.task
@@ -261,9 +262,12 @@ def dispatch(
             running = [other for other in running if other.index != task.index]
             # Another task of this study may train the companion: that is no stranger, and takes as long as it takes.
             ours = task.companion is not None and any(other.companion == task.companion for other in running)
-            folder = held.setdefault(task.index, HeldFolder())
-            if outcome.in_use and not ours and folder.gives_up(task.label, outcome.held):
-                outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
+            if outcome.in_use and not ours and budget is None:
+                if held.setdefault(task.index, HeldFolder()).gives_up(task.label, outcome.held):
+                    outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
+            elif outcome.in_use and not ours and outcome.held not in left:  # many seeds may need one companion
+                left.add(outcome.held)
+                warnings.warn(f"{task.label} is left to the other process: {outcome.held}", stacklevel=2)
             if outcome.in_use:
                 tries[task.index] += 1
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
