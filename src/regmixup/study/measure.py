@@ -62,24 +62,30 @@ def complete_run(
     device = choose_device(device)
     config = resolve(planned.config, device)
     training: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
+    companion = resolve(planned.companion, device) if planned.companion is not None and chosen is None else None
     with (own := Run.of(config, runs)).owned():
-        companion, shown = None, hooks
-        if planned.companion is not None and chosen is None:
-            companion = Run.of(resolve(planned.companion, device), runs)
-            if not companion.finished:
-                with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
-                    train(companion.config, runs, **training, **(_after(config, hooks) if own.finished else hooks))
-                shown = _after(companion.config, hooks)
-        run = train(config, runs, **training, **shown)
-        if companion is not None and not companion.finished:  # held still, or left by a process that was stopped
-            train(companion.config, runs, **training, **_after(config, hooks))
+        earlier = config.total_epochs * config.members if own.finished else 0
+
+        def trained(one: TrainConfig) -> Run:
+            """Train the run or its companion; who watches sees the epochs of both counted through."""
+            nonlocal earlier
+            more = 0 if Run.of(one, runs).finished else one.total_epochs * one.members
+            run = train(one, runs, **training, **_after(earlier, hooks))
+            earlier += more
+            return run
+
+        if companion is not None:
+            with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
+                trained(companion)
+        run = trained(config)
+        if companion is not None:
+            trained(companion)
         rows = measure(planned, run, chosen=chosen, **training)
     return [replace(row, study=study.name) for row in rows]
 
 
-def _after(trained: TrainConfig, hooks: Hooks) -> Hooks:
-    """Return callbacks that count epochs on, where another run was trained before."""
-    earlier = trained.total_epochs * trained.members
+def _after(earlier: int, hooks: Hooks) -> Hooks:
+    """Return callbacks that count epochs on, where so many were trained before."""
     counted = {
         name: lambda record, call=call: call({**record, "epoch": earlier + record["epoch"]})
         for name in ("on_step", "on_epoch")
