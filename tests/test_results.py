@@ -366,6 +366,30 @@ def test_ours_beside_others_has_a_deviation_where_theirs_has():
     )
 
 
+def test_calibration_has_columns_of_t_where_it_was_chosen_and_the_papers_numbers_beside():
+    training = Training("cifar10-resnet18", (), 100, "bfloat16")
+    rows = measured({"dnn": [0.02, 0.04]}, "cifar10/test", "ece", "")
+    heads, _, own, *rest = headline_table(training, rows)
+    assert heads[3:-1] == ["ECE", "AdaECE"]
+    assert own[3].startswith("3.00 [")
+    assert ["dnn, the paper's ResNet-50", "350", "5", "–", "3.02", ""] in rest
+    chosen = {"posthoc": "temperature"}
+    rows += measured({"dnn": [1.4, 1.4]}, "cifar10/test", "temperature", "", **chosen)
+    rows += measured({"dnn": [0.01, 0.03], "half-regmixup": [0.02]}, "cifar10/test", "ece", "", **chosen)
+    heads, _, own, *rest = headline_table(training, rows)
+    assert heads[3:-1] == ["ECE", "AdaECE", "T", "ECE with T"]
+    assert own[5] == "1.40", "chosen, not estimated"
+    assert own[6].startswith("2.00 [")
+    assert ["dnn, the paper's ResNet-50", "350", "5", "–", "3.02", "1.51", "1.38", ""] in rest
+    assert [line[0] for line in rest].count("half-regmixup") == 1
+
+
+def headline_table(training, rows):
+    """Return the cells of the table about calibration."""
+    text = made["headline"]({training: Aggregation(rows)}, training.recipe).rpartition("\n\n")[2]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+
+
 def measured(values, dataset="svhn/test", metric="auroc", score="dempster_shafer", **place):
     """Rows of 50 epochs: a value for each seed of each label."""
     return [
