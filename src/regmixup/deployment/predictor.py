@@ -185,14 +185,13 @@ class Predictor(Facts):
             criterion=criterion, share=share, aside=aside,
         )  # fmt: skip
         device = choose_device(device)
-        runs = [run] if run.config.members == 1 else run.members()
-        members = [member.model(device=device, root=root) for member in runs]
+        members = [member.model(device=device, root=root) for member in run.members()]
         mean_field = _mean_field(posthoc, uncertain=isinstance(members[0].head, HasVariance))
         if isinstance(name, Predictions):
             found = _given(name, run, len(record["classes"]), mean_field)
         else:
             check_validation(name, run.config.train_set)
-            parts = [member.predict(name, root=root, device=device) for member in runs]
+            parts = [member.predict(name, root=root, device=device) for member in run.members()]
             found = ensemble([mean_field(part) if mean_field else part for part in parts])
         fitted = fitting.fit(Labelled(found.logits, found.labels))
         factor = mean_field.factor if mean_field else 0.0

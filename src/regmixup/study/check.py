@@ -88,8 +88,7 @@ def is_current(study: Study, folder: Path) -> bool:
 
 
 def _datasets(planned: PlannedRun) -> list[str]:
-    trained = [planned.config.train_set, *([planned.companion.train_set] if planned.companion is not None else [])]
-    return [*trained, *planned.evaluate.datasets()]
+    return [*(config.train_set for config in planned.trains()), *planned.evaluate.datasets()]
 
 
 def _misfits(planned: PlannedRun) -> Iterator[str]:

@@ -131,12 +131,7 @@ def models(planned: PlannedRun, *, companion: bool = True) -> list[TrainConfig]:
 
     companion: False where it need not be trained.
     """
-    configs = [planned.config, *([planned.companion] if companion and planned.companion is not None else [])]
-    return [
-        model
-        for config in configs
-        for model in ([config] if config.members == 1 else map(config.member, range(config.members)))
-    ]
+    return [model for config in (planned.trains() if companion else [planned.config]) for model in config.models()]
 
 
 def estimate(

@@ -64,12 +64,12 @@ def complete_run(
     training: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
     companion = resolve(planned.companion, device) if planned.companion is not None and chosen is None else None
     with (own := Run.of(config, runs)).owned():
-        earlier = config.total_epochs * config.members if own.finished else 0
+        earlier = config.all_epochs if own.finished else 0
 
         def trained(one: TrainConfig) -> Run:
             """Train the run or its companion; who watches sees the epochs of both counted through."""
             nonlocal earlier
-            more = 0 if Run.of(one, runs).finished else one.total_epochs * one.members
+            more = 0 if Run.of(one, runs).finished else one.all_epochs
             run = train(one, runs, **training, **_after(earlier, hooks))
             earlier += more
             return run

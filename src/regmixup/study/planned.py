@@ -135,6 +135,10 @@ class PlannedRun:
             digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()
         return f"{label}-{digits[:8]}"
 
+    def trains(self) -> list[TrainConfig]:
+        """Return what it trains: its own configuration, and its companion's."""
+        return [self.config, *([self.companion] if self.companion is not None else [])]
+
     @property
     def choosing(self) -> PlannedRun | None:
         """Return the line that T and sigma_0 come from: the companion, measured on its validation images alone."""

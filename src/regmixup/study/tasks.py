@@ -92,23 +92,23 @@ class Task:
 
         Not its companion's: the task that comes first trains it, while the others train their own runs.
         """
-        return frozenset(run.folder.name for run in (self.run, *_models(self.run)))
+        return frozenset(run.folder.name for run in (self.run, *self.run.members()))
 
     def models(self) -> list[Run]:
         """Return all models that it trains: its run or the members of that, and its companion or its members."""
-        return [*_models(self.run), *(_models(self.companion) if self.companion is not None else [])]
+        return [*self.run.members(), *(self.companion.members() if self.companion is not None else [])]
 
     def epochs(self) -> int:
         """Return the epochs to train: of all members, and before them of a companion that is not trained yet."""
-        trains_companion = self.companion is not None and not self.companion.finished
-        return sum(run.config.total_epochs for run in (self.models() if trains_companion else _models(self.run)))
+        first = [self.companion] if self.companion is not None and not self.companion.finished else []
+        return sum(run.config.all_epochs for run in (*first, self.run))
 
     def history(self, epochs: int) -> list[EpochRecord]:
         """Return one record per finished epoch, numbered through members and companion. epochs: as when it began."""
-        companion, own = self.companion, _models(self.run)
-        if companion is not None and epochs > sum(run.config.total_epochs for run in own):
-            own = [*_models(companion), *own]
-        records = [record for run in own for record in run.history()]
+        models = self.run.members()
+        if self.companion is not None and epochs > self.run.config.all_epochs:
+            models = [*self.companion.members(), *models]
+        records = [record for model in models for record in model.history()]
         return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
 
     def fail(self, text: str) -> None:
@@ -170,11 +170,6 @@ def _archive(job: Job, task: Task, into: Path) -> None:
     with owning(task.run.folder):
         run, kept = replace(task.run, batch_norm=task.planned.batch_norm), job.keeps_outcomes(task.planned)
         write_archive(run, task.planned, into, outcomes=kept, logits=job.logits)
-
-
-def _models(run: Run) -> list[Run]:
-    """Return the models of a run: its members, or itself."""
-    return run.members() if run.config.members > 1 else [run]
 
 
 class Progress(Protocol):

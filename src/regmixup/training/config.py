@@ -111,6 +111,15 @@ class TrainConfig(Recipe):
         """Return one model of an ensemble. Seed s of M members uses the seeds s M, ..., s M + M - 1, none twice."""
         return dataclasses.replace(self, members=1, seed=self.seed * self.members + index)
 
+    def models(self) -> list[TrainConfig]:
+        """Return the configuration of every model: those of an ensemble's members, or this one."""
+        return [self] if self.members == 1 else [self.member(index) for index in range(self.members)]
+
+    @property
+    def all_epochs(self) -> int:
+        """Return the epochs of all models together."""
+        return self.total_epochs * self.members
+
 
 def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) -> TrainConfig:
     """Return a named recipe with a named method, and any field changed: configure("digits", "mixup", seed=1, epochs=5).

@@ -101,9 +101,11 @@ class Run:
         return ""
 
     def members(self) -> list[Run]:
-        """Return the runs of an ensemble's models, which lie beside its own folder."""
-        configs = [self.config.member(index) for index in range(self.config.members)]
-        return [replace(self, folder=config.folder_in(self.folder.parent), config=config) for config in configs]
+        """Return the runs of its models: those of an ensemble, which lie beside its own folder, or itself."""
+        if self.config.members == 1:
+            return [self]
+        beside = self.folder.parent
+        return [replace(self, folder=config.folder_in(beside), config=config) for config in self.config.models()]
 
     def refreshed(self, *, augmented: bool = False) -> Run:
         """Return this run with batch-norm statistics estimated again from the images of its train set, not mixed.
