@@ -82,7 +82,7 @@ def test_a_trained_run_without_rows_is_not_done(half_done):
 
 def test_the_table_is_printed_once_where_there_is_no_terminal(half_done, capsys):
     plan, runs, _ = half_done
-    show_status(plan, runs, CPU, "[Mini]", Console(width=100))
+    show_status(lambda: states(plan, runs), "[Mini]", Console(width=100))
     text = capsys.readouterr().out
     assert "[Mini]" in text
     assert "1 done, 3 waiting of 4 runs" in text
@@ -99,7 +99,7 @@ def test_in_a_terminal_it_is_kept_up_to_date_until_all_is_done(half_done, finish
 
     monkeypatch.setattr(status.time, "sleep", finish)
     console = Console(width=100, force_terminal=True, record=True, file=io.StringIO())
-    show_status(plan, runs, CPU, "Mini", console)
+    show_status(lambda: states(plan, runs), "Mini", console)
     assert len(looks) == 1
     assert "4 done of 4 runs" in console.export_text()
 
@@ -113,7 +113,8 @@ def test_an_ensemble_counts_the_epochs_of_its_members(tmp_path):
 def test_recipes_are_named_where_there_are_several(half_done):
     plan, runs, _ = half_done
     found = states(plan, runs)
-    other = replace(found[0], planned=replace(plan[0], recipe="cifar10-resnet50"))
+    planned = replace(plan[0], recipe="cifar10-resnet50")
+    other = replace(found[0], task=replace(found[0].task, planned=planned))
     for lines, named in ((found, False), ([*found, other], True)):
         console = Console(width=120, record=True, file=io.StringIO())
         console.print(status_table(lines, "Mini"))

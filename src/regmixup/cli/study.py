@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-import torch
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +20,7 @@ from regmixup.data.folders import describe_classes
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
 from regmixup.run_folder import PROVENANCE
-from regmixup.study.archive import archive_places, find_archive, find_choices
+from regmixup.study.archive import archive_places
 from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
@@ -29,7 +28,6 @@ from regmixup.study.plan import PlannedRun, Scale, Study, load_study, read_heade
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import RunStatus, run_status, show_status, shown_time
-from regmixup.training.config import resolve
 from regmixup.training.engine import Engine
 
 
@@ -104,14 +102,14 @@ def main(args: Sequence[str]) -> None:
         return [run_status(planned, runs, launcher.device, archives) for planned in plan]
 
     if verb.status:
-        show_status(plan, runs, launcher.device, study.title, console, archives)
+        show_status(look, study.title, console)
     elif verb.dry_run:
         found = look()
         _describe(study, console.width)
         _list_runs(found)
         if verb.archive is not None:
-            _print_what_is_not_archived(found, launcher.device, archives, verb.archive)
-        if finished := _finished(found, runs, launcher.device, archives):
+            _print_what_is_not_archived(found, verb.archive)
+        if finished := _finished(found):
             print(f"spent  {spent(finished)}")
         print(f"left   {estimate(_waiting(found), runs, launcher.device, archives)}")
         if missing := missing_data(_waiting(found), verb.root):
@@ -188,14 +186,15 @@ def _waiting(found: Iterable[RunStatus]) -> list[PlannedRun]:
     return [status.planned for status in found if status.state != "done"]
 
 
-def _finished(found: Iterable[RunStatus], runs: Path, device: torch.device, archives: Sequence[Path]) -> list[Path]:
+def _finished(found: Iterable[RunStatus]) -> list[Path]:
     """Return the folders or archives of the runs that are done, and of their companions where these are known."""
     folders = []
     for status in (status for status in found if status.state == "done"):
-        folders.append(status.folder)
-        if (companion := status.planned.companion) is not None:
-            chosen = find_choices(archives, status.planned, device)
-            folders.append(chosen if chosen is not None else resolve(companion, device).folder_in(runs))
+        folders.append(status.task.source)
+        if (chosen := status.task.chosen) is not None:
+            folders.append(chosen)
+        elif (companion := status.task.companion) is not None:
+            folders.append(companion.folder)
     return [folder for folder in folders if (folder / PROVENANCE).is_file()]
 
 
@@ -212,16 +211,12 @@ def _list_runs(found: Sequence[RunStatus]) -> None:
     width = max(len(status.planned.name) for status in found)
     for status in found:
         state = {"done": "done", "running": "in use"}.get(status.state, "to do")
-        print(f"{state:6} {status.planned.name:{width}}  {status.folder}")
+        print(f"{state:6} {status.planned.name:{width}}  {status.task.source}")
 
 
-def _print_what_is_not_archived(
-    found: Iterable[RunStatus], device: torch.device, archives: Sequence[Path], archive: Path
-) -> None:
+def _print_what_is_not_archived(found: Iterable[RunStatus], archive: Path) -> None:
     """Print which finished runs still lack an archive, as after a kill or on a full disk."""
-    finished = [status.planned for status in found if status.state == "done"]
-    lacking = [one.name for one in finished if find_archive(archives, resolve(one.config, device), one.stem) is None]
-    if lacking:
+    if lacking := [one.planned.name for one in found if one.state == "done" and one.task.archive is None]:
         print(f"not yet archived in {archive}, which the command without --dry-run does: {', '.join(lacking)}")
 
 

@@ -20,16 +20,7 @@ from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
 from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, check_writable, digest, owning, read_rows, read_table, write_json, write_rows
-from regmixup.study.archive import (
-    NOTE,
-    archive_places,
-    archived_rows,
-    check_trainable,
-    find_archive,
-    find_choices,
-    has_logits,
-    is_of,
-)
+from regmixup.study.archive import NOTE, archive_places, archived_rows, check_trainable, has_logits, is_of
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
@@ -39,7 +30,6 @@ from regmixup.study.tasks import GIVE_UP_SECONDS, RETRY_SECONDS, HeldFolder, Job
 from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
-from regmixup.training.run import Run
 
 __all__ = ["FailedRunsError", "collect_archived", "run_study", "study_folder"]
 
@@ -158,28 +148,15 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     several = len({planned.recipe for planned in plan}) > 1
     tasks, without_logits = [], []
     for index, planned in enumerate(plan):
-        config = resolve(planned.config, device)
         label = planned.name + (f", {planned.recipe}" if several else "")
-        run, archive = Run.of(config, job.runs), find_archive(places, config, planned.stem)
-        chosen, companion = find_choices(places, planned, device), None
-        if planned.companion is not None and chosen is None:
-            companion = Run.of(resolve(planned.companion, device), job.runs)
+        task = Task.of(planned, job.runs, device, places, index=index, label=label)
+        archive, run = task.archive, task.run
         if archive is not None and job.logits and planned.evaluate.test and not has_logits(archive, planned.stem):
             if archive.parent == job.archive and run.finished and is_of(archive, run):
-                archive = None  # everything is measured, and is archived again with logits
+                task = replace(task, archive=None)  # everything is measured, and is archived again with logits
             else:
                 without_logits.append(label)
-        tasks.append(
-            Task(
-                index=index,
-                label=label,
-                planned=planned,
-                run=run,
-                companion=companion,
-                archive=archive,
-                chosen=chosen,
-            )
-        )
+        tasks.append(task)
     if without_logits:
         warnings.warn(
             f"no logits are archived of {', '.join(without_logits)}: archived without them before, and the weights of "
@@ -203,7 +180,9 @@ def _collect(study: Study, folder: Path, ended: list[TaskOutcome]) -> None:
     done = sorted((outcome for outcome in ended if outcome.rows is not None), key=lambda outcome: outcome.task.index)
     if not done:
         return
-    entries = [outcome.task.planned.entry(_where(outcome.task, folder.parent)) for outcome in done]
+    beside = folder.parent.resolve()
+    tasks = [outcome.task for outcome in done]
+    entries = [task.planned.entry(os.path.relpath(task.source.resolve(), beside)) for task in tasks]
     rows = [row for outcome in done for row in outcome.rows or ()]
     write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
     write_json(folder / "study.json", {**study.record(), "runs": entries, "rows_digest": digest(folder / "rows.csv")})
@@ -252,12 +231,6 @@ def _stored(study: Study, task: Task) -> TaskOutcome | None:
     else:
         return None
     return TaskOutcome(task=task, rows=[replace(row, study=study.name) for row in rows])
-
-
-def _where(task: Task, base: Path) -> str:
-    """Return the folder with what a report reads of a run, relative to the folder that the study's own lies in."""
-    folder = task.archive if task.archive is not None else task.run.folder
-    return os.path.relpath(folder.resolve(), base.resolve())
 
 
 def _explain(failed: list[TaskOutcome], *, total: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -19,11 +19,10 @@ from rich.text import Text
 from regmixup import run_folder
 from regmixup.config import check_number
 from regmixup.storage import is_stored
-from regmixup.study.archive import find_archive, find_choices
-from regmixup.study.cost import estimate, evaluation_minutes, models, training_minutes
+from regmixup.study.cost import estimate, evaluation_minutes, training_minutes
 from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task, TaskOutcome
-from regmixup.training.config import device_name, resolve
+from regmixup.training.config import device_name
 from regmixup.training.run import Run
 
 State = Literal["done", "running", "waiting", "failed"]
@@ -37,13 +36,9 @@ _FIRST = 60.0
 
 @dataclass(frozen=True)
 class RunStatus:
-    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None if unknown.
+    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None if unknown."""
 
-    folder: of the run, or the archive that makes it done.
-    """
-
-    planned: PlannedRun
-    folder: Path
+    task: Task
     state: State
     epoch: int
     epochs: int
@@ -51,26 +46,28 @@ class RunStatus:
     seconds_left: float | None
     note: str = ""
 
+    @property
+    def planned(self) -> PlannedRun:
+        return self.task.planned
+
 
 def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path] = ()) -> RunStatus:
     """Return the state of a run: done with rows, running while a live process holds the folder, failed, or waiting.
 
     A run that is archived, among the runs or in one of the archives, is done.
     """
-    places, config = dict.fromkeys([*archives, runs]), resolve(planned.config, device)
-    companion = find_choices(places, planned, device) is None
-    trained = [resolve(one, device) for one in models(planned, companion=companion)]
-    epochs = sum(one.total_epochs for one in trained)
-    if archive := find_archive(places, config, planned.stem):
-        return RunStatus(planned, archive, "done", epochs, epochs, None, None)
-    folders = [Run.of(config, runs) for config in trained]
-    histories = [run.history() for run in folders]
+    places = list(dict.fromkeys([*archives, runs]))
+    task = Task.of(planned, runs, device, places)
+    models, own = task.models(), task.run.folder
+    epochs = sum(model.config.total_epochs for model in models)
+    if task.archive is not None:
+        return RunStatus(task, "done", epochs, epochs, None, None)
+    histories = [model.history() for model in models]
     epoch = sum(map(len, histories))
-    own = config.folder_in(runs)
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
     note = ""
-    if all(run.finished for run in folders) and run_folder.rows_path(own, planned.stem).is_file():
+    if all(model.finished for model in models) and run_folder.rows_path(own, planned.stem).is_file():
         state = "done"
     elif run_folder.is_locked(own):
         state = "running"
@@ -79,9 +76,9 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     pace = [record["seconds"] for history in histories for record in history[-10:] if "seconds" in record]
     left = (epochs - epoch) * sum(pace) / len(pace) if pace and state != "done" else None
     if left is None and state != "done":
-        minutes = estimate([planned], device=device, archives=list(places)).minutes
+        minutes = estimate([planned], device=device, archives=places).minutes
         left = 60 * minutes if minutes is not None else None
-    return RunStatus(planned, own, state, epoch, epochs, last["loss"] if last else None, left, note)
+    return RunStatus(task, state, epoch, epochs, last["loss"] if last else None, left, note)
 
 
 def status_table(found: Sequence[RunStatus], title: str) -> Group:
@@ -114,19 +111,11 @@ def shown_time(seconds: float | None) -> str:
     return f"{seconds / 86_400:.1f} d"
 
 
-def show_status(
-    plan: Sequence[PlannedRun],
-    runs: Path,
-    device: torch.device,
-    title: str,
-    console: Console,
-    archives: Sequence[Path] = (),
-) -> None:
-    """Print the table: live in a terminal until all is done or it is interrupted, once elsewhere."""
+def show_status(look: Callable[[], list[RunStatus]], title: str, console: Console) -> None:
+    """Print the table: live in a terminal until all is done or it is interrupted, once elsewhere.
 
-    def look() -> list[RunStatus]:
-        return [run_status(planned, runs, device, archives) for planned in plan]
-
+    look: returns the state of every run as it is now.
+    """
     found = look()
     if not console.is_terminal:
         console.print(status_table(found, title), soft_wrap=True)

@@ -6,7 +6,7 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +18,10 @@ from regmixup import run_folder
 from regmixup.config import check_count
 from regmixup.progress import describe
 from regmixup.storage import InUseError, is_owned, owning
-from regmixup.study.archive import archived_rows, find_archive, write_archive
+from regmixup.study.archive import archived_rows, find_archive, find_choices, write_archive
 from regmixup.study.measure import complete_run
 from regmixup.study.plan import PlannedRun, Study
+from regmixup.training.config import resolve
 from regmixup.training.engine import Engine, Execution
 from regmixup.training.reporting import EpochRecord, StepRecord
 from regmixup.training.run import Run
@@ -85,6 +86,38 @@ class Task:
     companion: Run | None = None
     archive: Path | None = None
     chosen: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        planned: PlannedRun,
+        runs: Path,
+        device: torch.device,
+        places: Collection[Path],
+        *,
+        index: int = 0,
+        label: str = "",
+    ) -> Task:
+        """Find a planned run on a kind of device: its folders among `runs`, its archives in some places."""
+        config = resolve(planned.config, device)
+        archive = find_archive(places, config, planned.stem)
+        chosen, companion = find_choices(places, planned, device), None
+        if planned.companion is not None and chosen is None:
+            companion = Run.of(resolve(planned.companion, device), runs)
+        return cls(
+            index=index,
+            label=label or planned.name,
+            planned=planned,
+            run=Run.of(config, runs),
+            companion=companion,
+            archive=archive,
+            chosen=chosen,
+        )
+
+    @property
+    def source(self) -> Path:
+        """Return the folder with what a report reads of it: its archive, or that of the run."""
+        return self.archive if self.archive is not None else self.run.folder
 
     @property
     def folders(self) -> frozenset[str]:
