@@ -13,18 +13,17 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
 from regmixup.run_folder import read_provenance, rows_path
+from regmixup.study.archive import find_choices
 from regmixup.study.plan import PlannedRun
-
-if TYPE_CHECKING:
-    import torch
-
-    from regmixup.training.config import TrainConfig
-    from regmixup.training.run import Run
+from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.training.run import Run
 
 PASSES = {
     **dict.fromkeys(("label-smoothing", "mixup", "cutmix", "mixup+cutmix"), 1.0),
@@ -145,35 +144,24 @@ def estimate(
     device: its kind decides the names of the run folders; default, the accelerator if there is one. archives: where
     companions may be archived, which are then not trained.
     """
+    device = choose_device(device)
     minutes: dict[str, float | None] = {}
     evaluations: list[float | None] = []
     devices: dict[str, None] = {}
     for planned in plan:
         devices[device_of(planned.config.network)] = None
-        if runs is None or not rows_path(_run(planned.config, runs, device).folder, planned.stem).is_file():
+        if runs is None or not rows_path(resolve(planned.config, device).folder_in(runs), planned.stem).is_file():
             evaluations.append(evaluation_minutes(planned))
-        for config in models(planned, companion=not (archives and _is_settled(planned, archives, device))):
-            left = 1.0 if runs is None else _share_left(_run(config, runs, device))
+        # Without archives nothing is resolved: the plan may be for another kind of device than this one.
+        settled = archives and find_choices(archives, planned, device)
+        for config in models(planned, companion=not settled):
+            left = 1.0 if runs is None else _share_left(Run.of(resolve(config, device), runs))
             own = training_minutes(planned.method, config)
             if left > 0:
                 minutes[config.name] = own * left if own is not None else None
     parts = [*minutes.values(), *evaluations]
     known = [part for part in parts if part is not None]
     return Estimate(len(minutes), sum(known) if len(known) == len(parts) else None, ", ".join(devices))
-
-
-def _is_settled(planned: PlannedRun, archives: Sequence[Path], device: torch.device | None) -> bool:
-    from regmixup.study.archive import find_choices
-    from regmixup.training.config import choose_device
-
-    return find_choices(archives, planned, choose_device(device)) is not None
-
-
-def _run(config: TrainConfig, runs: Path, device: torch.device | None) -> Run:
-    from regmixup.training.config import choose_device, resolve
-    from regmixup.training.run import Run
-
-    return Run.of(resolve(config, choose_device(device)), runs)
 
 
 def _share_left(run: Run) -> float:
@@ -210,7 +198,7 @@ def epoch_seconds(plan: Sequence[PlannedRun], runs: Path, device: torch.device) 
     found: dict[tuple[str, str], list[float]] = {}
     for planned in plan:
         for model in models(planned):
-            records = _run(model, runs, device).history()[1:]
+            records = Run.of(resolve(model, device), runs).history()[1:]
             times = [record["seconds"] * planned.config.members for record in records if "seconds" in record]
             found.setdefault((planned.recipe, planned.label), []).extend(times)
     return {place: median(times) for place, times in found.items() if times}
