@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -60,27 +60,31 @@ def complete_run(
     The run folder is held from beginning to end: another process that asks for it meanwhile gets an InUseError.
     """
     device = choose_device(device)
-    config = resolve(planned.config, device)
-    training: dict[str, Any] = {"root": root, "device": device, "workers": workers, "engine": engine}
-    companion = resolve(planned.companion, device) if planned.companion is not None and chosen is None else None
+    config, line = resolve(planned.config, device), planned.choosing
+    choices: dict[str, float] | None = None
     with (own := Run.of(config, runs)).owned():
         earlier = config.all_epochs if own.finished else 0
 
         def trained(one: TrainConfig) -> Run:
             """Train the run or its companion; who watches sees the epochs of both counted through."""
             nonlocal earlier
+            one = resolve(one, device)
             more = 0 if Run.of(one, runs).finished else one.all_epochs
-            run = train(one, runs, **training, **_after(earlier, hooks))
+            run = train(one, runs, root=root, device=device, workers=workers, engine=engine, **_after(earlier, hooks))
             earlier += more
             return run
 
-        if companion is not None:
+        if line is not None and chosen is None:
             with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
-                trained(companion)
+                trained(line.config)
         run = trained(config)
-        if companion is not None:
-            trained(companion)
-        rows = measure(planned, run, chosen=chosen, **training)
+        if line is not None:
+            if chosen is not None:
+                found = archived_rows(chosen, line.stem)
+            else:
+                found = measure(line, trained(line.config), root=root, device=device)
+            choices = {row.metric: row.value for row in found}
+        rows = measure(planned, run, root=root, device=device, choices=choices)
     return [replace(row, study=study.name) for row in rows]
 
 
@@ -100,19 +104,15 @@ def measure(
     *,
     root: str | Path | None = None,
     device: torch.device,
-    workers: int | None = None,
-    engine: Engine | None = None,
-    chosen: Path | None = None,
+    choices: Mapping[str, float] | None = None,
 ) -> list[Row]:
     """Predict the datasets that are not predicted yet, evaluate them, and keep the rows in the run folder.
 
-    Other labels and studies may share the run. Arguments as of `complete_run`.
+    Other labels and studies may share the run. choices: T and sigma_0 as its companion chose them, if it has one.
     """
     here: dict[str, Any] = {"root": root, "device": device}
     sets, mapped, temperature = planned.evaluate, planned.posthoc, None
-    if (line := planned.choosing) is not None:
-        # The companion makes all choices, so that this run needs no validation set.
-        choices = _choices(line, run.folder.parent, chosen, **here, workers=workers, engine=engine)
+    if choices is not None:  # so that this run needs no validation set
         temperature, sets = choices["temperature"], replace(sets, validation="")
         mapped = _settled(mapped, choices.get("prior_variance"))
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
@@ -168,15 +168,6 @@ def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: B
     temperature = fit_temperature(posthoc, validation)
     named = replace(row, dataset=validation.dataset, posthoc="temperature", metric="temperature")
     return [*rows, replace(named, value=temperature)]
-
-
-def _choices(line: PlannedRun, runs: Path, chosen: Path | None, **training: Any) -> dict[str, float]:
-    """Return what a companion chose: from its archive, else trained and measured as far as that is not done."""
-    if chosen is not None:
-        found = archived_rows(chosen, line.stem)
-    else:
-        found = measure(line, train(line.config, runs, **training), **training)
-    return {row.metric: row.value for row in found}
 
 
 def _settled(mapped: Posthoc | None, prior_variance: float | None) -> Posthoc | None:
