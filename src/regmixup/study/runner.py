@@ -69,45 +69,20 @@ def run_study(
     done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
     run that would not end within them.
     """
-    if world_size() > 1:
-        raise ValueError(
-            f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
-            "other, so give them a GPU each with --devices"
-        )
-    if launcher is None:
-        launcher = InTurn(device)
-    elif device is not None:
-        raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
-    if study.confirms and study.scale == "full" and not any(part.values for part in study.parts):
-        raise ValueError(
-            f"study {study.name} must run with what study {study.confirms} selected (--selected "
-            f"{study_folder(study, runs).with_name(f'study-{study.confirms}')}/selected.json), got no choices"
-        )
+    _check_request(study, runs, device, launcher, archive, minutes)
+    launcher = launcher if launcher is not None else InTurn(device)
     folder = study_folder(study, runs)
-    root = Path(root).absolute() if root else None
     job = Job(
-        study=study, runs=Path(runs).absolute(), root=root, workers=workers, engine=engine,
-        archive=Path(archive).absolute() if archive else None, logits=logits,
+        study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers,
+        engine=engine, archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
     tasks = _tasks(job, launcher.device)
-    if archive is not None and Path(archive).resolve() == Path(runs).resolve():
-        raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
-    if minutes is not None and isinstance(launcher, RayTasks):
-        raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
-    fresh = [task for task in tasks if task.archive is None]
-    for task in fresh:
-        check_precision(task.planned.evaluate.precision, launcher.device)
-        for run in (task.run, *task.models()):
-            check_trainable(run)
-    if job.archive is not None and fresh:
-        check_writable(job.archive / NOTE)  # now, not after hours of training
     budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
-    check_data([task.planned for task in fresh], root)
+    _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     check_folder(study, folder)
     ended: list[TaskOutcome] = []
     with ExitStack() as held:
-        first = not (holder := _hold(folder, held))
-        if holder:
+        if holder := _hold(folder, held):
             warnings.warn(
                 f"another process runs this study, and the two share it: {holder}. At the end this one "
                 + (f"waits at most {GIVE_UP_SECONDS / 3600:g} hours for it" if budget is None else "does not wait"),
@@ -116,29 +91,64 @@ def run_study(
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
             for outcome in dispatch(tasks, pool, progress, budget):
                 ended.append(outcome)
-                if first:
+                if not holder:
                     _collect(study, folder, ended)
         if budget is not None:  # what was left to other processes, as far as they are ready
             seen = {outcome.task.index for outcome in ended}
             missing = [_stored(study, task) for task in tasks if task.index not in seen]
             ended += [outcome for outcome in missing if outcome is not None]
-            if first:
-                _collect(study, folder, ended)
-        if not first:
+        if holder:
             folder_held = HeldFolder(holder)
             while (holder := _hold(folder, held)) and budget is None:
                 if folder_held.gives_up("the study's table", holder):
                     raise InUseError(f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {holder}")
                 time.sleep(RETRY_SECONDS)
-            if not holder:
-                _collect(study, folder, ended)
         if holder:
             warnings.warn(f"the table is written by the other process, later with these runs: {holder}", stacklevel=2)
         else:
+            _collect(study, folder, ended)
             write_selected(study, folder)
     if failed := [outcome for outcome in ended if outcome.rows is None]:
         raise FailedRunsError(_explain(failed, total=len(tasks)))
     return folder
+
+
+def _check_request(
+    study: Study,
+    runs: str | Path,
+    device: str | torch.device | None,
+    launcher: Launcher | None,
+    archive: str | Path | None,
+    minutes: float | None,
+) -> None:
+    """Raise for arguments of `run_study` that contradict each other or the study."""
+    if world_size() > 1:
+        raise ValueError(
+            f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
+            "other, so give them a GPU each with --devices"
+        )
+    if launcher is not None and device is not None:
+        raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
+    if study.confirms and study.scale == "full" and not any(part.values for part in study.parts):
+        raise ValueError(
+            f"study {study.name} must run with what study {study.confirms} selected (--selected "
+            f"{study_folder(study, runs).with_name(f'study-{study.confirms}')}/selected.json), got no choices"
+        )
+    if archive is not None and Path(archive).resolve() == Path(runs).resolve():
+        raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
+    if minutes is not None and isinstance(launcher, RayTasks):
+        raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
+
+
+def _check_tasks(job: Job, tasks: list[Task], device: torch.device) -> None:
+    """Raise unless these tasks can be trained, measured and archived: now, not after hours of training."""
+    for task in tasks:
+        check_precision(task.planned.evaluate.precision, device)
+        for run in (task.run, *task.models()):
+            check_trainable(run)
+    if job.archive is not None and tasks:
+        check_writable(job.archive / NOTE)
+    check_data([task.planned for task in tasks], job.root)
 
 
 def _tasks(job: Job, device: torch.device) -> list[Task]:
