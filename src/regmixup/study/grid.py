@@ -16,7 +16,7 @@ set, too, and is set first. A value that is itself a list goes in a list: milest
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -86,10 +86,7 @@ class ValueGrid:
         varied = {tuple(part.strip() for part in key.split(",")): v for key, v in entries.items() if _is_list(v)}
         names = _short_names(varied)
         for fields, values in varied.items():
-            if not values or any(value in values[:index] for index, value in enumerate(values)):
-                raise ValueError(
-                    f"grid over {names[fields]} must be one or more, without repetition, got {list(values)}"
-                )
+            check_distinct(f"grid over {names[fields]}", values)
         axes = tuple(Axis(fields, tuple(map(tupled, values)), names[fields]) for fields, values in varied.items())
         fixed = [
             (field.strip(), value) for key, value in entries.items() if not _is_list(value) for field in key.split(",")
@@ -127,6 +124,12 @@ def adjust(
         else:
             config = _set(config, field, value, "TrainConfig")
     return config, posthoc
+
+
+def check_distinct(what: str, values: Sequence[Any]) -> None:
+    """Raise if a list of a study file is empty or repeats itself."""
+    if not values or any(value in values[:index] for index, value in enumerate(values)):
+        raise ValueError(f"{what} must be one or more, without repetition, got {list(values)}")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

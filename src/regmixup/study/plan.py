@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from importlib import resources
@@ -15,7 +15,7 @@ from regmixup import methods, recipes
 from regmixup.config import check_choices, decode, encode, fingerprint, introduced
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, is_hidden, unknown
-from regmixup.study.grid import Point, ValueGrid, adjust, tupled
+from regmixup.study.grid import Point, ValueGrid, adjust, check_distinct, tupled
 from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.study.smoke import SEEDS, shrink
 
@@ -86,10 +86,7 @@ class Study:
                 raise ValueError(f"seeds_of.{name} must be a list of int, got {seeds!r}")
         own = {f"seeds_of.{name}": seeds for name, seeds in self.seeds_of.items()}
         for what, values in {"methods": self.methods, "seeds": self.seeds, **own}.items():
-            if not values or len(set(values)) != len(values):
-                raise ValueError(
-                    f"{what} of study {self.name!r} must be one or more, without repetition, got {list(values)}"
-                )
+            check_distinct(f"{what} of study {self.name!r}", values)
         if self.select and self.refresh_batch_norm:
             raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
         for name in self.refreshed:
@@ -103,29 +100,28 @@ class Study:
                 )
         for name in self.grid:
             check_name("method with a grid", name, self.methods)
-            grids = self.grids_of(name)
-            for of_study in ("seed", "objective"):
-                if any(of_study in grid.fields for grid in grids):
-                    raise ValueError(
-                        f"{of_study} cannot stand under [grid.{name}]: a study names its seeds and methods"
-                    )
-            labels = [f"{name}{point}" for grid in grids for point in grid.points()]
-            if twice := [label for label in labels if labels.count(label) > 1]:
-                raise ValueError(
-                    f"grid.{name} must give each point a label of its own, got {twice[0]} twice: a value appears in it "
-                    "if it stands in a list"
-                )
-            kinds = {axis.of_posthoc for grid in grids for axis in grid.axes}
-            if self.select and len(kinds) > 1:
-                raise ValueError(
-                    f"the grid of {name} must be over training or over posthoc fields where a study selects: the "
-                    "former are chosen by accuracy, the latter by ECE"
-                )
-            if self.select and any(sorted(grid.fixed) != sorted(grids[0].fixed) for grid in grids):
-                raise ValueError(
-                    f"the tables of grid.{name} must differ in lists alone where a study selects, got "
-                    f"{' and '.join(str(dict(grid.fixed)) for grid in grids)}: what stands in no list is not passed on"
-                )
+            self._check_grids(name, self.grids_of(name))
+
+    def _check_grids(self, method: str, grids: list[ValueGrid]) -> None:
+        for grid in grids:
+            _check_fields(grid.fields, f"grid.{method}")
+        labels = [f"{method}{point}" for grid in grids for point in grid.points()]
+        if twice := [label for label in labels if labels.count(label) > 1]:
+            raise ValueError(
+                f"grid.{method} must give each point a label of its own, got {twice[0]} twice: a value appears in it "
+                "if it stands in a list"
+            )
+        kinds = {axis.of_posthoc for grid in grids for axis in grid.axes}
+        if self.select and len(kinds) > 1:
+            raise ValueError(
+                f"the grid of {method} must be over training or over posthoc fields where a study selects: the "
+                "former are chosen by accuracy, the latter by ECE"
+            )
+        if self.select and any(sorted(grid.fixed) != sorted(grids[0].fixed) for grid in grids):
+            raise ValueError(
+                f"the tables of grid.{method} must differ in lists alone where a study selects, got "
+                f"{' and '.join(str(dict(grid.fixed)) for grid in grids)}: what stands in no list is not passed on"
+            )
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -282,10 +278,7 @@ class StudyFile(StudyHeader):
         names = (self.recipe,) if self.recipe else self.recipes
         if not names or (self.recipe and self.recipes) or len(set(names)) != len(names):
             raise ValueError("study must have recipe (str), or recipes (a list of str without repetition)")
-        if not self.methods or len(set(self.methods)) != len(self.methods):
-            raise ValueError(
-                f"methods of study {self.name!r} must be one or more, without repetition, got {list(self.methods)}"
-            )
+        check_distinct(f"methods of study {self.name!r}", self.methods)
         for method in self.methods:
             methods.get(method)
         for method, chosen in self.only.items():
@@ -305,11 +298,15 @@ class StudyFile(StudyHeader):
     def _part(self, recipe: str, family: str) -> Part:
         own = [method for method in self.methods if recipe in self.only.get(method, [recipe])]
         train = _section(self.train, recipe, family)
-        for name in ("seed", "objective"):
-            if name in train:
-                raise ValueError(f"{name} cannot stand under [train]: a study names its seeds and methods")
+        _check_fields(train, "train")
         evaluate = decode(Evaluation, _section(self.evaluate, recipe, family), "study.evaluate")
         return Part(recipe=recipe, methods=tuple(own), evaluate=evaluate, train=train)
+
+
+def _check_fields(names: Collection[str], section: str) -> None:
+    for name in ("seed", "objective"):
+        if name in names:
+            raise ValueError(f"{name} cannot stand under [{section}]: a study names its seeds and methods")
 
 
 def _sections(table: Mapping[str, Any]) -> list[str]:
