@@ -15,7 +15,6 @@ from regmixup.study.cost import (
     Estimate,
     epoch_seconds,
     estimate,
-    models,
     spent,
     step_milliseconds,
     step_times,
@@ -89,7 +88,7 @@ def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(
     # Each of two recipes: 10 members of two ensembles, two of which are plain runs; companions: 5 members, one plain.
     assert estimate(plan).networks == 2 * (10 + 5)
     ensemble = next(planned for planned in plan if planned.method == "deep-ensemble")
-    assert [config.seed for config in models(ensemble)] == [0, 1, 2, 3, 4] * 2
+    assert [config.seed for config in ensemble.models()] == [0, 1, 2, 3, 4] * 2
 
 
 def test_nothing_is_left_of_a_finished_study_and_half_of_one_half_done(finished_study, tmp_path):

@@ -88,7 +88,7 @@ def is_current(study: Study, folder: Path) -> bool:
 
 
 def _datasets(planned: PlannedRun) -> list[str]:
-    return [*(config.train_set for config in planned.trains()), *planned.evaluate.datasets()]
+    return [*(model.train_set for model in planned.models()), *planned.evaluate.datasets()]
 
 
 def _misfits(planned: PlannedRun) -> Iterator[str]:

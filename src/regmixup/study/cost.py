@@ -125,14 +125,6 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     return sum(count for count in counts if count is not None) * each / 60_000
 
 
-def models(planned: PlannedRun, *, companion: bool = True) -> list[TrainConfig]:
-    """Return every model that a planned run trains: itself or its members, and its companion or its members.
-
-    companion: False where it need not be trained.
-    """
-    return [model for config in (planned.trains() if companion else [planned.config]) for model in config.models()]
-
-
 def estimate(
     plan: Iterable[PlannedRun],
     runs: Path | None = None,
@@ -154,7 +146,7 @@ def estimate(
             evaluations.append(evaluation_minutes(planned))
         # Without archives nothing is resolved: the plan may be for another kind of device than this one.
         settled = archives and find_choices(archives, planned, device)
-        for config in models(planned, companion=not settled):
+        for config in planned.models(companion=not settled):
             left = 1.0 if runs is None else _share_left(Run.of(resolve(config, device), runs))
             own = training_minutes(planned.method, config)
             if left > 0:
@@ -197,7 +189,7 @@ def epoch_seconds(plan: Sequence[PlannedRun], runs: Path, device: torch.device) 
     """Return the median epoch time of each recipe and label over all models, without first epochs."""
     found: dict[tuple[str, str], list[float]] = {}
     for planned in plan:
-        for model in models(planned):
+        for model in planned.models():
             records = Run.of(resolve(model, device), runs).history()[1:]
             times = [record["seconds"] * planned.config.members for record in records if "seconds" in record]
             found.setdefault((planned.recipe, planned.label), []).extend(times)

@@ -135,9 +135,13 @@ class PlannedRun:
             digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()
         return f"{label}-{digits[:8]}"
 
-    def trains(self) -> list[TrainConfig]:
-        """Return what it trains: its own configuration, and its companion's."""
-        return [self.config, *([self.companion] if self.companion is not None else [])]
+    def models(self, *, companion: bool = True) -> list[TrainConfig]:
+        """Return every model that it trains: itself or its members, and its companion or its members.
+
+        companion: False where it need not be trained.
+        """
+        others = self.companion.models() if companion and self.companion is not None else []
+        return [*self.config.models(), *others]
 
     @property
     def choosing(self) -> PlannedRun | None:
