@@ -159,7 +159,7 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     tasks, without_logits = [], []
     for index, planned in enumerate(plan):
         label = planned.name + (f", {planned.recipe}" if several else "")
-        task = Task.of(planned, job.runs, device, places, index=index, label=label)
+        task = replace(Task.of(planned, job.runs, device, places), index=index, label=label)
         archive, run = task.archive, task.run
         if archive is not None and job.logits and planned.evaluate.test and not has_logits(archive, planned.stem):
             if archive.parent == job.archive and run.finished and is_of(archive, run):

@@ -146,8 +146,9 @@ class Budget:
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
-        self.earlier[task.index] = None if _is_done(task) else _trained(task)
-        return _is_done(task) or time.monotonic() + _MARGIN * self.seconds(task) < self.end
+        done = _is_done(task)
+        self.earlier[task.index] = None if done else _trained(task)
+        return done or time.monotonic() + _MARGIN * self.seconds(task) < self.end
 
     def seconds(self, task: Task) -> float:
         """Return the time left for a task: start-up, training and evaluation."""

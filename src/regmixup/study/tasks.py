@@ -88,16 +88,7 @@ class Task:
     chosen: Path | None = None
 
     @classmethod
-    def of(
-        cls,
-        planned: PlannedRun,
-        runs: Path,
-        device: torch.device,
-        places: Collection[Path],
-        *,
-        index: int = 0,
-        label: str = "",
-    ) -> Task:
+    def of(cls, planned: PlannedRun, runs: Path, device: torch.device, places: Collection[Path]) -> Task:
         """Find a planned run on a kind of device: its folders among `runs`, its archives in some places."""
         config = resolve(planned.config, device)
         archive = find_archive(places, config, planned.stem)
@@ -105,8 +96,8 @@ class Task:
         if planned.companion is not None and chosen is None:
             companion = Run.of(resolve(planned.companion, device), runs)
         return cls(
-            index=index,
-            label=label or planned.name,
+            index=0,
+            label=planned.name,
             planned=planned,
             run=Run.of(config, runs),
             companion=companion,
