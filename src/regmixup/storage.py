@@ -37,11 +37,10 @@ _CHANGED = "its content has changed since it was written"
 
 
 class InUseError(RuntimeError):
-    """Another process has locked a folder. held: which folder, by whom and since when."""
+    """Another process has locked a folder; its argument says which, who and since when."""
 
-    def __init__(self, held: str, remedy: str = "") -> None:
-        super().__init__(held + remedy)
-        self.held = held
+    def __str__(self) -> str:
+        return f"{self.args[0]}; wait for it to end, or choose another --runs folder"
 
 
 @contextmanager
@@ -341,10 +340,7 @@ def owning(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout:
-        raise InUseError(
-            f"{folder} is in use by another process ({_owner_of(folder)})",
-            "; wait for it to end, or choose another --runs folder",
-        ) from None
+        raise InUseError(f"{folder} is in use by another process ({_owner_of(folder)})") from None
     except OSError as error:
         raise OSError(f"cannot lock {folder / '.lock'}: {error.strerror or error}") from error
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())

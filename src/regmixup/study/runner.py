@@ -181,7 +181,7 @@ def _hold(folder: Path, held: ExitStack) -> str:
     try:
         held.enter_context(owning(folder))
     except InUseError as error:
-        return error.held
+        return str(error.args[0])
     return ""
 
 

@@ -176,7 +176,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
             _archive(job, task, job.archive)
         return TaskOutcome(task=task, rows=rows)
     except InUseError as error:
-        return TaskOutcome(task=task, held=error.held)
+        return TaskOutcome(task=task, held=error.args[0])
     except Exception as error:
         task.fail(traceback.format_exc())
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
