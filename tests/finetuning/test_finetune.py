@@ -478,6 +478,16 @@ def test_the_page_shows_names_of_classes_as_text(finished):
     assert "\x1b" not in page
 
 
+@pytest.mark.parametrize(("right", "told"), [(8, "fitted on validation by NLL"), (9, "not fitted")])
+def test_a_fitted_temperature_of_1_is_not_called_unfitted(finished, right, told):
+    record = read_table(finished[0].folder / "finetune.json")
+    record["temperature"] = 1.0  # also the best one of validation images of which one is wrong, if rarely
+    record["validation"][record["chosen"]] = {"right": right, "images": 9}
+    test = finished[0].predict(record["photos"]["test"], device="cpu")
+    page = "".join(section.html() for section in page_sections(record, test))
+    assert f"1.000, {told}" in page
+
+
 def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, folder, tmp_path):
     run, _, _ = finished
     assert main(["publish", str(run.folder), str(tmp_path / "fruit-net"), "--license", "mit"]) == 0
