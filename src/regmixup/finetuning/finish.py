@@ -6,6 +6,7 @@ the model that was chosen. The page is that of any model's predictions (`rm.repo
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -223,7 +224,8 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
         say(f"exported     {export}")
     say(f"report       {run.folder / PAGE}")
     say(f"run          {run.folder}")
-    say(f"{record['seconds']:.0f} s in all. Use it: regmixup predict {run.folder / PREDICTOR} photo.jpg")
+    use = shlex.join(["regmixup", "predict", str(run.folder / PREDICTOR), "photo.jpg"])
+    say(f"{record['seconds']:.0f} s in all. Use it: {use}")
 
 
 def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSection]:
