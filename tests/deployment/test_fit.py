@@ -2,6 +2,7 @@
 
 import copy
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -240,6 +241,13 @@ class TestSaving:
             found.save(tmp_path)
         with pytest.raises(ValueError, match="model and device are for saved folders"):
             rm.Predictor.load(tmp_path / "model.pt2", device="cuda")
+        whole = (tmp_path / "model.pt2").read_bytes()
+        with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+            archive.writestr("notes.txt", "no program")
+        for damaged in (b"", b"text", whole[: len(whole) // 2], (tmp_path / "other.zip").read_bytes()):
+            (tmp_path / "model.pt2").write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"model\.pt2 must be a file .*, it cannot be read \("):
+                rm.Predictor.load(tmp_path / "model.pt2")
 
     def test_what_was_changed_or_is_missing_is_named(self, fitted, tmp_path):
         with pytest.raises(ValueError, match=r"Predictor\.save has written or a \.pt2 file, it has no predictor\.json"):

@@ -1,6 +1,7 @@
 """The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
 
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -48,7 +49,7 @@ def finetune(folder, runs, weights, **changes):
 
 @pytest.fixture(scope="module")
 def finished(folder, weights, tmp_path_factory):
-    runs = tmp_path_factory.mktemp("runs")
+    runs = tmp_path_factory.mktemp("runs") / "of my photos"
     run, lines = finetune(folder, runs, weights, export=runs / "model.pt2")
     return run, lines, runs
 
@@ -155,7 +156,7 @@ def test_results_are_those_of_the_test_part(finished):
 
 
 def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_call(finished, folder, weights, capsys):
-    run, _, runs = finished
+    run, lines, runs = finished
     before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
     words = ["--backbone", BACKBONE, "--init", str(weights), "--epochs", "3", "--image-size", "32", "--workers", "0"]
     assert main(["finetune", str(folder), *words, "--runs", str(runs), "--device", "cpu"]) == 0
@@ -163,8 +164,10 @@ def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_cal
     assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
     photo = next(iter(load(run.config.train_set).paths))
     answers = []
-    for model in (run.folder, run.folder / "predictor"):
-        assert main(["predict", str(model), photo]) == 0
+    use = shlex.split(lines.rpartition("Use it: ")[2])  # the last line, as a shell reads it: the folder has spaces
+    assert use == ["regmixup", "predict", str(run.folder / "predictor"), "photo.jpg"]
+    for model in (str(run.folder), use[2]):
+        assert main(["predict", model, photo]) == 0
         answers.append([line for line in capsys.readouterr().out.splitlines() if line.startswith(photo)])
     assert answers[0] == answers[1] != []
 
@@ -476,6 +479,16 @@ def test_the_page_shows_names_of_classes_as_text(finished):
     assert "&lt;script&gt;" in page
     assert "<script>" not in page
     assert "\x1b" not in page
+
+
+@pytest.mark.parametrize(("right", "told"), [(8, "fitted on validation by NLL"), (9, "not fitted")])
+def test_a_fitted_temperature_of_1_is_not_called_unfitted(finished, right, told):
+    record = read_table(finished[0].folder / "finetune.json")
+    record["temperature"] = 1.0  # also the best one of validation images of which one is wrong, if rarely
+    record["validation"][record["chosen"]] = {"right": right, "images": 9}
+    test = finished[0].predict(record["photos"]["test"], device="cpu")
+    page = "".join(section.html() for section in page_sections(record, test))
+    assert f"1.000, {told}" in page
 
 
 def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, folder, tmp_path):

@@ -79,9 +79,9 @@ def test_a_slower_one_at_a_smaller_size_and_the_slowest_not_at_all():
     assert set(asked) == set(plan.paces)
     hopeless, _ = plan_of(100_000, 0.2, 10)
     assert hopeless.epochs == 0
-    assert "not one fits in 10 minutes, so the linear probe is the model" in hopeless.describe(100_000, 10)
+    assert "not one fits in 10 minutes, so the linear probe is the model" in hopeless.describe(100_000, 10, given=False)
     for wish in ({"epochs": 0}, {"epochs": 0, "image_size": 64}):
-        told = plan_of(1000, 0.01, 10, **wish)[0].describe(1000, 10)
+        told = plan_of(1000, 0.01, 10, **wish)[0].describe(1000, 10, given=True)
         assert "epochs     0 (given): the linear probe is the model" in told
 
 
@@ -102,6 +102,8 @@ def test_given_sizes_and_epochs_are_kept_and_then_nothing_is_measured():
     assert (plan.size, plan.epochs, asked) == (64, 7, [])
     plan, asked = plan_of(1000, 5.0, 1, epochs=7)
     assert plan.epochs == 7
+    assert "epochs     7 (given)" in plan.describe(1000, 1, given=True)  # and not that 8,000 / 1,000 images gave them
+    assert "epochs     10 (8,000 / 1,000" in plan_of(1000, 1e-4, 10)[0].describe(1000, 10, given=False)
     plan, asked = plan_of(1000, 5.0, 1, image_size=160)
     assert (plan.size, set(asked)) == (160, {160})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -246,7 +247,14 @@ def restore(module: nn.Module, folder: Path, expected: str, architecture: Archit
 def read_program(path: Path) -> tuple[ExportedProgram, dict[str, Any]]:
     """Read a .pt2 file and its facts. Unlike a saved folder, a file made for the purpose could execute code."""
     extra = {METADATA: ""}
-    program = torch.export.load(path, extra_files=extra)
+    try:
+        zipfile.ZipFile(path).close()  # first: of a file that is no archive, torch prints the stack
+        program = torch.export.load(path, extra_files=extra)
+    except Exception as error:  # of many kinds, by what is wrong: no archive, one cut short, another one
+        raise ValueError(
+            f"{path} must be a file that Predictor.export has written, it cannot be read ({type(error).__name__}: "
+            f"{error}): copy or export it again"
+        ) from error
     if not extra[METADATA]:
         raise ValueError(f"{path} must be a file that Predictor.export has written, it has no {METADATA}")
     return program, json.loads(extra[METADATA])

@@ -157,7 +157,7 @@ def finetune(
         spent = time.monotonic() - begun
         plan = make_plan(photos, settings, job.pace_at, epochs=epochs, image_size=image_size, spent=spent)
         write_plan(work, plan)
-    say(plan.describe(len(images), minutes))
+    say(plan.describe(len(images), minutes, given=epochs is not None))
     weights = work / "probe.safetensors"
     if not weights.is_file():
         count = len(images) + photos.sizes[photos.validation]

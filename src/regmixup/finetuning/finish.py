@@ -6,6 +6,7 @@ the model that was chosen. The page is that of any model's predictions (`rm.repo
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -200,6 +201,12 @@ def _copied(photos: Mapping[str, Any]) -> str:
     return f"{count} images to choose or test on are copies of train images, so expect less on new ones"
 
 
+def _fitted(record: Mapping[str, Any]) -> bool:
+    """Return whether a temperature was fitted; it can be 1 then, too, so its value does not tell."""
+    chosen = record["validation"][record["chosen"]]
+    return bool(chosen["right"] < chosen["images"])
+
+
 def _accepted(test: Mapping[str, Any]) -> str:
     return f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
 
@@ -210,14 +217,15 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
     copied = _copied(record["photos"])
     say(f"test         {_accuracy(test)}; {copied or 'no test image had a part in any choice'}")
     scaled = f", {percent(after['value'])} with the temperature {record['temperature']:.2f}, fitted on validation"
-    say(f"calibration  error {percent(before['value'])} on test{f'{scaled} by NLL' * (record['temperature'] != 1)}")
+    say(f"calibration  error {percent(before['value'])} on test{f'{scaled} by NLL' * _fitted(record)}")
     promised = f"; promised: {record['promise']}" if record["promise"] else ""
     say(f"rejection    the threshold accepts {_accepted(test)}{promised}")
     if export is not None:
         say(f"exported     {export}")
     say(f"report       {run.folder / PAGE}")
     say(f"run          {run.folder}")
-    say(f"{record['seconds']:.0f} s in all. Use it: regmixup predict {run.folder / PREDICTOR} photo.jpg")
+    use = shlex.join(["regmixup", "predict", str(run.folder / PREDICTOR), "photo.jpg"])
+    say(f"{record['seconds']:.0f} s in all. Use it: {use}")
 
 
 def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSection]:
@@ -234,7 +242,7 @@ def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSect
     if record["held_out"]:
         others = "test the promise" if record["promise"] else "were to test a promise, and none could be made"
         use = f"{next(iter(record['validation'].values()))['images']:,} for {use}; the others {others}"
-    fitted = "fitted on validation by NLL" if record["temperature"] != 1 else "not fitted"
+    fitted = "fitted on validation by NLL" if _fitted(record) else "not fitted"
     facts = {
         sizes["train"]: "the linear probe and fine-tuning",
         sizes["validation"]: use,

@@ -199,8 +199,8 @@ class Plan:
         rest = sum(photos.sizes.values()) - photos.sizes[photos.train]
         return rest * _assumed(self.paces, self.size).forward + _OVERHEAD / 2
 
-    def describe(self, images: int, minutes: float) -> str:
-        """Return it in two lines. images: in the train part."""
+    def describe(self, images: int, minutes: float, *, given: bool) -> str:
+        """Return it in two lines. images: in the train part. given: whether the epochs were asked for."""
         speed = ", ".join(f"{1 / pace.train:.1f} at {size} pixels" for size, pace in self.paces.items())
         sizes = f"size       {self.size} pixels"
         if self.probe_size != self.size:
@@ -218,7 +218,7 @@ class Plan:
                 f"epochs     {self.epochs}, what fits in {minutes:g} minutes (--minutes); {self.wanted} would be {why}"
             )
         else:
-            lines.append(f"epochs     {self.epochs}" + (f" ({why})" if speed else " (given)"))
+            lines.append(f"epochs     {self.epochs} ({'given' if given else why})")
         return "\n".join(lines)
 
 
