@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
 from regmixup.study.plan import Evaluation, PlannedRun, Study
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.engine import Engine
+from regmixup.training.reporting import counted_on
 from regmixup.training.run import Run
 from regmixup.training.train import Hooks, train
 from regmixup.types import Predictions, Row
@@ -70,7 +71,10 @@ def complete_run(
             nonlocal earlier
             one = resolve(one, device)
             more = 0 if Run.of(one, runs).finished else one.all_epochs
-            run = train(one, runs, root=root, device=device, workers=workers, engine=engine, **_after(earlier, hooks))
+            run = train(
+                one, runs, root=root, device=device, workers=workers, engine=engine, on_start=hooks.get("on_start"),
+                on_step=counted_on(hooks.get("on_step"), earlier), on_epoch=counted_on(hooks.get("on_epoch"), earlier),
+            )  # fmt: skip
             earlier += more
             return run
 
@@ -86,16 +90,6 @@ def complete_run(
             choices = {row.metric: row.value for row in found}
         rows = measure(planned, run, root=root, device=device, choices=choices)
     return [replace(row, study=study.name) for row in rows]
-
-
-def _after(earlier: int, hooks: Hooks) -> Hooks:
-    """Return callbacks that count epochs on, where so many were trained before."""
-    counted = {
-        name: lambda record, call=call: call({**record, "epoch": earlier + record["epoch"]})
-        for name in ("on_step", "on_epoch")
-        if (call := hooks.get(name)) is not None
-    }
-    return cast(Hooks, {**hooks, **counted})
 
 
 def measure(

@@ -33,6 +33,11 @@ _DUE = 1.0
 """Seconds after which another update is worthwhile."""
 
 
+def counted_on(callback: OnEpoch | None, earlier: int) -> OnEpoch | None:
+    """Return a callback that counts epochs on, where so many were trained before."""
+    return callback and (lambda record: callback({**record, "epoch": earlier + record["epoch"]}))
+
+
 class Tally:
     """Running sums, on the device, of what steps report.
 

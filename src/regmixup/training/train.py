@@ -20,7 +20,16 @@ from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
 from regmixup.training.distributed import joined
 from regmixup.training.engine import Engine, Execution, settings
-from regmixup.training.reporting import EpochRecord, Logger, Loggers, MemberLogger, OnEpoch, OnStep, TensorBoardLogger
+from regmixup.training.reporting import (
+    EpochRecord,
+    Logger,
+    Loggers,
+    MemberLogger,
+    OnEpoch,
+    OnStep,
+    TensorBoardLogger,
+    counted_on,
+)
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
 from regmixup.training.stopping import stopping
@@ -155,16 +164,12 @@ def train_members(
     one long training.
     """
     epochs = run.config.total_epochs
-
-    def numbered(callback: OnEpoch | None, member: int) -> OnEpoch | None:
-        return callback and (lambda record: callback({**record, "epoch": member * epochs + record["epoch"]}))
-
     members = [
         train_one(
             member.config,
             loggers=[MemberLogger(loggers, index)] if loggers else [],
-            on_step=numbered(on_step, index),
-            on_epoch=numbered(on_epoch, index),
+            on_step=counted_on(on_step, index * epochs),
+            on_epoch=counted_on(on_epoch, index * epochs),
         )
         for index, member in enumerate(run.members())
     ]
