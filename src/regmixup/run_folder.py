@@ -30,6 +30,8 @@ CHECKPOINT = "checkpoint.safetensors"
 PROVENANCE = "provenance.json"
 FAILURE = "failure.txt"
 FINETUNED = "finetune.json"
+FITTED = "predictor"
+"""The folder of the predictor that `finetune` fits, beside its record."""
 
 
 def is_run_folder(folder: Path) -> bool:

@@ -24,7 +24,7 @@ from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files, unread_files
 from regmixup.names import printable
 from regmixup.posthoc import Conformal
-from regmixup.run_folder import read_finetuned
+from regmixup.run_folder import FITTED, read_finetuned
 from regmixup.storage import check_writable, csv_text, read_table, write_text
 from regmixup.training.run import Run
 
@@ -183,7 +183,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
         refused = f"run folders{instead}, and {verb.run} is a saved predictor, which is fitted already"
         _refuse(verb, _FOR_FILES[1:], refused)
         return Predictor.load(verb.run, device=verb.device)
-    fitted = verb.run / "predictor"  # as `regmixup finetune` leaves it
+    fitted = verb.run / FITTED  # as `regmixup finetune` leaves it
     saved = (fitted / PREDICTOR).is_file()
     tuned = read_finetuned(verb.run) if saved else None
     defaults = {name: PredictVerb.__dataclass_fields__[name].default for name in _FOR_FILES[1:]}

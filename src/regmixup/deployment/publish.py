@@ -39,7 +39,7 @@ from regmixup.posthoc import MeanField
 from regmixup.predictions import HasVariance
 from regmixup.recipes import without_path
 from regmixup.rows import evaluate
-from regmixup.run_folder import read_finetuned
+from regmixup.run_folder import FITTED, read_finetuned
 from regmixup.storage import digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
@@ -47,8 +47,6 @@ from regmixup.types import MEAN, Predictions, Row
 
 TRAINING, CARD, SUMS = "training.json", "README.md", "SHA256SUMS"
 RESULTS = Path(".eval_results", "regmixup.yaml")
-SAVED = "predictor"
-"""Where `regmixup finetune` keeps a run's predictor, in the run folder."""
 
 
 def publish(
@@ -137,9 +135,9 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
 
 
 def _predictor_of(run: Run, given: Predictor | str | Path | None) -> Predictor | None:
-    if given is None and not (run.folder / SAVED / files.PREDICTOR).is_file():
+    if given is None and not (run.folder / FITTED / files.PREDICTOR).is_file():
         return None
-    found = given if isinstance(given, Predictor) else Predictor.load(given or run.folder / SAVED, device="cpu")
+    found = given if isinstance(given, Predictor) else Predictor.load(given or run.folder / FITTED, device="cpu")
     if found.fingerprint != run.fingerprint:
         raise ValueError(
             f"predictor must be made from the run {run.folder.name}, got one of "

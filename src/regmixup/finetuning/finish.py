@@ -20,14 +20,13 @@ from torch import Tensor
 
 from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.predictor import Predictor
-from regmixup.deployment.publish import SAVED as PREDICTOR
 from regmixup.finetuning.folder import PhotoFolder, load_files
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
 from regmixup.rows.comparison import Measured, ModelPredictions, measure_models
-from regmixup.run_folder import FINETUNED
+from regmixup.run_folder import FINETUNED, FITTED
 from regmixup.storage import check_writable, write_table
 from regmixup.training.run import Run
 from regmixup.types import Predictions
@@ -125,7 +124,7 @@ def finish(
         "run": str(run.folder),
         "held_out": risk is not None,
     }
-    predictor.save(run.folder / PREDICTOR)
+    predictor.save(run.folder / FITTED)
     if export is not None:
         # Before it is complete: who stops the export has a predictor, of which `predict` reads here how it was fitted.
         write_table(run.folder / FINETUNED, record)
@@ -224,7 +223,7 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
         say(f"exported     {export}")
     say(f"report       {run.folder / PAGE}")
     say(f"run          {run.folder}")
-    use = shlex.join(["regmixup", "predict", str(run.folder / PREDICTOR), "photo.jpg"])
+    use = shlex.join(["regmixup", "predict", str(run.folder / FITTED), "photo.jpg"])
     say(f"{record['seconds']:.0f} s in all. Use it: {use}")
 
 
