@@ -331,6 +331,14 @@ def test_values_are_checked_before_the_folder_is_read(wrong, tmp_path):
         rm.finetune(tmp_path / "nowhere", **wrong)
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):
+    (tmp_path / "file").touch()
+    for wrong in ({"runs": tmp_path / "file" / "runs"}, {"export": tmp_path / "file" / "model.pt2"}):
+        with pytest.raises(OSError, match=f"cannot write {tmp_path / 'file'}/"):
+            rm.finetune(tmp_path / "nowhere", **{"runs": tmp_path / "runs", **wrong})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.filterwarnings("ignore:the temperature stays 1")  # as finetune has it, with every validation image right
 def test_another_threshold_leaves_the_probabilities_as_they_are(finished, folder, capsys):
     """`predict --acceptance` fits the threshold anew; temperature and score stay those of `finetune`."""

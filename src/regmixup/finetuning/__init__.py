@@ -54,7 +54,7 @@ from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, percent
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.recipes import BACKBONE
-from regmixup.storage import save_tensors
+from regmixup.storage import check_writable, save_tensors
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
 from regmixup.training.initial_weights import InitialWeights, load_initial_weights
@@ -130,6 +130,7 @@ def finetune(
     if workers is not None:
         check_count("workers", workers, least=0)
     Calibration(acceptance=acceptance, risk=risk)  # checks both now, and not after training
+    check_writable(Path(runs) / "finetune.json")
     if export is not None:
         check_export(Path(export))
     device = choose_device(device)
