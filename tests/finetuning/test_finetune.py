@@ -16,11 +16,11 @@ from regmixup import finetuning
 from regmixup.cli import main
 from regmixup.data import load
 from regmixup.data.roles import validation_of
-from regmixup.deployment.calibration import first_rows
+from regmixup.deployment.calibration import Promise, first_rows
 from regmixup.finetuning import probe
 from regmixup.finetuning.finish import page_sections
 from regmixup.finetuning.folder import load_files
-from regmixup.storage import read_table
+from regmixup.storage import read_table, write_table
 from regmixup.training.checkpoint import Schedule, read_checkpoint
 
 from .photos import BACKBONE, COLOURS, write_photos, write_weights
@@ -513,6 +513,42 @@ def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, 
         rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")
     )
     assert torch.equal(mine.probs, theirs.probs)
+
+
+def test_publishing_keeps_the_score_and_the_promise(finished, tmp_path, capsys):
+    """`--calibrate` fits nothing anew: by its defaults, it would lose both."""
+    folder = shutil.copytree(finished[0].folder, tmp_path / "run")
+    promise = Promise(risk=0.1, confidence=0.95, accepted=40, errors=0, images=50)
+    saved = replace(rm.Predictor.load(folder / "predictor"), score="energy", threshold=-1.5, promise=promise)
+    saved.save(folder / "predictor")
+    assert main(["publish", str(folder), str(tmp_path / "net"), "--calibrate"]) == 0
+    assert f"{folder / 'predictor'}: temperature and threshold as fitted there" in capsys.readouterr().out
+    found = rm.Predictor.load(tmp_path / "net")
+    for name in ("score", "threshold", "temperature", "promise"):
+        assert getattr(found, name) == getattr(saved, name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"chosen": "linear probe", "reason": ""}, "probe: all weights but those of the head are the initial ones."),
+        ({"chosen": "linear probe", "reason": "worse"}, "initial ones; fine-tuning was worse on validation images."),
+        ({"chosen": "fine-tuned", "epochs": 2, "method": "mixup"}, "fine-tuned with mixup for 2 of 3 planned epochs"),
+    ],
+)
+def test_the_card_of_a_run_of_no_epochs_tells_what_its_weights_are(finished, tmp_path, changes, said):
+    run, _, runs = finished
+    cards = []
+    for number, one in enumerate((opened(runs)[0], opened(runs)[3])):
+        folder = shutil.copytree(one.folder, tmp_path / f"run{number}")
+        first = {"source": "timm", "sha256": "5eed"}
+        write_table(folder / "finetune.json", {**read_table(run.folder / "finetune.json"), **changes, "init": first})
+        assert main(["publish", str(folder), str(tmp_path / f"net{number}")]) == 0
+        cards.append((tmp_path / f"net{number}" / "README.md").read_text())
+    assert [said in card for card in cards] == [True, False]
+    for card in cards:  # the probe's file, from which the run starts, is not what the user started from
+        assert "| initial weights | timm@sha256:5eed |" in card
+        assert 'base_model: "timm/test_resnet.r160_in1k"' in card
 
 
 def test_the_epoch_after_which_time_is_up_is_kept_though_checkpoints_are_rare(folder, weights, tmp_path, monkeypatch):

@@ -11,10 +11,11 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
-from regmixup.deployment.export import MODEL
+from regmixup.deployment.export import MODEL, PREDICTOR
 from regmixup.deployment.predictor import Predictor
 from regmixup.deployment.publish import CARD, check, publish, tested_on
 from regmixup.names import printable
+from regmixup.run_folder import FITTED
 from regmixup.training.run import Run
 
 
@@ -33,7 +34,8 @@ class PublishVerb:
     folder: Positional[Path]
     """The folder to write; new or empty."""
     calibrate: Switch = False
-    """Fit a temperature and a threshold on the run's validation set and publish them, too."""
+    """Fit a temperature and a threshold on the run's validation set and publish them, too; without effect on a
+    fine-tuned run, whose own are published."""
     predictor: Path | None = None
     """Publish this one instead, a folder of Predictor.save; default: RUN/predictor, if `finetune` has made one."""
     license: str = "unknown"
@@ -55,7 +57,12 @@ def main(args: Sequence[str]) -> None:
         raise ValueError("calibrate and predictor exclude each other: give one of them")
     run = Run.open(verb.run)
     check(run, verb.folder, hub_dataset=verb.hub_dataset, test=verb.test)
-    predictor = Predictor.from_run(run, root=verb.root) if verb.calibrate else verb.predictor
+    fitted = run.folder / FITTED
+    predictor: Predictor | Path | None = verb.predictor
+    if predictor is None and (fitted / PREDICTOR).is_file():  # a new fit would lose its score and its promise
+        print(f"{fitted}: temperature and threshold as fitted there")
+    elif verb.calibrate:
+        predictor = Predictor.from_run(run, root=verb.root)
     publish(
         run, verb.folder, predictor=predictor, license=verb.license, name=verb.name, hub_dataset=verb.hub_dataset,
         test=verb.test, root=verb.root,

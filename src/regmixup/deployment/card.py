@@ -39,10 +39,11 @@ _CITATION = """@inproceedings{pinto2022regmixup,
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The contents of a card: the run and its record, the predictor if there is one, and rows of results."""
+    """The contents of a card: the run and its record, that of `finetune` and the predictor if there are, and rows."""
 
     run: Run
     record: dict[str, Any]
+    tuned: dict[str, Any] | None
     architecture: Architecture
     predictor: Predictor | None
     rows: list[Row]
@@ -55,6 +56,14 @@ class Contents:
         """Return whether timm can build the network: it is timm's, and so is its head."""
         return self.architecture.network.startswith("timm/") and self.run.config.head_name == "linear"
 
+    @property
+    def init(self) -> str:
+        """Return what identifies the initial weights: of a fine-tuned run the backbone's, not those of its probe."""
+        if self.tuned is None:
+            return without_path(self.run.config.init)
+        first = self.tuned["init"]
+        return f"{'timm@' * (first['source'] == 'timm')}sha256:{first['sha256']}"
+
 
 def card(contents: Contents) -> str:
     """Return the whole card."""
@@ -65,7 +74,7 @@ def card(contents: Contents) -> str:
     names = shortened(classes, _MOST_NAMES)
     recipe = [
         ("objective", repr(config.objective)), ("network", config.network), ("head", config.head_name),
-        ("constraint", repr(config.constraint)), ("initial weights", without_path(config.init) or "random"),
+        ("constraint", repr(config.constraint)), ("initial weights", contents.init or "random"),
         ("epochs", config.total_epochs), ("batch size", config.batch_size), ("optimizer", config.optimizer),
         ("learning rate", f"{config.lr:g}, {config.schedule}"), ("weight decay", f"{config.weight_decay:g}"),
         ("precision", config.precision), ("seed", config.seed), ("regmixup", record["versions"]["regmixup"]),
@@ -75,7 +84,7 @@ def card(contents: Contents) -> str:
     parts = [
         f"---\n{yaml_text(_front_matter(contents))}---\n\n# {_plain(contents.name)}\n",
         f"An image classifier of {len(classes)} classes ({_plain(names)}) for images of {width}x{height} pixels and "
-        f"{channels} channel{'s' * (channels > 1)}, trained with regmixup.\n",
+        f"{channels} channel{'s' * (channels > 1)}, trained with regmixup.{_tuning(contents)}\n",
         f"## Use\n\n```python\n{_usage(contents)}```\n\n`sha256sum --check SHA256SUMS` checks the files, but for this "
         f"one.\n{_orientation(contents)}",
         f"## Data\n\nTrained on {_plain(train_set)}. Checksum of the images: "
@@ -89,6 +98,18 @@ def card(contents: Contents) -> str:
         f"## Citation\n\n```bibtex\n{_CITATION}```\n",
     ]  # fmt: skip
     return "\n".join(parts)
+
+
+def _tuning(contents: Contents) -> str:
+    """Return what the recipe of a run of no epochs does not tell: how `regmixup finetune` came to its weights."""
+    tuned = contents.tuned
+    if tuned is None or contents.run.config.epochs:
+        return ""
+    if tuned["chosen"] == "linear probe":
+        reason = "; fine-tuning was worse on validation images" if tuned["reason"] else ""
+        return f" It is a linear probe: all weights but those of the head are the initial ones{reason}."
+    planned = f"{tuned['epochs']} of {tuned['plan']['epochs']} planned epochs"
+    return f" It was fine-tuned with {tuned['method']} for {planned}, until the time was up; the recipe has 0 more."
 
 
 def _usage(contents: Contents) -> str:
@@ -173,7 +194,7 @@ def _licence(contents: Contents) -> str:
 
 def _front_matter(contents: Contents) -> dict[str, Any]:
     """Return the card's metadata: https://huggingface.co/docs/hub/model-cards."""
-    init, network = contents.run.config.init, contents.architecture.network
+    init, network = contents.init, contents.architecture.network
     front: dict[str, Any] = {
         "license": contents.license,
         "library_name": "timm" if contents.timm else "regmixup",

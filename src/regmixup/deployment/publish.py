@@ -83,6 +83,7 @@ def publish(
     contents = Contents(
         run=run,
         record=record,
+        tuned=read_finetuned(run.folder),
         architecture=(found and found.architecture) or architecture_of(run, record),
         predictor=found,
         rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
