@@ -325,10 +325,25 @@ def test_images_that_test_a_promise_do_not_fit_another_threshold_either(
     assert all(one != other for one, other in zip(fit(), before, strict=True))
 
 
-@pytest.mark.parametrize("wrong", [{"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}])
-def test_values_are_checked_before_the_folder_is_read(wrong, tmp_path):
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
-        rm.finetune(tmp_path / "nowhere", **wrong)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        *((wrong, f"{next(iter(wrong))} must be") for wrong in (
+            {"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}, {"minutes": 0}, {"image_size": 0},
+            {"method": "deep-ensemble"}, {"method": "sngp"}, {"init": "nowhere.pth"},
+        )),
+        ({"method": "regmix"}, "unknown method 'regmix': did you mean 'regmixup'"),
+        ({"backbone": "timm/resnet_18"}, "unknown network 'timm/resnet_18': did you mean"),
+        ({"export": "model.tflite"}, "export format"),
+        ({"class_weights": "some"}, "class_weights"),
+    ],
+)  # fmt: skip
+def test_values_are_checked_before_images_are_read(wrong, message, tmp_path):
+    said = []
+    with pytest.raises(ValueError, match=message):
+        rm.finetune(tmp_path, tmp_path / "runs", say=said.append, **{"init": "", **wrong})
+    assert not said
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):
@@ -431,26 +446,10 @@ def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(fo
     assert "epochs     1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"method": "deep-ensemble"}, "method must be one that trains a single network"),
-        ({"method": "sngp"}, "method must be one that trains a single network"),
-        ({"backbone": "timm/resnet_18"}, "network"),
-        ({"export": "model.tflite"}, "export format"),
-        ({"minutes": 0}, "minutes must be"),
-        ({"class_weights": "some"}, "class_weights"),
-        ({"image_size": 0}, "image_size must be"),
-        (
-            {"image_size": 31},
-            "image_size must be at least 32, the stride of the last features of timm/test_resnet: .*, got 31",
-        ),
-    ],
-)
-def test_wrong_requests_are_refused_before_anything_is_written(folder, weights, tmp_path, changes, message):
-    asked = {"backbone": BACKBONE, "init": str(weights), "device": "cpu", "say": lambda _: None, **changes}
+def test_images_smaller_than_the_stride_are_refused_before_anything_is_written(folder, weights, tmp_path):
+    message = "image_size must be at least 32, the stride of the last features of timm/test_resnet: .*, got 31"
     with pytest.raises(ValueError, match=message):
-        rm.finetune(folder, tmp_path / "runs", **asked)
+        finetune(folder, tmp_path / "runs", weights, image_size=31)
     assert not (tmp_path / "runs").exists()
 
 

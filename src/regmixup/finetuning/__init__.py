@@ -33,6 +33,7 @@ from regmixup.finetuning.folder import (
     PhotoFolder,
     Settings,
     expected_pixels,
+    find_folder,
     hide_files,
     inspect,
     load_files,
@@ -52,12 +53,13 @@ from regmixup.finetuning.probe import (
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, percent
+from regmixup.networks import check_network
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.recipes import BACKBONE
 from regmixup.storage import check_writable, save_tensors
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import TrainConfig, check_present, choose_device, configure, resolve
-from regmixup.training.initial_weights import InitialWeights, load_initial_weights
+from regmixup.training.initial_weights import InitialWeights, identify, load_initial_weights
 from regmixup.training.run import Run
 from regmixup.training.train import train
 
@@ -135,6 +137,10 @@ def finetune(
         check_export(Path(export))
     device = choose_device(device)
     check_present(device)
+    _check_method(method, class_weights)
+    check_network(backbone)
+    find_folder(path)
+    init = identify(init, backbone)  # last, as it may download the weights
     if hide_unreadable and (hidden := hide_files(path)):
         say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
     say(f"reading    {path}: every file is decoded once")
@@ -234,14 +240,7 @@ class _Job:
         method = self.method if epochs else "dnn"
         changes |= {} if epochs else {"freeze": "always"}
         config = configure("imagenet-resnet50", method, **changes)
-        if config.members > 1 or not isinstance(config.head, LinearHead) or config.constraint is not None:
-            raise ValueError(
-                f"method must be one that trains a single network with a linear head, such as regmixup, mixup or dnn, "
-                f"got {method}"
-            )
         if self.class_weights == "balanced" and epochs:
-            if not hasattr(config.objective, "loss"):
-                raise ValueError(f"class_weights must be none for {method}, which has a loss of its own, got balanced")
             loss = CrossEntropy(weight=balanced_weight(self.images.labels, len(self.images.classes)))
             config = replace(config, objective=replace(config.objective, loss=loss))  # type: ignore[call-arg]
         return config
@@ -256,8 +255,9 @@ class _Job:
             f"training   a linear probe on stored features, then all weights: {self.method} (--method; "
             f"`regmixup advise` compares methods), AdamW at "
             f"{config.lr:g}, batches of {config.batch_size}, class weights {self.class_weights} (--class-weights)\n"
-            f"augment    photographs upright, by their EXIF orientation; random crops of {config.crop_area:.0%} to "
-            f"100 % of the area{flips}, colours changed by up to {config.color_jitter:.0%}"
+            f"augment    photographs upright, by their EXIF orientation; random crops of "
+            f"{100 * config.crop_area:.0f} to 100 % of the area{flips}, colours changed by up to "
+            f"{100 * config.color_jitter:.0f} %"
         )
 
     def build(self, size: int) -> tuple[Classifier, InitialWeights]:
@@ -278,6 +278,17 @@ class _Job:
         config = resolve(self.configure(self.settings.image_size, epochs=1), self.device)
         parts = [Run(Path(), config).fingerprint, self.photos.fingerprint, self.device.type, *map(str, asked)]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def _check_method(method: str, class_weights: str) -> None:
+    config = configure("imagenet-resnet50", method)
+    if config.members > 1 or not isinstance(config.head, LinearHead) or config.constraint is not None:
+        raise ValueError(
+            f"method must be one that trains a single network with a linear head, such as regmixup, mixup or dnn, "
+            f"got {method}"
+        )
+    if class_weights == "balanced" and not hasattr(config.objective, "loss"):
+        raise ValueError(f"class_weights must be none for {method}, which has a loss of its own, got balanced")
 
 
 def _check_size(model: Classifier, image_size: int, settings: Settings) -> None:

@@ -160,15 +160,21 @@ class Settings:
     minutes: float
 
 
+def find_folder(path: str | Path) -> Path:
+    """Return the absolute path of a folder; raise if there is none."""
+    folder = Path(path).expanduser().absolute()
+    if not folder.is_dir():
+        raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
+    return folder
+
+
 def inspect(path: str | Path) -> PhotoFolder:
     """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
 
     Raises where nothing can be learned from it: no folder, no images, one class, classes with fewer than three
     different images, files that cannot be decoded. The error says what to do.
     """
-    folder = Path(path).expanduser().absolute()
-    if not folder.is_dir():
-        raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
+    folder = find_folder(path)
     names = _name_parts(folder)
     roots = sorted({name.removeprefix("folder:") for name in names.wholes})
     files = [file for root in roots for name in class_folders(Path(root)) for file in image_files(Path(root) / name)]
@@ -352,7 +358,7 @@ def _decode(files: list[str]) -> list[int | Unreadable]:
 
 def hide_files(path: str | Path) -> list[str]:
     """Put a dot before the names of files that cannot be decoded, and return their new paths."""
-    files = image_files(Path(path).expanduser().absolute())
+    files = image_files(find_folder(path))
     bad = [Path(entry.path) for entry in _decode(files) if isinstance(entry, Unreadable)]
     try:
         return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
