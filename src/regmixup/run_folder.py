@@ -32,11 +32,13 @@ FAILURE = "failure.txt"
 FINETUNED = "finetune.json"
 FITTED = "predictor"
 """The folder of the predictor that `finetune` fits, beside its record."""
+PUBLISHED = "model.safetensors"
+"""The weights in a folder that `publish` has written, which has a config.json, too, and is no run folder."""
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder holds a run: it has a config.json."""
-    return (folder / CONFIG).is_file()
+    """Return whether a folder holds a run: it has a config.json, and is none that `publish` has written."""
+    return (folder / CONFIG).is_file() and not (folder / PUBLISHED).is_file()
 
 
 def read_config(folder: Path) -> dict[str, Any]:

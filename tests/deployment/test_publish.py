@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 import regmixup as rm
 from regmixup import networks
 from regmixup.deployment import publish as module
-from regmixup.deployment.publish import load, publish
+from regmixup.deployment.publish import check, load, publish
 from regmixup.networks.gp_head import GPHead
 from tests.cli.running import run as command
 from tests.finetuning.photos import write_photos
@@ -265,6 +265,11 @@ class TestErrors:
             publish(run, tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
+    def test_a_folder_that_cannot_be_written_before_anything_is_predicted(self, run, tmp_path):
+        (tmp_path / "file").touch()
+        with pytest.raises(OSError, match="cannot write"):
+            check(run, tmp_path / "file" / "out")
+
     def test_a_failure_leaves_an_empty_folder(self, run, tmp_path, monkeypatch):
         monkeypatch.setattr(module, "card", lambda contents: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -322,3 +327,12 @@ def test_the_command_says_what_the_card_lacks(run_of, tmp_path, capsys):
     assert "has no results" in shown
     assert "no licence is named" in shown
     assert "Not measured" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_published_folder_is_not_taken_for_a_run(run_of, tmp_path, capsys):
+    publish(run_of("timm"), tmp_path / "net")
+    (tmp_path / "photo.jpg").touch()
+    words = (("predict", tmp_path / "photo.jpg"), ("predict", "digits/test"), ("publish", tmp_path / "out"))
+    for verb, last in words:
+        assert command(verb, tmp_path / "net", last) == 2
+        assert f"{tmp_path / 'net'} is not a run folder, `regmixup publish` has written it" in capsys.readouterr().err

@@ -115,8 +115,9 @@ def _tuning(contents: Contents) -> str:
 def _usage(contents: Contents) -> str:
     lines = ["import regmixup as rm", ""]
     if contents.predictor is not None:
-        lines += ['predictor = rm.Predictor.load("FOLDER")', "decision = predictor(images)  # uint8 or in [0, 1]"]
-        lines += ["decision.probs, decision.accepted", ""]
+        lines += ['predictor = rm.Predictor.load("FOLDER")']
+        lines += ["decision = predictor(images)  # uint8 or in [0, 1]; or paths of image files"]
+        lines += ["decision.label, decision.probs, decision.accepted", ""]
     lines += ["from regmixup.deployment.publish import load", "", 'logits = load("FOLDER")(images)']
     if contents.timm:
         lines += ["", "import timm  # without regmixup; images normalised by model.pretrained_cfg's mean and std", ""]

@@ -33,12 +33,13 @@ from regmixup.networks.contract import Classifier, Head, Normalization, Normaliz
 from regmixup.posthoc import FittedConformal
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions import HasVariance
+from regmixup.run_folder import PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing, save_tensors, write_table
 
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
-MODEL, CONFIG = "model.safetensors", "config.json"  # of a published folder
+MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
 
 
 class Deployable(nn.Module):

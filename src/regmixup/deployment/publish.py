@@ -40,7 +40,7 @@ from regmixup.predictions import HasVariance
 from regmixup.recipes import without_path
 from regmixup.rows import evaluate
 from regmixup.run_folder import FITTED, read_finetuned
-from regmixup.storage import digest, read_json, save_tensors, write_json, write_table, write_text
+from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
 from regmixup.types import MEAN, Predictions, Row
@@ -110,6 +110,7 @@ def check(run: Run, folder: Path, *, hub_dataset: str = "", test: str = "") -> d
     record = run.provenance()
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
+    check_writable(folder / MODEL)
     if hub_dataset and not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", hub_dataset):
         raise ValueError(f"hub_dataset must be OWNER/DATASET or OWNER/DATASET:TASK, got {hub_dataset!r}")
     role = role_of(test, run.config.train_set) if test else "test"

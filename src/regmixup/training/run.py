@@ -57,6 +57,11 @@ class Run:
         """Open an existing run folder."""
         folder = Path(folder)
         if not run_folder.is_run_folder(folder):
+            if (folder / run_folder.PUBLISHED).is_file():
+                raise ValueError(
+                    f"{folder} is not a run folder, `regmixup publish` has written it: "
+                    "regmixup.deployment.publish.load reads its network; give publish --calibrate to classify files"
+                )
             raise ValueError(f"{folder} is not a run folder: it has no config.json")
         return cls(folder, _read_config(folder))
 
