@@ -330,7 +330,7 @@ def test_images_that_test_a_promise_do_not_fit_another_threshold_either(
     [
         *((wrong, f"{next(iter(wrong))} must be") for wrong in (
             {"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}, {"minutes": 0}, {"image_size": 0},
-            {"method": "deep-ensemble"}, {"method": "sngp"}, {"init": "nowhere.pth"},
+            {"method": "deep-ensemble"}, {"method": "sngp"}, {"init": "nowhere.pth"}, {"init": ""},
         )),
         ({"method": "regmix"}, "unknown method 'regmix': did you mean 'regmixup'"),
         ({"backbone": "timm/resnet_18"}, "unknown network 'timm/resnet_18': did you mean"),

@@ -140,6 +140,8 @@ def finetune(
     _check_method(method, class_weights)
     check_network(backbone)
     find_folder(path)
+    if not init:
+        raise ValueError("init must be timm or the path of a file with weights, got '': a linear probe needs features")
     init = identify(init, backbone)  # last, as it may download the weights
     if hide_unreadable and (hidden := hide_files(path)):
         say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
