@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import torch
 
@@ -22,8 +22,8 @@ from regmixup.study.archive import archived_rows, find_archive, find_choices, wr
 from regmixup.study.measure import complete_run
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.config import resolve
-from regmixup.training.engine import Engine, Execution
-from regmixup.training.reporting import EpochRecord, StepRecord
+from regmixup.training.engine import Engine
+from regmixup.training.reporting import EpochRecord
 from regmixup.training.run import Run
 from regmixup.training.train import Hooks
 from regmixup.types import Row
@@ -197,11 +197,10 @@ def _archive(job: Job, task: Task, into: Path) -> None:
 
 
 class Progress(Protocol):
-    """The callbacks of a display."""
+    """What a display is told. hooks: as begin, with the callbacks of a run that this process trains."""
 
     def begin(self, label: str, epochs: int) -> None: ...
-    def start(self, execution: Execution) -> None: ...
-    def step(self, label: str, record: StepRecord) -> None: ...
+    def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
     def epoch(self, label: str, record: EpochRecord) -> None: ...
     def end(self, label: str, note: str) -> None: ...
 
