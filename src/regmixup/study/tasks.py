@@ -135,6 +135,22 @@ class Task:
         records = [record for model in models for record in model.history()]
         return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
 
+    @property
+    def measured(self) -> bool:
+        """Return whether its run is trained and has rows. Packed rows count in an archive alone."""
+        return run_folder.rows_path(self.run.folder, self.planned.stem).is_file() and self.run.finished
+
+    @property
+    def done(self) -> bool:
+        """Return whether nothing is left to do: it is archived, or measured, and its companion is trained."""
+        companion = self.companion
+        return self.archive is not None or (self.measured and (companion is None or companion.finished))
+
+    def trained(self) -> list[Path]:
+        """Return the folders of all that is trained: its finished models and its companion's, and the archives."""
+        kept = [one for one in (self.archive, self.chosen) if one is not None and run_folder.has_provenance(one)]
+        return [*(model.folder for model in self.models() if model.finished), *kept]
+
     def fail(self, text: str) -> None:
         """Write a failure note into the run folder, if possible."""
         run_folder.write_failure(self.run.folder, text)
