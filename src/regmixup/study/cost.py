@@ -139,7 +139,7 @@ def estimate(plan: Iterable[PlannedRun | Task]) -> Estimate:
             evaluations.append(evaluation_minutes(planned))
         # As planned, not as resolved for the device of a task: step times are those of the device they name.
         models = planned.models(companion=task is None or task.companion is not None)
-        shares = [1.0] * len(models) if task is None else map(_share_left, task.models())
+        shares = [1.0] * len(models) if task is None else map(share_left, task.models())
         for config, left in zip(models, shares, strict=True):
             own = training_minutes(planned.method, config)
             if left > 0:
@@ -149,7 +149,8 @@ def estimate(plan: Iterable[PlannedRun | Task]) -> Estimate:
     return Estimate(len(minutes), sum(known) if len(known) == len(parts) else None, ", ".join(devices))
 
 
-def _share_left(run: Run) -> float:
+def share_left(run: Run) -> float:
+    """Return how much of a model's training is left."""
     if run.finished:
         return 0.0
     done = len(run.history()) if run.checkpoint.is_file() else 0  # an archived run has a history, but no weights

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from regmixup import run_folder
 from regmixup.config import check_number
-from regmixup.study.cost import estimate, evaluation_minutes, training_minutes
+from regmixup.study.cost import estimate, evaluation_minutes, share_left, training_minutes
 from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task, TaskOutcome
 from regmixup.training.config import device_name
@@ -144,7 +144,7 @@ class Budget:
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
-        self.earlier[task.index] = None if task.done else _trained(task)
+        self.earlier[task.index] = None if task.done else _trained_seconds(task)
         return self.earlier[task.index] is None or time.monotonic() + _MARGIN * self.seconds(task) < self.end
 
     def seconds(self, task: Task) -> float:
@@ -164,7 +164,7 @@ class Budget:
         earlier = self.earlier.get(task.index, (0.0, 0.0))
         if outcome.rows is None or task.archive is not None or earlier is None:
             return
-        kind, after = _kind(task.run), _trained(task)
+        kind, after = _kind(task.run), _trained_seconds(task)
         trained = after[0] - earlier[0]
         if kind in self.begun and after[1] == earlier[1]:
             self.evaluating.append(max(0.0, seconds - trained))
@@ -189,7 +189,7 @@ class Budget:
 
     def _training(self, task: Task, run: Run) -> float:
         """Return the seconds that one model still trains; 0 if its pace is unknown."""
-        left = run.config.total_epochs - (len(run.history()) if run.checkpoint.is_file() else 0)
+        left = share_left(run) * run.config.total_epochs
         measured = [seconds for seconds in self._alike(run) if len(seconds) > 1]
         if measured:
             pace = median(second for seconds in measured for second in seconds[1:])
@@ -203,7 +203,7 @@ class Budget:
         return left * pace + (first if _kind(run) not in self.begun else 0.0)
 
 
-def _trained(task: Task) -> tuple[float, float]:
+def _trained_seconds(task: Task) -> tuple[float, float]:
     """Return the seconds of all epochs of a task's own models, and of its companion's."""
     seconds = [sum(_epochs(one)) for one in task.models()]
     own = task.run.config.members

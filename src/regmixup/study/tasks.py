@@ -18,7 +18,7 @@ from regmixup import run_folder
 from regmixup.config import check_count
 from regmixup.progress import describe
 from regmixup.storage import InUseError, is_owned, owning
-from regmixup.study.archive import archived_rows, find_archive, find_choices, write_archive
+from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.measure import complete_run
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.config import resolve
@@ -90,18 +90,18 @@ class Task:
     @classmethod
     def of(cls, planned: PlannedRun, runs: Path, device: torch.device, places: Collection[Path]) -> Task:
         """Find a planned run on a kind of device: its folders among `runs`, its archives in some places."""
-        config = resolve(planned.config, device)
-        archive = find_archive(places, config, planned.stem)
-        chosen, companion = find_choices(places, planned, device), None
-        if planned.companion is not None and chosen is None:
-            companion = Run.of(resolve(planned.companion, device), runs)
+        run, line = Run.of(resolve(planned.config, device), runs), planned.choosing
+        companion, chosen = None, None
+        if line is not None:
+            companion = Run.of(resolve(line.config, device), runs)
+            chosen = find_archive(places, companion.config, line.stem)
         return cls(
             index=0,
             label=planned.name,
             planned=planned,
-            run=Run.of(config, runs),
-            companion=companion,
-            archive=archive,
+            run=run,
+            companion=companion if chosen is None else None,
+            archive=find_archive(places, run.config, planned.stem),
             chosen=chosen,
         )
 
