@@ -26,10 +26,10 @@ from regmixup.report.paper import paper_value
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.significance import mean_interval
 from regmixup.report.writers import markdown_table
-from regmixup.study.archive import archive_places, archived_rows, find_archive
+from regmixup.study.archive import archive_places, archived_rows
 from regmixup.study.cost import estimate, spent
 from regmixup.study.plan import PlannedRun, load_study, studies
-from regmixup.training.config import resolve
+from regmixup.study.tasks import Task
 from regmixup.types import MEAN, Row
 
 ROOT = Path(__file__).parent.parent
@@ -93,12 +93,23 @@ class Archived:
         return RunRecord(self.folder, own.label, own.method, own.recipe, own.config.seed, own.stem)
 
 
-def archives(study: str, results: Path = RESULTS) -> list[tuple[PlannedRun, Path]]:
-    """Return the planned runs of a study that are archived, with their folders."""
+@cache
+def tasks(study: str, results: Path = RESULTS) -> list[Task]:
+    """Return the lines of a study, with their archives and those of their companions."""
     own, device = load_study(study), torch.device("cuda")
     places = archive_places(own, results / study)
-    plan = [(p, find_archive(places, resolve(p.config, device), p.stem)) for p in own.runs()]
-    return [(planned, folder) for planned, folder in plan if folder is not None]
+    return [Task.of(planned, results / study, device, places) for planned in own.runs()]
+
+
+def archives(study: str, results: Path = RESULTS) -> list[tuple[PlannedRun, Path]]:
+    """Return the planned runs of a study that are archived, with their folders."""
+    return [(task.planned, task.archive) for task in tasks(study, results) if task.archive is not None]
+
+
+def cost(study: str, results: Path = RESULTS) -> str:
+    """Return what a study's archives cost, companions included; what it reuses is counted where it was trained."""
+    found = (folder for task in tasks(study, results) for folder in task.trained())
+    return spent(folder for folder in found if folder.parent.name == study)
 
 
 def folders(results: Path) -> list[str]:
@@ -153,12 +164,14 @@ def fingerprints(rows: Iterable[Iterable[Row]]) -> str:
 # ---- results/README.md: what is there, study by study
 
 
-def section(study: str, found: Sequence[Archived]) -> str:
+def section(study: str, found: Sequence[Archived], results: Path = RESULTS) -> str:
     """Return a study's table, what it cost, and how it is continued."""
-    plan, title = list(load_study(study).runs()), load_study(study).title
-    shown = f"{command(study)} --dry-run"
+    title, count, own_cost = load_study(study).title, len(tasks(study, results)), cost(study, results)
+    missing = f"{count - len(found)} of {count} lines are missing."
+    text = f"{own_cost[0].upper() + own_cost[1:]}; {missing} What they are, and what they cost:"
+    end = f"{text}\n\n{command(study)} --dry-run\n"
     if not found:
-        return f"## {title}\n\nNothing is archived yet; {len(plan)} lines are missing:\n\n{shown}\n"
+        return f"## {title}\n\n{end}"
     aggregation = Aggregation(row for one in found for row in rows_of(one.folder, one.planned.stem))
     sets = found[0].planned.evaluate
     own = columns(sets.test, sets.shift, sets.ood)
@@ -167,11 +180,8 @@ def section(study: str, found: Sequence[Archived]) -> str:
         rows = [column.rows(aggregation, label) for column in own]
         cells = [_spread(column, r) for column, r in zip(own, rows, strict=True)]
         lines.append([label, str(len(rows[0])), *cells, fingerprints(rows)])
-    cost = spent(one.folder for one in found if one.folder.parent.name == study)
-    missing = f"{len(plan) - len(found)} of {len(plan)} lines are missing."
-    text = f"{cost[0].upper() + cost[1:]}; {missing} What they are, and what they cost:"
     numbers = markdown_table(["", "n", *headings(own), "runs"], lines)
-    return f"## {title}\n\n{numbers}\n{text}\n\n{shown}\n"
+    return f"## {title}\n\n{numbers}\n{end}"
 
 
 def _spread(column: Column, rows: Sequence[Row]) -> str:
@@ -184,7 +194,7 @@ def _spread(column: Column, rows: Sequence[Row]) -> str:
 def readme(results: Path = RESULTS) -> str:
     """Return results/README.md."""
     found = everything(results)
-    parts = [section(study, [one for one in found if one.study == study]) for study in folders(results)]
+    parts = [section(study, [one for one in found if one.study == study], results) for study in folders(results)]
     return "\n".join([README, *parts])
 
 
@@ -374,13 +384,9 @@ def costs(found: Sequence[Archived], results: Path = RESULTS) -> str:
     for name in studies():
         study = load_study(name)
         if name in begun or {part.recipe for part in study.parts} <= set(FIELD):
-            done = {(one.planned.stem, one.planned.config.name) for one in found if one.study == name}
-            plan = list(study.runs())
-            left = [planned for planned in plan if (planned.stem, planned.config.name) not in done]
-            cost = spent(one.folder for one in found if one.study == one.folder.parent.name == name)
-            measured = f"{len(plan) - len(left)} of {len(plan)}"
-            missing = estimate(left, None, torch.device("cuda"), archive_places(study, results / name))
-            lines.append([name, measured, cost, str(missing), f"`{command(name).strip()}`"])
+            plan = tasks(name, results)
+            measured = f"{sum(task.done for task in plan)} of {len(plan)}"
+            lines.append([name, measured, cost(name, results), str(estimate(plan)), f"`{command(name).strip()}`"])
     return markdown_table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
 
 
@@ -426,8 +432,8 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         precision_runs(archived),
         f"{command('precision')}\n    python benchmarks/equivalence.py results/precision\n",
         "## What it cost, and what is missing\n",
-        "Training alone, without that of companions; a line is a method at one seed, and a network may "
-        "have several. The command with `--dry-run` prints the same, line by line.\n",
+        "Training alone, companions included, each network in the study that trained it; a line is a method at one "
+        "seed, and a network may have several. The command with `--dry-run` says what is left line by line.\n",
         costs(archived, results),
         "## The runs\n",
         "Minutes are of training alone; runs that shared a GPU took longer than they would have alone.\n",

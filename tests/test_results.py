@@ -219,7 +219,7 @@ def test_pages_grow_with_the_archives_and_say_what_is_missing(tmp_path):
     for folder in kept:
         shutil.copytree(folder, tmp_path / "length" / folder.name)
     _, readme, page, claims, figure, *_ = made["pages"](tmp_path).values()
-    assert "Nothing is archived yet; 10 lines are missing" in readme
+    assert "0 networks, no time; 10 of 10 lines are missing" in readme
     labels = {planned.label for planned, folder in ARCHIVED["length"] if folder.name.startswith("regmixup")}
     assert readme.count("| regmixup(") == len(labels)
     assert "dnn(" not in readme
@@ -229,6 +229,16 @@ def test_pages_grow_with_the_archives_and_say_what_is_missing(tmp_path):
     assert f"1 of {len(CLAIMS)} claims can be asked" in claims  # RegMixup's two scores, for which it is enough alone
     assert claims.count("No rows yet") == len(CLAIMS) - 1
     assert "plain training" not in figure
+
+
+def test_companions_cost_something_before_their_lines_are_archived(tmp_path):
+    own = sorted((ROOT / "results" / "standard").glob("*-cifar10-train-90-*"))
+    for folder in own:
+        shutil.copytree(folder, tmp_path / "standard" / folder.name)
+    cost = made["cost"]("standard", tmp_path)
+    assert cost.startswith(f"{len(own)} networks, ")
+    assert f"{cost}; 46 of 46 lines are missing" in made["readme"](tmp_path)
+    assert f"| standard | 0 of 46 | {cost} | " in made["costs"]([], tmp_path)
 
 
 def test_numbers_that_were_computed_differently_are_not_mixed(tmp_path):

@@ -10,7 +10,7 @@ from regmixup.study import status as module
 from regmixup.study.plan import load_study
 from regmixup.study.runner import _tasks
 from regmixup.study.status import Budget
-from regmixup.study.tasks import Job, TaskOutcome
+from regmixup.study.tasks import Job, Task, TaskOutcome
 from regmixup.training.run import Run
 from tests.study.mini import write_mini
 
@@ -99,7 +99,7 @@ def test_what_was_done_before_neither_compiles_nor_says_how_long_an_evaluation_t
     budget = Budget(10, tasks, CPU)
     before = budget.seconds(second)
     for is_done in (True, False):  # read, and trained before but evaluated now
-        monkeypatch.setattr(module, "_is_done", lambda task, is_done=is_done: is_done)
+        monkeypatch.setattr(Task, "done", is_done)
         assert budget.fits(first)
         budget.learn(TaskOutcome(task=first, rows=[]), 0.1)
         budget.learn(TaskOutcome(task=first, rows=[]), 0.1)

@@ -22,6 +22,7 @@ from regmixup.study.cost import (
     training_minutes,
 )
 from regmixup.study.plan import load_study
+from regmixup.study.tasks import Task
 from regmixup.training.config import configure, resolve
 from tests.study.mini import MINI, write_mini
 from tests.study.test_plan import CIFAR
@@ -91,10 +92,14 @@ def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(
     assert [config.seed for config in ensemble.models()] == [0, 1, 2, 3, 4] * 2
 
 
+def tasks(plan, runs):
+    return [Task.of(planned, runs, CPU, [runs]) for planned in plan]
+
+
 def test_nothing_is_left_of_a_finished_study_and_half_of_one_half_done(finished_study, tmp_path):
     plan = list(finished_study.study.runs())
-    assert str(estimate(plan, finished_study.runs, CPU)) == "0 networks to train, no time"
-    whole = estimate(plan, tmp_path, CPU)
+    assert str(estimate(tasks(plan, finished_study.runs))) == "0 networks to train, no time"
+    whole = estimate(tasks(plan, tmp_path))
     assert whole == estimate(plan)
     name = plan[0].config.name
     (folder,) = [path for path in finished_study.runs.iterdir() if path.name.startswith(name.rpartition("-")[0])]
@@ -102,7 +107,7 @@ def test_nothing_is_left_of_a_finished_study_and_half_of_one_half_done(finished_
     lines = (folder / "history.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / folder.name / "history.jsonl").write_text("".join(lines[:3]))
     (tmp_path / folder.name / "checkpoint.safetensors").touch()
-    left = estimate(plan, tmp_path, CPU)
+    left = estimate(tasks(plan, tmp_path))
     assert left.networks == 4
     assert whole.minutes - left.minutes == pytest.approx(3 / 5 * training_minutes("dnn", plan[0].config))
 

@@ -62,8 +62,9 @@ def test_a_run_that_another_process_holds_is_waited_for(unfinished, study, expec
 
     class ReleaseAfterTheOthers:
         def begin(self, label, epochs): ...
-        def start(self, execution): ...
-        def step(self, label, record): ...
+        def hooks(self, label, epochs):
+            return {}
+
         def epoch(self, label, record): ...
         def end(self, label, note):
             done.append(label)
@@ -81,7 +82,7 @@ def test_a_run_that_another_process_holds_is_waited_for(unfinished, study, expec
 
 def test_a_termination_signal_stops_a_study_as_ctrl_c_does(unfinished, study):
     class Terminate:
-        def begin(self, label, epochs):
+        def hooks(self, label, epochs):
             os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)

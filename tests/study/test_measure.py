@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 
@@ -142,8 +143,9 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
     for planned in gone:
         shutil.rmtree(kept / run_of(root, planned.config).folder.name, ignore_errors=True)
     places = archive_places(study, kept)
-    assert estimate(gone, tmp_path / "runs", CPU, places).networks == 1
-    assert {run_status(planned, tmp_path / "runs", CPU, places).epochs for planned in gone} == {1}
+    found = [run_status(planned, tmp_path / "runs", CPU, places) for planned in gone]
+    assert estimate(status.task for status in found).networks == 1
+    assert {status.epochs for status in found} == {1}
     folder = run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)
     assert [path.parent.name for path in (tmp_path / "runs").glob("*/checkpoint.safetensors")] == [
         run_of(root, gone[0].config).folder.name
@@ -152,12 +154,25 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
 
 
 def test_what_a_study_spent_includes_its_companions(companions, tmp_path, capsys):
-    """Found in the runs folder, or archived."""
-    root, kept = companions[0], tmp_path / "kept"
-    run_study(load_study(str(root / "mini.toml")), root / "runs", root=root, device="cpu", archive=kept)
-    for runs in (root / "runs", kept):
-        main(["study", str(root / "mini.toml"), "--runs", str(runs), "--device", "cpu", "--dry-run"])
-        assert "spent  3 networks, " in capsys.readouterr().out
+    """Found in the runs folder, archived, or both, and whether their lines are done or not; all others are left."""
+    root, kept, study = companions[0], tmp_path / "kept", load_study(str(companions[0] / "mini.toml"))
+    run_study(study, root / "runs", root=root, device="cpu", archive=kept)
+    companion, nowhere = run_of(root, companions[1][0].companion).folder.name, tmp_path / "nowhere"
+    shutil.copytree(root / "runs" / companion, tmp_path / "alone" / companion)
+    shutil.copytree(kept / companion, tmp_path / "kept-alone" / companion)
+    for runs, archive, count in (
+        (root / "runs", nowhere, 3),
+        (nowhere, kept, 3),
+        (root / "runs", kept, 3),
+        (tmp_path / "alone", nowhere, 1),
+        (nowhere, tmp_path / "kept-alone", 1),
+        (tmp_path / "alone", tmp_path / "kept-alone", 1),
+        (tmp_path / "alone", kept, 3),
+    ):
+        places = ["--runs", str(runs), "--archive", str(archive)]
+        main(["study", str(root / "mini.toml"), *places, "--device", "cpu", "--dry-run"])
+        found = re.search(r"spent  (\d) .*\nleft   (\d) ", capsys.readouterr().out)
+        assert [int(number) for number in found.groups()] == [count, 3 - count]
 
 
 def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(companions, tmp_path):

@@ -1,18 +1,20 @@
 """The status of runs, from their folders alone."""
 
+import gzip
 import io
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 from rich.console import Console
 
-from regmixup.run_folder import is_locked
+from regmixup.run_folder import is_locked, rows_path
 from regmixup.study import status
 from regmixup.study.plan import load_study
-from regmixup.study.status import run_status, show_status, status_table
+from regmixup.study.status import Budget, run_status, show_status, status_table
 from tests.holding import held_by_another_process
 from tests.study.mini import MINI, write_mini
 
@@ -78,6 +80,20 @@ def test_a_trained_run_without_rows_is_not_done(half_done):
     for rows in runs.glob("*/rows-*.csv"):
         rows.unlink()
     assert states(plan, runs)[0].state == "waiting"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_status_and_a_time_limit_agree_about_what_is_done(half_done, packed):
+    """Packed rows are an archive's: without its note they do not count, and the run is measured again."""
+    plan, runs, _ = half_done
+    if packed:
+        rows = rows_path(states(plan, runs)[0].task.run.folder, plan[0].stem)
+        rows.with_name(f"{rows.name}.gz").write_bytes(gzip.compress(rows.read_bytes()))
+        rows.unlink()
+    with pytest.warns(UserWarning, match="does not count") if packed else nullcontext():
+        found = run_status(plan[0], runs, CPU)
+    fits = Budget(0, [found.task], CPU).fits(found.task)
+    assert [found.state == "done", found.task.done, fits] == [not packed] * 3
 
 
 def test_the_table_is_printed_once_where_there_is_no_terminal(half_done, capsys):

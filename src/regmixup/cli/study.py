@@ -19,15 +19,15 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.data.folders import describe_classes
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
-from regmixup.run_folder import PROVENANCE
 from regmixup.study.archive import archive_places
 from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
-from regmixup.study.plan import PlannedRun, Scale, Study, load_study, read_header, studies
+from regmixup.study.plan import Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import RunStatus, run_status, show_status, shown_time
+from regmixup.study.tasks import Task
 from regmixup.training.engine import Engine
 
 
@@ -109,10 +109,10 @@ def main(args: Sequence[str]) -> None:
         _list_runs(found)
         if verb.archive is not None:
             _print_what_is_not_archived(found, verb.archive)
-        if finished := _finished(found):
-            print(f"spent  {spent(finished)}")
-        print(f"left   {estimate(_waiting(found), runs, launcher.device, archives)}")
-        if missing := missing_data(_waiting(found), verb.root):
+        if trained := [folder for status in found for folder in status.task.trained()]:
+            print(f"spent  {spent(trained)}")
+        print(f"left   {estimate(_waiting(found))}")
+        if missing := missing_data([task.planned for task in _waiting(found)], verb.root):
             print(explain_missing(missing))
     else:
         for name in dict.fromkeys(planned.config.train_set for planned in plan):
@@ -131,7 +131,7 @@ def main(args: Sequence[str]) -> None:
             _print_results(folder, console, timing)
         if verb.minutes is not None:
             after = look()
-            print(f"left   {estimate(_waiting(after), runs, launcher.device, archives)}")
+            print(f"left   {estimate(_waiting(after))}")
             if before and _waiting(after) == before and not any(status.state == "running" for status in after):
                 raise ValueError(_explain_limit(verb.minutes, after))
 
@@ -181,21 +181,9 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
     return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
-def _waiting(found: Iterable[RunStatus]) -> list[PlannedRun]:
+def _waiting(found: Iterable[RunStatus]) -> list[Task]:
     """Return the runs that are not done."""
-    return [status.planned for status in found if status.state != "done"]
-
-
-def _finished(found: Iterable[RunStatus]) -> list[Path]:
-    """Return the folders or archives of the runs that are done, and of their companions where these are known."""
-    folders = []
-    for status in (status for status in found if status.state == "done"):
-        folders.append(status.task.source)
-        if (chosen := status.task.chosen) is not None:
-            folders.append(chosen)
-        elif (companion := status.task.companion) is not None:
-            folders.append(companion.folder)
-    return [folder for folder in folders if (folder / PROVENANCE).is_file()]
+    return [status.task for status in found if status.state != "done"]
 
 
 def _describe(study: Study, width: int) -> None:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from regmixup import predictions, run_folder
 from regmixup.config import fingerprint
@@ -28,7 +27,7 @@ from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, read_table, replacing, write_table
 from regmixup.study.plan import PlannedRun, Study
-from regmixup.training.config import TrainConfig, resolve
+from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
@@ -124,12 +123,6 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
             remedy = f"take the folder {folder} from where it was copied from again, with {NOTE}"
             warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}: {remedy}", stacklevel=2)
     return None
-
-
-def find_choices(places: Iterable[Path], planned: PlannedRun, device: torch.device) -> Path | None:
-    """Return the archive with what the companion of a planned run chose, from the first place that has one."""
-    line = planned.choosing
-    return find_archive(places, resolve(line.config, device), line.stem) if line is not None else None
 
 
 def has_logits(folder: Path, stem: str) -> bool:

@@ -19,10 +19,10 @@ import torch
 
 from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
-from regmixup.run_folder import read_provenance, rows_path
-from regmixup.study.archive import find_choices
+from regmixup.run_folder import read_provenance
 from regmixup.study.plan import PlannedRun
-from regmixup.training.config import TrainConfig, choose_device, resolve
+from regmixup.study.tasks import Task
+from regmixup.training.config import TrainConfig, resolve
 from regmixup.training.run import Run
 
 PASSES = {
@@ -125,29 +125,22 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     return sum(count for count in counts if count is not None) * each / 60_000
 
 
-def estimate(
-    plan: Iterable[PlannedRun],
-    runs: Path | None = None,
-    device: torch.device | None = None,
-    archives: Sequence[Path] = (),
-) -> Estimate:
-    """Estimate the cost of a plan or, with `runs`, of what is left of it there. Shared models count once.
-
-    device: its kind decides the names of the run folders; default, the accelerator if there is one. archives: where
-    companions may be archived, which are then not trained.
-    """
-    device = choose_device(device)
+def estimate(plan: Iterable[PlannedRun | Task]) -> Estimate:
+    """Estimate the cost of planned runs or, of tasks, what is left of it in their folders. Shared models count once."""
     minutes: dict[str, float | None] = {}
     evaluations: list[float | None] = []
     devices: dict[str, None] = {}
-    for planned in plan:
+    for one in plan:
+        planned, task = (one.planned, one) if isinstance(one, Task) else (one, None)
+        if task is not None and task.done:
+            continue
         devices[device_of(planned.config.network)] = None
-        if runs is None or not rows_path(resolve(planned.config, device).folder_in(runs), planned.stem).is_file():
+        if task is None or not task.measured:
             evaluations.append(evaluation_minutes(planned))
-        # Without archives nothing is resolved: the plan may be for another kind of device than this one.
-        settled = archives and find_choices(archives, planned, device)
-        for config in planned.models(companion=not settled):
-            left = 1.0 if runs is None else _share_left(Run.of(resolve(config, device), runs))
+        # As planned, not as resolved for the device of a task: step times are those of the device they name.
+        models = planned.models(companion=task is None or task.companion is not None)
+        shares = [1.0] * len(models) if task is None else map(share_left, task.models())
+        for config, left in zip(models, shares, strict=True):
             own = training_minutes(planned.method, config)
             if left > 0:
                 minutes[config.name] = own * left if own is not None else None
@@ -156,7 +149,8 @@ def estimate(
     return Estimate(len(minutes), sum(known) if len(known) == len(parts) else None, ", ".join(devices))
 
 
-def _share_left(run: Run) -> float:
+def share_left(run: Run) -> float:
+    """Return how much of a model's training is left."""
     if run.finished:
         return 0.0
     done = len(run.history()) if run.checkpoint.is_file() else 0  # an archived run has a history, but no weights

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -26,7 +25,6 @@ from regmixup.config import check_number
 from regmixup.study.tasks import RETRIES, Job, Launcher, Progress, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
 from regmixup.training.stopping import Interrupted
-from regmixup.training.train import Hooks
 
 __all__ = ["InTurn", "Launcher", "Processes", "Progress", "RayTasks", "all_devices"]
 
@@ -52,14 +50,7 @@ class _ThisProcess:
         return not self.ended
 
     def submit(self, task: Task) -> None:
-        hooks: Hooks = {}
-        if self.progress is not None:
-            self.progress.begin(task.label, task.epochs())
-            hooks = {
-                "on_start": self.progress.start,
-                "on_step": partial(self.progress.step, task.label),
-                "on_epoch": partial(self.progress.epoch, task.label),
-            }
+        hooks = self.progress.hooks(task.label, task.epochs()) if self.progress is not None else {}
         self.ended.append(attempt(self.job, task, self.device, **hooks))
 
     def wait(self, seconds: float) -> list[TaskOutcome]:

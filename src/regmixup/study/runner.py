@@ -232,10 +232,10 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
 
 def _stored(study: Study, task: Task) -> TaskOutcome | None:
     """Return the outcome of a task whose rows are archived or lie in its run folder."""
-    table = run_folder.rows_path(task.run.folder, task.planned.stem)
     if task.archive is not None:
         rows = archived_rows(task.archive, task.planned.stem)
-    elif table.is_file() and task.run.finished:
+    elif task.measured:
+        table = run_folder.rows_path(task.run.folder, task.planned.stem)
         note = table.with_suffix(".json")
         rows = read_rows(table, expected=read_table(note).get("rows") if note.is_file() else None)
     else:

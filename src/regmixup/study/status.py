@@ -18,8 +18,7 @@ from rich.text import Text
 
 from regmixup import run_folder
 from regmixup.config import check_number
-from regmixup.storage import is_stored
-from regmixup.study.cost import estimate, evaluation_minutes, training_minutes
+from regmixup.study.cost import estimate, evaluation_minutes, share_left, training_minutes
 from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task, TaskOutcome
 from regmixup.training.config import device_name
@@ -56,8 +55,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
 
     A run that is archived, among the runs or in one of the archives, is done.
     """
-    places = list(dict.fromkeys([*archives, runs]))
-    task = Task.of(planned, runs, device, places)
+    task = Task.of(planned, runs, device, list(dict.fromkeys([*archives, runs])))
     models, own = task.models(), task.run.folder
     epochs = sum(model.config.total_epochs for model in models)
     if task.archive is not None:
@@ -67,7 +65,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     last = next((history[-1] for history in reversed(histories) if history), None)
     state: State = "waiting"
     note = ""
-    if all(model.finished for model in models) and run_folder.rows_path(own, planned.stem).is_file():
+    if task.done:
         state = "done"
     elif run_folder.is_locked(own):
         state = "running"
@@ -76,7 +74,7 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
     pace = [record["seconds"] for history in histories for record in history[-10:] if "seconds" in record]
     left = (epochs - epoch) * sum(pace) / len(pace) if pace and state != "done" else None
     if left is None and state != "done":
-        minutes = estimate([planned], device=device, archives=places).minutes
+        minutes = estimate([task]).minutes
         left = 60 * minutes if minutes is not None else None
     return RunStatus(task, state, epoch, epochs, last["loss"] if last else None, left, note)
 
@@ -146,9 +144,8 @@ class Budget:
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
-        done = _is_done(task)
-        self.earlier[task.index] = None if done else _trained(task)
-        return done or time.monotonic() + _MARGIN * self.seconds(task) < self.end
+        self.earlier[task.index] = None if task.done else _trained_seconds(task)
+        return self.earlier[task.index] is None or time.monotonic() + _MARGIN * self.seconds(task) < self.end
 
     def seconds(self, task: Task) -> float:
         """Return the time left for a task: start-up, training and evaluation."""
@@ -167,7 +164,7 @@ class Budget:
         earlier = self.earlier.get(task.index, (0.0, 0.0))
         if outcome.rows is None or task.archive is not None or earlier is None:
             return
-        kind, after = _kind(task.run), _trained(task)
+        kind, after = _kind(task.run), _trained_seconds(task)
         trained = after[0] - earlier[0]
         if kind in self.begun and after[1] == earlier[1]:
             self.evaluating.append(max(0.0, seconds - trained))
@@ -192,7 +189,7 @@ class Budget:
 
     def _training(self, task: Task, run: Run) -> float:
         """Return the seconds that one model still trains; 0 if its pace is unknown."""
-        left = run.config.total_epochs - (len(run.history()) if run.checkpoint.is_file() else 0)
+        left = share_left(run) * run.config.total_epochs
         measured = [seconds for seconds in self._alike(run) if len(seconds) > 1]
         if measured:
             pace = median(second for seconds in measured for second in seconds[1:])
@@ -206,14 +203,7 @@ class Budget:
         return left * pace + (first if _kind(run) not in self.begun else 0.0)
 
 
-def _is_done(task: Task) -> bool:
-    if task.archive is not None:
-        return True
-    rows = run_folder.rows_path(task.run.folder, task.planned.stem)
-    return is_stored(rows) and all(model.finished for model in task.models())
-
-
-def _trained(task: Task) -> tuple[float, float]:
+def _trained_seconds(task: Task) -> tuple[float, float]:
     """Return the seconds of all epochs of a task's own models, and of its companion's."""
     seconds = [sum(_epochs(one)) for one in task.models()]
     own = task.run.config.members

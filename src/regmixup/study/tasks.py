@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import torch
 
@@ -18,12 +18,12 @@ from regmixup import run_folder
 from regmixup.config import check_count
 from regmixup.progress import describe
 from regmixup.storage import InUseError, is_owned, owning
-from regmixup.study.archive import archived_rows, find_archive, find_choices, write_archive
+from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.measure import complete_run
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.config import resolve
-from regmixup.training.engine import Engine, Execution
-from regmixup.training.reporting import EpochRecord, StepRecord
+from regmixup.training.engine import Engine
+from regmixup.training.reporting import EpochRecord
 from regmixup.training.run import Run
 from regmixup.training.train import Hooks
 from regmixup.types import Row
@@ -90,18 +90,18 @@ class Task:
     @classmethod
     def of(cls, planned: PlannedRun, runs: Path, device: torch.device, places: Collection[Path]) -> Task:
         """Find a planned run on a kind of device: its folders among `runs`, its archives in some places."""
-        config = resolve(planned.config, device)
-        archive = find_archive(places, config, planned.stem)
-        chosen, companion = find_choices(places, planned, device), None
-        if planned.companion is not None and chosen is None:
-            companion = Run.of(resolve(planned.companion, device), runs)
+        run, line = Run.of(resolve(planned.config, device), runs), planned.choosing
+        companion, chosen = None, None
+        if line is not None:
+            companion = Run.of(resolve(line.config, device), runs)
+            chosen = find_archive(places, companion.config, line.stem)
         return cls(
             index=0,
             label=planned.name,
             planned=planned,
-            run=Run.of(config, runs),
-            companion=companion,
-            archive=archive,
+            run=run,
+            companion=companion if chosen is None else None,
+            archive=find_archive(places, run.config, planned.stem),
             chosen=chosen,
         )
 
@@ -134,6 +134,22 @@ class Task:
             models = [*self.companion.members(), *models]
         records = [record for model in models for record in model.history()]
         return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
+
+    @property
+    def measured(self) -> bool:
+        """Return whether its run is trained and has rows. Packed rows count in an archive alone."""
+        return run_folder.rows_path(self.run.folder, self.planned.stem).is_file() and self.run.finished
+
+    @property
+    def done(self) -> bool:
+        """Return whether nothing is left to do: it is archived, or measured, and its companion is trained."""
+        companion = self.companion
+        return self.archive is not None or (self.measured and (companion is None or companion.finished))
+
+    def trained(self) -> list[Path]:
+        """Return the folders of all that is trained: its finished models and its companion's, and the archives."""
+        kept = [one for one in (self.archive, self.chosen) if one is not None and run_folder.has_provenance(one)]
+        return [*(model.folder for model in self.models() if model.finished), *kept]
 
     def fail(self, text: str) -> None:
         """Write a failure note into the run folder, if possible."""
@@ -197,11 +213,10 @@ def _archive(job: Job, task: Task, into: Path) -> None:
 
 
 class Progress(Protocol):
-    """The callbacks of a display."""
+    """What a display is told. hooks: as begin, with the callbacks of a run that this process trains."""
 
     def begin(self, label: str, epochs: int) -> None: ...
-    def start(self, execution: Execution) -> None: ...
-    def step(self, label: str, record: StepRecord) -> None: ...
+    def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
     def epoch(self, label: str, record: EpochRecord) -> None: ...
     def end(self, label: str, note: str) -> None: ...
 
