@@ -172,13 +172,20 @@ def test_ctrl_c_stops_a_study_and_its_workers(tmp_path, processes, method):
     [
         ((), "one or more of the same kind.*got none"),
         (("cpu", "cuda:0"), "one or more of the same kind.*got cpu, cuda:0"),
-        (("cuda:0", "cuda:1", "cuda:0"), "each accelerator once, got cuda:0 more than once"),
         (("cpu", "nonsense"), "device must be one that torch knows, such as cpu or cuda:0, got 'nonsense'"),
     ],
 )
 def test_devices_that_do_not_go_together_are_refused(devices, message):
     with pytest.raises(ValueError, match=message):
         Processes(devices)
+
+
+def test_an_accelerator_may_be_named_several_times():
+    assert [str(device) for device in Processes(("cuda:0", "cuda:1", "cuda:0")).devices] == [
+        "cuda:0",
+        "cuda:1",
+        "cuda:0",
+    ]
 
 
 @pytest.mark.parametrize("launcher", [InTurn("cuda:2"), Processes(("cuda:1", "cuda:2"))])

@@ -71,6 +71,7 @@ def all_devices() -> tuple[str, ...]:
 class Processes:
     """Run one process per device of this machine. devices: such as ("cuda:0", "cuda:1"), or ("cpu", "cpu").
 
+    A device that is named several times has as many processes, which share it.
     The processes share this one's threads: each of n gets 1/n of them.
     """
 
@@ -79,9 +80,6 @@ class Processes:
         if len({device.type for device in self.devices}) != 1:
             names = ", ".join(map(str, self.devices)) or "none"
             raise ValueError(f"devices must be one or more of the same kind: it decides the precision, got {names}")
-        repeated = [name for name, count in Counter(self.devices).items() if count > 1 and name.type != "cpu"]
-        if repeated:
-            raise ValueError(f"devices must name each accelerator once, got {repeated[0]} more than once")
 
     @property
     def device(self) -> torch.device:
