@@ -61,8 +61,9 @@ images, covers nothing of the choice of seeds, and decides nothing. AUROC is tha
 method's own score as in the paper where no other is named: Dempster-Shafer, entropy for Mixup. AUGRC and ECE are of the
 test set, AUGRC by MSP, the maximum probability, as others report it. CIFAR-10-C was rebuilt here. `dnn` is plain
 training, and `bn=refreshed` the same weights with batch-norm statistics estimated again. The last epoch is the model,
-and nothing was selected on test, shifted or OOD sets. The last column names the runs by fingerprint; they are listed at
-the end.
+and nothing was selected on test, shifted or OOD sets. Some runs were trained a second time, as further lines needed
+their weights, and replaced with all of their lines: the [log](log.md) names them. The last column names the runs by
+fingerprint; they are listed at the end.
 """
 
 
@@ -167,9 +168,9 @@ def fingerprints(rows: Iterable[Iterable[Row]]) -> str:
 def section(study: str, found: Sequence[Archived], results: Path = RESULTS) -> str:
     """Return a study's table, what it cost, and how it is continued."""
     title, count, own_cost = load_study(study).title, len(tasks(study, results)), cost(study, results)
-    missing = f"{count - len(found)} of {count} lines are missing."
-    text = f"{own_cost[0].upper() + own_cost[1:]}; {missing} What they are, and what they cost:"
-    end = f"{text}\n\n{command(study)} --dry-run\n"
+    missing = f"{count - len(found)} of {count} lines are missing. What they are, and what they cost"
+    state = missing if len(found) < count else f"all {count} lines are there. What they are"
+    end = f"{own_cost[0].upper() + own_cost[1:]}; {state}:\n\n{command(study)} --dry-run\n"
     if not found:
         return f"## {title}\n\n{end}"
     aggregation = Aggregation(row for one in found for row in rows_of(one.folder, one.planned.stem))
@@ -214,15 +215,19 @@ def front_page(found: Mapping[Training, Aggregation]) -> str:
 # ---- docs/results.md
 
 
-def cell(column: Column, rows: Sequence[Row]) -> str:
-    """Return a mean with its interval: over seeds, or over test images for a single seed."""
+def cell(column: Column, rows: Sequence[Row], count: int | None = None) -> str:
+    """Return a mean with its interval: over seeds, or over test images for a single seed.
+
+    count: the seeds of its line; a cell with another number of them says so.
+    """
     if not rows:
         return "–"
     if column.quantity.metric == "temperature":  # chosen, not estimated
-        return f"{mean(row.value for row in rows):.2f}"
+        return f"{mean(row.value for row in rows):.3f}"
     low, high, _ = interval(column, rows)
     bounds = f"[{low:.2f}, {high:.2f}]" if len(rows) > 1 else f"({low:.2f}, {high:.2f})"
-    return f"{column.scale * mean(row.value for row in rows):.2f} {bounds}"
+    seeds = f", n {len(rows)}" if count not in (None, len(rows)) else ""
+    return f"{column.scale * mean(row.value for row in rows):.2f} {bounds}{seeds}"
 
 
 def interval(column: Column, rows: Sequence[Row]) -> tuple[float, float, int]:
@@ -244,7 +249,7 @@ def measured(
     lines = []
     for label in labels:
         rows = [column.rows(aggregation, label) for column in own]
-        cells = [cell(column, r) for column, r in zip(own, rows, strict=True)]
+        cells = [cell(column, r, len(rows[0])) for column, r in zip(own, rows, strict=True)]
         lines.append([label, str(training.epochs), str(len(rows[0])), *cells, fingerprints(rows) or "missing"])
     return lines
 
@@ -433,7 +438,7 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         f"{command('precision')}\n    python benchmarks/equivalence.py results/precision\n",
         "## What it cost, and what is missing\n",
         "Training alone, companions included, each network in the study that trained it; a line is a method at one "
-        "seed, and a network may have several. The command with `--dry-run` says what is left line by line.\n",
+        "seed, and a network may have several lines. The command with `--dry-run` says what is left line by line.\n",
         costs(archived, results),
         "## The runs\n",
         "Minutes are of training alone; runs that shared a GPU took longer than they would have alone.\n",

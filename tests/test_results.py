@@ -388,7 +388,7 @@ def test_calibration_has_columns_of_t_where_it_was_chosen_and_the_papers_numbers
     rows += measured({"dnn": [0.01, 0.03], "half-regmixup": [0.02]}, "cifar10/test", "ece", "", **chosen)
     heads, _, own, *rest = headline_table(training, rows)
     assert heads[3:-1] == ["ECE", "AdaECE", "T", "ECE with T"]
-    assert own[5] == "1.40", "chosen, not estimated"
+    assert own[5] == "1.400", "chosen, not estimated"
     assert own[6].startswith("2.00 [")
     assert ["dnn, the paper's ResNet-50", "350", "5", "–", "3.02", "1.51", "1.38", ""] in rest
     assert [line[0] for line in rest].count("half-regmixup") == 1
@@ -506,9 +506,13 @@ def test_clean_statistics_are_judged_by_the_bounds_that_the_study_states():
     for own, told, answers in (
         ((repeats, [0.872, 0.875, 0.869]), ["yes no", "yes", "yes yes"], ["repeats", "a gain over plain training"]),
         ((repeats, [0.861, 0.864, 0.858]), ["yes no", "yes", "no yes"], ["repeats", "no gain as large as the paper's"]),
-        (([0.832, 0.836, 0.830], [0.86, 0.88, 0.90]), ["no yes", "no", "no no"], ["does not repeat", "not decided"]),
-        (([0.80, 0.86, 0.92], []), ["no no", "no", "– –"], ["not decided"]),
-        (([], [0.9]), ["– –", "–", "– –"], ["not asked yet"]),
+        (
+            ([0.832, 0.836, 0.830], [0.86, 0.88, 0.90]),
+            ["no yes", "no", "no no"],
+            ["explain less than half", "not decided"],
+        ),
+        (([0.80, 0.86, 0.92], []), ["no no", "no", "– –"], ["not decided", "not been asked"]),
+        (([], [0.9]), ["– –", "–", "– –"], ["not been asked"] * 2),
     ):
         assert judged(plain, own) == ([one.split() for one in told], answers)
     stated = read_header(studies()["clean-statistics"]).expected

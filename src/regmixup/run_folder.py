@@ -37,7 +37,7 @@ PUBLISHED = "model.safetensors"
 
 
 def is_run_folder(folder: Path) -> bool:
-    """Return whether a folder holds a run: it has a config.json, and is none that `publish` has written."""
+    """Return whether a folder holds a run: it has a config.json, and was not written by `publish`."""
     return (folder / CONFIG).is_file() and not (folder / PUBLISHED).is_file()
 
 

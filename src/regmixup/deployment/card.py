@@ -39,7 +39,7 @@ _CITATION = """@inproceedings{pinto2022regmixup,
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The contents of a card: the run and its record, that of `finetune` and the predictor if there are, and rows."""
+    """The contents of a card: the run and its record, those of `finetune` and the predictor if any, and rows."""
 
     run: Run
     record: dict[str, Any]
