@@ -77,8 +77,8 @@ def test_the_pace_of_an_earlier_companion_decides(tasks, clock):
 @pytest.mark.parametrize(
     ("earlier", "now", "pace"),
     [
-        ([4.2] * 5, [4.2, 4.2, 2.1, 2.1], 2.1),
-        ([1.1] * 5, [1.1, 1.1, 4.2, 4.2], 4.2),
+        ([4.2] * 5, [4.2] * 6 + [2.1] * 2, 2.1),
+        ([1.1] * 5, [1.1] * 6 + [4.2] * 2, 4.2),
         ([1.1] * 5, [1.1, 1.1, 60.0, 1.1], 1.1),
         ([1.1] * 5, [60.0], 1.1),
         ([4.2, 2.0], [], 2.0),
@@ -119,6 +119,16 @@ def test_runs_come_before_archives_and_what_another_device_trained_does_not_coun
     (first.run.folder / "config.json").write_text("{")
     cost._look.cache_clear()
     assert pace() == 3.0
+
+
+def test_a_gpu_that_is_not_here_has_no_measured_pace(tasks, clock, monkeypatch):
+    """As in a dry run for another machine."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    write_history(tasks[0].run, [1000.0] * 5)
+    write_provenance(tasks[0].run.folder, {"device": "NVIDIA H200"})
+    (model,) = Budget(2, places(tasks), torch.device("cuda")).forecast(tasks[0]).models
+    assert model.source == "by the cost table"
+    assert (model.start, model.seconds < 1) == (60.0, True)
 
 
 def test_only_members_and_companions_that_are_not_trained_count(tmp_path, clock, monkeypatch):

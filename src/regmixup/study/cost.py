@@ -143,9 +143,10 @@ class ModelLeft:
 
 
 class Paces:
-    """How long epochs take now: a look at the histories of all runs in some places; of those alike, in the first.
+    """How long epochs take now: one look at the histories of all runs in some places.
 
-    What was trained on another kind of device than this does not count. Without places all is from the table.
+    places: the runs folder, then archives, which count where it has no similar run; none: all is from the table.
+    device: what was trained on another kind does not count.
     """
 
     def __init__(self, places: Iterable[Path] = (), device: torch.device = _CPU) -> None:
