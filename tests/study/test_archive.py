@@ -220,7 +220,8 @@ def test_minutes_too_few_for_any_run_are_an_error_so_that_a_queue_does_not_begin
     source = finished_study.study.source
     words = [source, "--runs", str(tmp_path / "runs"), "--device", "cpu", "--minutes", "0"]
     assert main(["study", *words]) == 2
-    assert re.search(r"enough for one of the 4 runs .* got 0; the shortest takes about \d+ s", capsys.readouterr().err)
+    said = r"enough for one of the 4 runs .* got 0; the shortest takes about \d+ s: \w+ seed \d, 5 epochs of \S+ s "
+    assert re.search(said, capsys.readouterr().err)
     assert main(["study", *words, "--archive", str(kept)]) == 0  # nothing is left
 
 

@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import re
 import shutil
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -244,12 +246,11 @@ def test_with_a_time_limit_what_others_hold_is_left_to_them(tmp_path, monkeypatc
         ended = list(dispatch(plan(tmp_path, "dnn 0", "kfac-llla 0", "dnn 1"), pool, budget=Plenty()))
     assert [outcome.task.label for outcome in ended] == ["dnn 1"]
     assert [str(warning.message) for warning in said] == [
-        "dnn 0 is left to the other process: dnn 0 is in use by pid 7",
-        "left to other processes, which work on them or their companions: dnn 0, kfac-llla 0",
+        "left to other processes, which work on them or their companions: dnn 0 (dnn 0 is in use by pid 7); "
+        "kfac-llla 0 (sharing a folder with these)"
     ]
-    pool = Recorder(room=1, in_use=["dnn 0"])  # as of a look at the lock
-    with pytest.warns(UserWarning, match="dnn 0 is left to the other process"):
-        assert len(list(dispatch(plan(tmp_path, "dnn 0"), pool, budget=Plenty()))) == 1
+    pool = Recorder(room=1, in_use=["dnn 0"])  # as of a look at the lock, of which there is nothing to say
+    assert len(list(dispatch(plan(tmp_path, "dnn 0"), pool, budget=Plenty()))) == 1
 
 
 def test_with_a_time_limit_a_companion_in_use_is_named_once_for_all_seeds(tmp_path, monkeypatch):
@@ -257,14 +258,25 @@ def test_with_a_time_limit_a_companion_in_use_is_named_once_for_all_seeds(tmp_pa
 
     class Training(Recorder):
         def wait(self, seconds):
-            return [TaskOutcome(task=self.running.pop(0), held="the companion is in use")] if self.running else []
+            return [TaskOutcome(task=self.running.pop(0), held="companion in use (pid 7)")] if self.running else []
 
     with pytest.warns(UserWarning, match="left to") as said:
         assert not list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), Training(room=1), budget=Plenty()))
-    assert [str(warning.message).partition(":")[0] for warning in said] == [
-        "dnn 0 is left to the other process",
-        "left to other processes, which work on them or their companions",
-    ]
+    assert [str(warning.message).partition(": ")[2] for warning in said] == ["dnn 0, dnn 1 (pid 7)"]
+
+
+def test_all_that_is_left_to_others_is_said_in_one_sentence(here, monkeypatch):
+    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
+    with ExitStack() as held:
+        for folder in sorted((here / "runs").glob("*-s1-*")):
+            for rows in folder.glob("rows-*"):
+                rows.unlink()
+            held.enter_context(held_by_another_process(folder))
+        with pytest.warns(UserWarning, match="left to other processes") as said:
+            run_study(load_study(str(here / "mini.toml")), here / "runs", device="cpu", minutes=5)
+    owner = r"\(pid \d+ on [^)]* UTC\)"
+    (once,) = said
+    assert re.fullmatch(rf"left to other .*: dnn seed 1 {owner}; regmixup seed 1 {owner}", str(once.message))
 
 
 def test_with_a_time_limit_no_process_waits_and_none_makes_the_table_smaller(here, finished_study, monkeypatch):
@@ -276,12 +288,10 @@ def test_with_a_time_limit_no_process_waits_and_none_makes_the_table_smaller(her
     assert table.read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     table.unlink()
     monkeypatch.setattr(runner.time, "sleep", None)
-    with (
-        held_by_another_process(table.parent),
-        pytest.warns(UserWarning, match="this one does not wait"),
-        pytest.warns(UserWarning, match="the table is written by the other process, later with these runs: "),
-    ):
+    with held_by_another_process(table.parent), pytest.warns(UserWarning, match="later with these runs") as said:
         run_study(study, here / "runs", device="cpu", minutes=5)
+    (once,) = said
+    assert str(once.message).startswith("the table is written by the other process, later with these runs: ")
     assert not table.exists()
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from regmixup.run_folder import is_locked, rows_path
 from regmixup.study import status
+from regmixup.study.cost import estimate, evaluation_minutes
 from regmixup.study.plan import load_study
 from regmixup.study.status import Budget, run_status, show_status, status_table
 from tests.holding import held_by_another_process
@@ -29,8 +30,7 @@ def half_done(finished_study, tmp_path):
     for folder in folders[:2]:
         shutil.copytree(folder, tmp_path / folder.name)
     stopped = tmp_path / folders[1].name
-    for name in ("provenance.json", "checkpoint.safetensors"):
-        (stopped / name).unlink()
+    (stopped / "provenance.json").unlink()
     lines = (stopped / "history.jsonl").read_text().splitlines()[:2]
     records = [{**json.loads(line), "seconds": 10.0} for line in lines]
     (stopped / "history.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -51,9 +51,12 @@ def test_done_interrupted_and_waiting_runs(half_done):
     assert [s.state for s in found] == ["done", "waiting", "waiting", "waiting"]
     assert [(s.epoch, s.epochs) for s in found] == [(5, 5), (2, 5), (0, 5), (0, 5)]
     assert found[0].seconds_left is None
-    assert found[1].seconds_left == pytest.approx(30)  # three epochs at ten seconds
+    evaluation = 60 * evaluation_minutes(plan[1])
+    assert found[1].seconds_left == pytest.approx(30 + evaluation)  # three epochs at ten seconds
+    assert found[3].seconds_left == pytest.approx(50 + evaluation)  # by the pace of the other seed
     assert found[1].loss == json.loads((half_done[2] / "history.jsonl").read_text().splitlines()[-1])["loss"]
-    assert 0 < found[2].seconds_left < 60  # from the table of costs
+    assert 0 < found[2].seconds_left < 60
+    assert run_status(plan[1], runs / "none", CPU).seconds_left == pytest.approx(60 * estimate([plan[1]]).minutes)
 
 
 def test_a_run_is_running_while_a_living_process_holds_its_folder(half_done):
@@ -92,7 +95,7 @@ def test_a_status_and_a_time_limit_agree_about_what_is_done(half_done, packed):
         rows.unlink()
     with pytest.warns(UserWarning, match="does not count") if packed else nullcontext():
         found = run_status(plan[0], runs, CPU)
-    fits = Budget(0, [found.task], CPU).fits(found.task)
+    fits = Budget(0, [runs], CPU).fits(found.task)
     assert [found.state == "done", found.task.done, fits] == [not packed] * 3
 
 

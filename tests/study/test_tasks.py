@@ -91,7 +91,7 @@ def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_
                 monkeypatch.setattr(tasks, "RETRY_SECONDS", 60.0)
             return super().wait(seconds)
 
-    budget = Budget(60, [first, second], choose_device("cpu"))
+    budget = Budget(60, [tmp_path], choose_device("cpu"))
     ended = list(dispatch([first, second], Training(in_use=["dnn 1"] * 4), budget=budget))
     assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1"]
 

@@ -21,12 +21,12 @@ from regmixup.names import printable
 from regmixup.progress import LiveProgress
 from regmixup.study.archive import archive_places
 from regmixup.study.check import explain_missing, is_current, missing_data
-from regmixup.study.cost import TIMING_HEADS, estimate, spent, timing_lines
+from regmixup.study.cost import TIMING_HEADS, Paces, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import RunStatus, run_status, show_status, shown_time
+from regmixup.study.status import Budget, RunStatus, run_status, show_status
 from regmixup.study.tasks import Task
 from regmixup.training.engine import Engine
 
@@ -74,7 +74,7 @@ class StudyVerb(Resources):
     logits: Switch = False
     """Also archive the logits of test and OOD sets, in float16, and outcomes of every seed."""
     minutes: float | None = None
-    """Start no run that would not end within so many minutes, judged by the pace of earlier ones; print what is
+    """Start no run that would not end within so many minutes, judged by the last epochs of similar runs; print what is
     left."""
     dry_run: Switch = False
     """Print what the study is about and expected to show, its runs, whether they are done, the time that they took and
@@ -99,8 +99,12 @@ def main(args: Sequence[str]) -> None:
     archives = archive_places(study, verb.archive, runs)
     console = Console()
 
+    def paces() -> Paces:
+        return Paces([runs, *archives], launcher.device)
+
     def look() -> list[RunStatus]:
-        return [run_status(planned, runs, launcher.device, archives) for planned in plan]
+        now = paces()
+        return [run_status(planned, runs, launcher.device, archives, now) for planned in plan]
 
     if verb.status:
         show_status(look, study.title, console)
@@ -112,7 +116,7 @@ def main(args: Sequence[str]) -> None:
             _print_what_is_not_archived(found, verb.archive)
         if trained := [folder for status in found for folder in status.task.trained()]:
             print(f"spent  {spent(trained)}")
-        print(f"left   {estimate(_waiting(found))}")
+        print(f"left   {estimate(_waiting(found), paces())}")
         if missing := missing_data([task.planned for task in _waiting(found)], verb.root):
             print(explain_missing(missing))
     else:
@@ -120,21 +124,27 @@ def main(args: Sequence[str]) -> None:
             if classes := describe_classes(name, verb.root):
                 print(classes)
         before = _waiting(look()) if verb.minutes is not None else []
+        budget = Budget(verb.minutes, [runs, *archives], launcher.device) if verb.minutes is not None else None
         with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
             if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
                 warnings.filterwarnings("ignore", "the best temperature")
             folder = run_study(
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
-                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
+                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=budget,
             )  # fmt: skip
-        if verb.minutes is None or is_current(study, folder):
+        if budget is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
             _print_results(folder, console, timing)
-        if verb.minutes is not None:
+        if budget is not None:
             after = look()
-            print(f"left   {estimate(_waiting(after))}")
-            if before and _waiting(after) == before and not any(status.state == "running" for status in after):
-                raise ValueError(_explain_limit(verb.minutes, after))
+            print(f"left   {estimate(_waiting(after), paces())}")
+            if budget.refused and _waiting(after) == before and all(status.state != "running" for status in after):
+                # So that a queue does not start the same command for ever.
+                raise ValueError(
+                    f"--minutes must be enough for one of the {len(before)} runs that are left, got {verb.minutes:g}; "
+                    f"the shortest takes {min(budget.refused)[1]}. Without --minutes a run "
+                    "is trained in pieces: stopped by SIGTERM or Ctrl-C it saves a checkpoint"
+                )
 
 
 def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str]]) -> None:
@@ -152,17 +162,6 @@ def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str
     if timing:
         console.print(_table("Training cost, median over epochs", TIMING_HEADS, timing))
     print(f"rows    {results.folder / 'rows.csv'}\nreport  {write_report(results)[0]}")
-
-
-def _explain_limit(minutes: float, found: Iterable[RunStatus]) -> str:
-    """Say why nothing was trained, so that a queue does not start the same command for ever."""
-    left = [status for status in found if status.state != "done"]
-    known = [status.seconds_left for status in left if status.seconds_left is not None]
-    shortest = f"; the shortest takes about {shown_time(min(known))}, and a reserve" if known else ""
-    return (
-        f"--minutes must be enough for one of the {len(left)} runs that are left, got {minutes:g}{shortest}. Without "
-        "--minutes a run is trained in pieces: stopped by SIGTERM or Ctrl-C it saves a checkpoint"
-    )
 
 
 def choose_launcher(verb: StudyVerb) -> Launcher:

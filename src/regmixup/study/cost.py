@@ -1,4 +1,4 @@
-"""Cost estimates from measured step times: of a whole study, and of what is left of it.
+"""Cost estimates: of a whole study from measured step times, of what is left of it by the pace of similar runs.
 
 Step times are in `step_times.toml`, which says how each was measured. A run costs epochs x images x members x (time of
 a step / 128), plus a forward pass and the metrics of every image it is evaluated on.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
 from statistics import median
@@ -19,10 +20,10 @@ import torch
 
 from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
-from regmixup.run_folder import read_provenance
+from regmixup.run_folder import HISTORY, has_provenance, read_provenance
 from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task
-from regmixup.training.config import TrainConfig, resolve
+from regmixup.training.config import TrainConfig, device_name, resolve
 from regmixup.training.run import Run
 
 PASSES = {
@@ -33,6 +34,7 @@ PASSES = {
 """Images that a step forwards, relative to plain training, of methods that add nothing else to a compiled step."""
 _FACTORS_OF = {"wrn28-10": "wrn28-10", "timm/resnet50": "wrn28-10"}
 """The network whose relative times hold for a network; ResNet-50 for all others."""
+_CPU = torch.device("cpu")
 
 
 @cache
@@ -80,6 +82,9 @@ FLOAT32_FACTOR = 6.8
 MEASURE_MICROSECONDS = 20.0
 """Metrics and intervals, per evaluated image: 16 s for the 800,000 of a CIFAR-10 evaluation."""
 
+START_SECONDS = 60.0
+"""Before the first step on an accelerator (start, compilation), where nothing is known about it."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -100,7 +105,7 @@ class Estimate:
         if self.minutes == 0:
             return f"{count}, no time"
         shown = float(f"{self.minutes:.2g}")
-        unit = ("GPU minute" if "CPU" not in self.device else "minute") + "s" * (shown > 1)
+        unit = ("GPU minute" if "CPU" not in self.device.upper() else "minute") + "s" * (shown > 1)
         hours = f" ({self.minutes / 60:.2g} hours)" if 120 <= self.minutes < 4800 else ""
         days = f" ({self.minutes / 1440:.2g} days)" if self.minutes >= 4800 else ""
         return f"{count}, about {max(shown, 1.0):,.0f} {unit}{hours}{days} on {self.device}"
@@ -125,25 +130,97 @@ def evaluation_minutes(planned: PlannedRun) -> float | None:
     return sum(count for count in counts if count is not None) * each / 60_000
 
 
-def estimate(plan: Iterable[PlannedRun | Task]) -> Estimate:
-    """Estimate the cost of planned runs or, of tasks, what is left of it in their folders. Shared models count once."""
+@dataclass(frozen=True)
+class ModelLeft:
+    """A model that is left to train. seconds: of an epoch, None if unknown. start: those before the first step."""
+
+    config: TrainConfig
+    epochs: float
+    seconds: float | None
+    start: float
+    source: str
+    device: str
+
+
+class Paces:
+    """How long epochs take now: one look at the histories of all runs in some places.
+
+    places: the runs folder, then archives, which count where it has no similar run; none: all is from the table.
+    device: what was trained on another kind does not count.
+    """
+
+    def __init__(self, places: Iterable[Path] = (), device: torch.device = _CPU) -> None:
+        self.device = device
+        self.alike: dict[Any, list[tuple[Path, list[float]]]] = {}
+        for place in dict.fromkeys(places):
+            written = {path.parent: path.stat().st_mtime_ns for path in place.glob(f"*/{HISTORY}")}
+            for folder in sorted(written, key=written.__getitem__, reverse=True):
+                kind, trained_on, seconds = _look(folder, written[folder])
+                if len(seconds) > 1 and trained_on in (None, device_name(device)):
+                    self.alike.setdefault(kind, []).append((folder, seconds))
+
+    def left(self, one: PlannedRun | Task) -> list[ModelLeft]:
+        """Return the models of a planned run or, of a task, those that are not trained in their folders."""
+        if isinstance(one, PlannedRun):
+            return [self._left(one, config, 1.0) for config in one.models()]
+        shares = ((run.config, share_left(run)) for run in one.models())
+        return [self._left(one.planned, config, share) for config, share in shares if share > 0]
+
+    def _left(self, planned: PlannedRun, config: TrainConfig, share: float) -> ModelLeft:
+        """Judge by the median of the last three epochs of the similar run that wrote its history last; else the table.
+
+        So the pace follows the load of a device up and down. The start is the longest of all similar runs: one that
+        followed another in its process had none.
+        """
+        epochs = share * config.total_epochs
+        if alike := self.alike.get(kind_of(config)):
+            folder, last = alike[0]
+            start = max(0.0, *(seconds[0] - seconds[1] for _, seconds in alike))
+            source = f"as measured in {folder}"
+            return ModelLeft(config, epochs, median(last[1:][-3:]), start, source, device_name(self.device))
+        # As planned, not as resolved for a device: step times are those of the device they name.
+        minutes = training_minutes(planned.method, replace(config, precision=planned.config.precision))
+        seconds = 60 * minutes / config.total_epochs if minutes is not None else None
+        start = 0.0 if self.device.type == "cpu" or seconds is None else START_SECONDS
+        return ModelLeft(config, epochs, seconds, start, "by the cost table", device_of(config.network))
+
+
+@lru_cache(4096)
+def _look(folder: Path, written: int) -> tuple[Any, str | None, list[float]]:
+    """Return the kind of a run, its device if it is trained, and the seconds of its epochs, written at this time."""
+    with suppress(ValueError):  # a damaged file, or a plug-in that is not here
+        trained_on = read_provenance(folder).get("device") if has_provenance(folder) else None
+        return kind_of((run := Run.open(folder)).config), trained_on, epochs_of(run)
+    return None, None, []
+
+
+def kind_of(config: TrainConfig) -> Any:
+    """Return the fields that decide the time of an epoch."""
+    fields = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision")
+    return tuple(getattr(config, name) for name in fields)
+
+
+def epochs_of(run: Run) -> list[float]:
+    """Return the seconds of a run's epochs, as far as it has a history."""
+    return [record["seconds"] for record in run.history() if "seconds" in record]
+
+
+def estimate(plan: Iterable[PlannedRun | Task], paces: Paces | None = None) -> Estimate:
+    """Estimate the cost of planned runs or, of tasks, what is left of it in their folders. Shared models count once.
+
+    paces: how long epochs take; default, as the table says.
+    """
     minutes: dict[str, float | None] = {}
     evaluations: list[float | None] = []
     devices: dict[str, None] = {}
     for one in plan:
-        planned, task = (one.planned, one) if isinstance(one, Task) else (one, None)
-        if task is not None and task.done:
+        planned = one.planned if isinstance(one, Task) else one
+        if isinstance(one, Task) and one.done:
             continue
-        devices[device_of(planned.config.network)] = None
-        if task is None or not task.measured:
-            evaluations.append(evaluation_minutes(planned))
-        # As planned, not as resolved for the device of a task: step times are those of the device they name.
-        models = planned.models(companion=task is None or task.companion is not None)
-        shares = [1.0] * len(models) if task is None else map(share_left, task.models())
-        for config, left in zip(models, shares, strict=True):
-            own = training_minutes(planned.method, config)
-            if left > 0:
-                minutes[config.name] = own * left if own is not None else None
+        models = (paces or Paces()).left(one)
+        minutes |= {m.config.name: m.epochs * m.seconds / 60 if m.seconds is not None else None for m in models}
+        evaluations.append(evaluation_minutes(planned))
+        devices |= dict.fromkeys([m.device for m in models] or [device_of(planned.config.network)])
     parts = [*minutes.values(), *evaluations]
     known = [part for part in parts if part is not None]
     return Estimate(len(minutes), sum(known) if len(known) == len(parts) else None, ", ".join(devices))
@@ -184,8 +261,7 @@ def epoch_seconds(plan: Sequence[PlannedRun], runs: Path, device: torch.device) 
     found: dict[tuple[str, str], list[float]] = {}
     for planned in plan:
         for model in planned.models():
-            records = Run.of(resolve(model, device), runs).history()[1:]
-            times = [record["seconds"] * planned.config.members for record in records if "seconds" in record]
+            times = [own * planned.config.members for own in epochs_of(Run.of(resolve(model, device), runs))[1:]]
             found.setdefault((planned.recipe, planned.label), []).extend(times)
     return {place: median(times) for place, times in found.items() if times}
 

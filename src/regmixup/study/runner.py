@@ -57,7 +57,7 @@ def run_study(
     launcher: Launcher | None = None,
     archive: str | Path | None = None,
     logits: bool = False,
-    minutes: float | None = None,
+    minutes: float | Budget | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
@@ -67,7 +67,7 @@ def run_study(
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
     done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
-    run that would not end within them.
+    run that would not end within them; a `Budget` knows afterwards which it refused.
     """
     _check_request(study, runs, device, launcher, archive, minutes)
     launcher = launcher if launcher is not None else InTurn(device)
@@ -77,15 +77,16 @@ def run_study(
         engine=engine, archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
     tasks = _tasks(job, launcher.device)
-    budget = Budget(minutes, tasks, launcher.device) if minutes is not None else None
+    places = [job.runs, *archive_places(study, job.archive, job.runs)]
+    budget = minutes if isinstance(minutes, Budget | None) else Budget(minutes, places, launcher.device)
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     check_folder(study, folder)
     ended: list[TaskOutcome] = []
     with ExitStack() as held:
-        if holder := _hold(folder, held):
+        if (holder := _hold(folder, held)) and budget is None:
             warnings.warn(
-                f"another process runs this study, and the two share it: {holder}. At the end this one "
-                + (f"waits at most {GIVE_UP_SECONDS / 3600:g} hours for it" if budget is None else "does not wait"),
+                f"another process runs this study, and the two share it: {holder}. At the end this one waits at most "
+                f"{GIVE_UP_SECONDS / 3600:g} hours for it",
                 stacklevel=2,
             )
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
@@ -119,7 +120,7 @@ def _check_request(
     device: str | torch.device | None,
     launcher: Launcher | None,
     archive: str | Path | None,
-    minutes: float | None,
+    minutes: float | Budget | None,
 ) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
     if world_size() > 1:

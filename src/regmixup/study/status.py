@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from rich.console import Console, Group
@@ -18,19 +17,15 @@ from rich.text import Text
 
 from regmixup import run_folder
 from regmixup.config import check_number
-from regmixup.study.cost import estimate, evaluation_minutes, share_left, training_minutes
+from regmixup.study.cost import ModelLeft, Paces, epochs_of, estimate, evaluation_minutes, kind_of
 from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task, TaskOutcome
-from regmixup.training.config import device_name
-from regmixup.training.run import Run
 
 State = Literal["done", "running", "waiting", "failed"]
 ORDER: tuple[State, ...] = ("running", "failed", "waiting", "done")
 _REFRESH_SECONDS = 2.0
 _MARGIN = 1.1
 """Factor on the expected time of a run."""
-_FIRST = 60.0
-"""Seconds before the first step (start, compilation) where nothing is known about them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,9 @@ class RunStatus:
         return self.task.planned
 
 
-def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path] = ()) -> RunStatus:
+def run_status(
+    planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path] = (), paces: Paces | None = None
+) -> RunStatus:
     """Return the state of a run: done with rows, running while a live process holds the folder, failed, or waiting.
 
     A run that is archived, among the runs or in one of the archives, is done.
@@ -71,11 +68,8 @@ def run_status(planned: PlannedRun, runs: Path, device: torch.device, archives: 
         state = "running"
     elif (failure := run_folder.read_failure(own)) is not None:
         state, note = "failed", failure.strip().rpartition("\n")[2]
-    pace = [record["seconds"] for history in histories for record in history[-10:] if "seconds" in record]
-    left = (epochs - epoch) * sum(pace) / len(pace) if pace and state != "done" else None
-    if left is None and state != "done":
-        minutes = estimate([task]).minutes
-        left = 60 * minutes if minutes is not None else None
+    minutes = estimate([task], paces or Paces([runs, *archives], device)).minutes if state != "done" else None
+    left = 60 * minutes if minutes is not None else None
     return RunStatus(task, state, epoch, epochs, last["loss"] if last else None, left, note)
 
 
@@ -125,35 +119,67 @@ def show_status(look: Callable[[], list[RunStatus]], title: str, console: Consol
             live.update(status_table(found, title), refresh=True)
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """The seconds that a task still takes: to start, to train models and to evaluate."""
+
+    task: Task
+    start: float
+    models: list[ModelLeft]
+    evaluation: float
+
+    @property
+    def seconds(self) -> float:
+        return self.start + sum(one.epochs * (one.seconds or 0.0) for one in self.models) + self.evaluation
+
+    def __str__(self) -> str:
+        """Name all that a limit is judged by."""
+        epochs: Counter[str] = Counter()
+        for one in self.models:
+            each = "unknown time" if one.seconds is None else f"{one.seconds:.2g} s ({one.source})"
+            epochs[each] += round(one.epochs)
+        parts = [*(f"{count} epochs of {each}" for each, count in epochs.items()), f"{self.start:.0f} s to start"]
+        total = _MARGIN * self.seconds
+        rest = f"{self.evaluation:.0f} s of evaluation and a reserve of {total - self.seconds:.0f} s"
+        return f"about {total:.0f} s: {self.task.label}, {', '.join([*parts, rest])}"
+
+
 class Budget:
     """A time limit for a study: start no run that would not end within so many minutes from now.
 
-    tasks: the plan; the histories of its runs say how long an epoch takes.
+    places: the folders whose runs say how long an epoch takes, that of the runs first, then archives.
 
     A run whose pace is unknown, both from histories and from `cost.py`, is started all the same.
     """
 
-    def __init__(self, minutes: float, tasks: Sequence[Task], device: torch.device) -> None:
+    def __init__(self, minutes: float, places: Sequence[Path], device: torch.device) -> None:
         check_number("minutes", minutes, least=0)
         self.end = time.monotonic() + 60 * minutes
-        self.tasks, self.device = tasks, device
+        self.places, self.device = places, device
         self.evaluating: list[float] = []
         self.begun: set[object] = set()
+        self.refused: list[tuple[float, str]] = []  # seconds, and how they were judged
         # By task: seconds of its own epochs and of its companion's before it started; None if it was done.
         self.earlier: dict[int, tuple[float, float] | None] = {}
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
         self.earlier[task.index] = None if task.done else _trained_seconds(task)
-        return self.earlier[task.index] is None or time.monotonic() + _MARGIN * self.seconds(task) < self.end
+        if self.earlier[task.index] is None:
+            return True
+        forecast, left = self.forecast(task), self.end - time.monotonic()
+        if fits := _MARGIN * forecast.seconds < left:
+            return fits
+        self.refused.append((forecast.seconds, f"{forecast}, while {max(0.0, left):.0f} s were left"))
+        return False
 
-    def seconds(self, task: Task) -> float:
-        """Return the time left for a task: start-up, training and evaluation."""
-        training = sum(self._training(task, one) for one in task.models() if not one.finished)
-        if self.evaluating:
-            return training + max(self.evaluating)
-        minutes = evaluation_minutes(task.planned)
-        return training + 60 * (minutes if minutes is not None else 0)
+    def forecast(self, task: Task) -> Forecast:
+        """Return what is left of a task by the pace that similar runs have now. A kind of model is compiled once."""
+        models = Paces(self.places, self.device).left(task)
+        starts = {kind_of(one.config): one.start for one in models}
+        start = sum(seconds for kind, seconds in starts.items() if kind not in self.begun)
+        evaluation = max(self.evaluating) if self.evaluating else 60 * (evaluation_minutes(task.planned) or 0.0)
+        return Forecast(task, start, models, evaluation)
 
     def learn(self, outcome: TaskOutcome, seconds: float) -> None:
         """Record the time that a task took beyond its epochs, once its code was compiled.
@@ -164,58 +190,16 @@ class Budget:
         earlier = self.earlier.get(task.index, (0.0, 0.0))
         if outcome.rows is None or task.archive is not None or earlier is None:
             return
-        kind, after = _kind(task.run), _trained_seconds(task)
+        kind, after = kind_of(task.run.config), _trained_seconds(task)
         trained = after[0] - earlier[0]
         if kind in self.begun and after[1] == earlier[1]:
             self.evaluating.append(max(0.0, seconds - trained))
         if trained > 0:
             self.begun.add(kind)
 
-    def _alike(self, run: Run) -> list[list[float]]:
-        """Return the seconds of every epoch of each model of a kind: of runs, members, companions and archives.
-
-        None of an archive from another kind of device.
-        """
-        found: dict[Path, Run] = {}
-        for task in self.tasks:
-            models = task.models() if task.archive is None else [Run(task.archive, task.run.config)]
-            alike = {one.folder: one for one in models if _kind(one) == _kind(run)}
-            if alike and (task.archive is None or self._is_from_here(task.archive)):
-                found |= alike
-        return [_epochs(one) for one in found.values()]
-
-    def _is_from_here(self, archive: Path) -> bool:
-        return run_folder.read_provenance(archive).get("device") == device_name(self.device)
-
-    def _training(self, task: Task, run: Run) -> float:
-        """Return the seconds that one model still trains; 0 if its pace is unknown."""
-        left = share_left(run) * run.config.total_epochs
-        measured = [seconds for seconds in self._alike(run) if len(seconds) > 1]
-        if measured:
-            pace = median(second for seconds in measured for second in seconds[1:])
-            first = max(seconds[0] - pace for seconds in measured)
-        else:
-            minutes = training_minutes(task.planned.method, run.config)
-            if minutes is None:
-                return 0.0
-            pace = 60 * minutes / run.config.total_epochs
-            first = 0.0 if self.device.type == "cpu" else _FIRST
-        return left * pace + (first if _kind(run) not in self.begun else 0.0)
-
 
 def _trained_seconds(task: Task) -> tuple[float, float]:
     """Return the seconds of all epochs of a task's own models, and of its companion's."""
-    seconds = [sum(_epochs(one)) for one in task.models()]
+    seconds = [sum(epochs_of(one)) for one in task.models()]
     own = task.run.config.members
     return sum(seconds[:own]), sum(seconds[own:])
-
-
-def _epochs(run: Run) -> list[float]:
-    """Return the seconds of a run's epochs, as far as it has a history."""
-    return [record["seconds"] for record in run.history() if "seconds" in record]
-
-
-def _kind(run: Run) -> Any:
-    """Return the fields that decide the time of an epoch."""
-    fields = ("objective", "constraint", "head", "network", "train_set", "batch_size", "precision")
-    return tuple(getattr(run.config, name) for name in fields)

@@ -272,7 +272,7 @@ def dispatch(
     not_before: dict[int, float] = {}
     begun: dict[int, float] = {}
     held: dict[int, HeldFolder] = {}
-    left: set[str] = set()
+    left: dict[int, str] = {}
     tries: Counter[int] = Counter()
     display = _Display(progress)
     while waiting or running:
@@ -286,8 +286,11 @@ def dispatch(
             pool.submit(task)
         # Twice, as a look at a lock holds it for a moment. What was never tried shares a folder with such a task.
         if budget is not None and waiting and not running and all(tries[task.index] != 1 for task in waiting):
-            names = ", ".join(task.label for task in waiting)
-            warnings.warn(f"left to other processes, which work on them or their companions: {names}", stacklevel=2)
+            owners: dict[str, list[str]] = {}  # many seeds may need one companion
+            for task in waiting:
+                owners.setdefault(left.get(task.index, "sharing a folder with these"), []).append(task.label)
+            shares = "; ".join(f"{', '.join(labels)} ({owner})" for owner, labels in owners.items())
+            warnings.warn(f"left to other processes, which work on them or their companions: {shares}", stacklevel=2)
             return
         for outcome in pool.wait(POLL_SECONDS):
             task = outcome.task
@@ -296,13 +299,11 @@ def dispatch(
             running = [other for other in running if other.index != task.index]
             # Another task of this study may train the companion: that is no stranger, and takes as long as it takes.
             ours = task.companion is not None and any(other.companion == task.companion for other in running)
-            if outcome.in_use and not ours and budget is None:
-                if held.setdefault(task.index, HeldFolder()).gives_up(task.label, outcome.held):
-                    outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
-            elif outcome.in_use and not ours and outcome.held not in left:  # many seeds may need one companion
-                left.add(outcome.held)
-                warnings.warn(f"{task.label} is left to the other process: {outcome.held}", stacklevel=2)
+            stranger = outcome.in_use and not ours and budget is None
+            if stranger and held.setdefault(task.index, HeldFolder()).gives_up(task.label, outcome.held):
+                outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
             if outcome.in_use:
+                left[task.index] = outcome.held.rpartition(" (")[2].removesuffix(")")  # the owner, without the folder
                 tries[task.index] += 1
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
                 waiting = sorted([*waiting, task], key=lambda other: other.index)

@@ -178,7 +178,8 @@ def check_present(device: torch.device) -> None:
 
 def device_name(device: torch.device) -> str:
     """Return what a device is called, which tells how fast it is."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    here = device.type == "cuda" and torch.cuda.is_available()
+    return torch.cuda.get_device_name(device) if here else device.type
 
 
 def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> TrainConfig:
