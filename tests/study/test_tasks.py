@@ -102,6 +102,22 @@ def test_no_more_runs_go_on_at_once_than_there_is_room(tmp_path):
     assert pool.together == [["dnn 0", "dnn 1"], ["dnn 1", "dnn 2"], ["dnn 2"]]
 
 
+def test_a_run_that_was_too_long_is_asked_about_again_when_others_have_ended(tmp_path):
+    """Others on the same device slowed it; alone it fits. What never does ends the loop."""
+    pool = Recorder()
+
+    class Shared:
+        def fits(self, task):
+            return task.label != "dnn 3" and len(pool.running) < 2
+
+        def learn(self, outcome, seconds):
+            pass
+
+    ended = dispatch(plan(tmp_path, "dnn 0", "dnn 1", "dnn 2", "dnn 3"), pool, budget=Shared())
+    assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1", "dnn 2"]
+    assert pool.together == [["dnn 0", "dnn 1"], ["dnn 1", "dnn 2"], ["dnn 2"]]
+
+
 def test_a_run_that_another_process_holds_is_left_to_it_and_asked_for_again(tmp_path, monkeypatch):
     monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
     pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])

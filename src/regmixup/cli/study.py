@@ -59,8 +59,8 @@ class StudyVerb(Resources):
     launcher: Literal["local", "ray"] = "local"
     """local: on this machine; ray: as tasks of a Ray cluster (pip install 'regmixup[ray]')."""
     devices: tuple[str, ...] = ()
-    """local: one process per device, such as cuda:0 cuda:1, or all; one named twice has two. Default: one run after the
-    other on --device."""
+    """local: one process per device, such as cuda:0 cuda:1, or all; a device named twice gets two processes.
+    Default: one run after the other on --device."""
     ray_address: str | None = None
     """ray: a running cluster, such as auto; default: RAY_ADDRESS, else a cluster of this machine alone."""
     gpus_per_run: float | None = None

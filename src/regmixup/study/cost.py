@@ -206,7 +206,7 @@ def epochs_of(run: Run) -> list[float]:
 
 
 def estimate(plan: Iterable[PlannedRun | Task], paces: Paces | None = None) -> Estimate:
-    """Estimate the cost of planned runs or, of tasks, what is left of it in their folders. Shared models count once.
+    """Estimate the cost of planned runs, or of what is left to do of tasks. Shared models count once.
 
     paces: how long epochs take; default, as the table says.
     """

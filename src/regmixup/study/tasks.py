@@ -213,7 +213,7 @@ def _archive(job: Job, task: Task, into: Path) -> None:
 
 
 class Progress(Protocol):
-    """What a display is told. hooks: as begin, with the callbacks of a run that this process trains."""
+    """What a display is told. hooks: like begin, and return the callbacks of a run that this process trains."""
 
     def begin(self, label: str, epochs: int) -> None: ...
     def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
@@ -265,10 +265,11 @@ def dispatch(
 ) -> Iterator[TaskOutcome]:
     """Yield the outcome of every task as it ends; tasks that do not fit the time budget have none.
 
+    Whether they fit is asked again when another one ends: the fewer share a device, the faster they are.
     Tasks that share a folder never run at once, and keep their order in the plan. Without a budget, those that other
     processes hold are waited for, and taken over if such a process is killed. With one, they are left to them.
     """
-    waiting, running = list(tasks), list[Task]()
+    waiting, running, too_long = list(tasks), list[Task](), list[Task]()
     not_before: dict[int, float] = {}
     begun: dict[int, float] = {}
     held: dict[int, HeldFolder] = {}
@@ -280,6 +281,7 @@ def dispatch(
         while pool.has_room() and (task := _next(waiting, running, not_before, now)):
             waiting.remove(task)
             if budget is not None and not budget.fits(task):
+                too_long.append(task)
                 continue
             running.append(task)
             begun[task.index] = time.monotonic()
@@ -308,6 +310,7 @@ def dispatch(
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
                 waiting = sorted([*waiting, task], key=lambda other: other.index)
             else:
+                waiting, too_long = sorted([*waiting, *too_long], key=lambda other: other.index), []
                 if task.companion is not None:  # which it may have held, and which others may wait for
                     not_before.clear()
                 display.end(outcome)
