@@ -190,6 +190,21 @@ class TestPredictive:
         assert fitted(new).probs.shape == (40, 1000)
         assert drawn == [(16, 8, 1000)] * 3
 
+    @pytest.mark.parametrize("kept", [0, 2 * 16 * 8 * 3, 2**28])
+    def test_noise_is_drawn_once_for_all_sets_and_temperatures(self, monkeypatch, kept):
+        """40 rows are 3 pieces of 16; those that are not kept are drawn again, and nothing else changes."""
+        sets = [linear_head(40, seed=seed) for seed in (1, 2)]
+        method = LastLayerLaplace(prior_variance=1.0, samples=8)
+        monkeypatch.setattr(predictive, "_CHUNK", 16 * 8 * 3)
+        alone = [method.fit(train=TRAIN)(one, t).probs for one in sets for t in (1.0, 2.0)]
+        drawn, randn = [], torch.randn
+        monkeypatch.setattr(predictive, "_KEPT", kept)
+        monkeypatch.setattr(torch, "randn", lambda *shape, **kw: drawn.append(shape) or randn(*shape, **kw))
+        fitted = method.fit(train=TRAIN)
+        found = [fitted(one, t).probs for one in sets for t in (1.0, 2.0)]
+        assert all(map(torch.equal, found, alone))
+        assert len(drawn) == {0: 4 * 3, 2**28: 3}.get(kept, 2 + 4)
+
 
 class TestTuning:
     GRID = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.posthoc.base import FitOn, Posthoc, check_held_out, probabilities, required, validation_ece
-from regmixup.posthoc.predictive import MonteCarlo, shrunk
+from regmixup.posthoc.predictive import MonteCarlo, Noise, shrunk
 from regmixup.types import Predictions
 
 _CHUNK = 2**22
@@ -149,6 +149,7 @@ class _Posterior:
     class_basis: Tensor
     count: float
     bias: bool
+    noise: Noise = field(default_factory=Noise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,11 +163,11 @@ class FittedLaplace:
 
     def spectrum(self, features: Tensor) -> Tensor:
         """Return d(x), the eigenvalues of the logits' covariance: features (N, D) -> float64 (N, K)."""
-        p, tau = self.posterior, 1 / self.prior_variance
+        p, tau, device = self.posterior, 1 / self.prior_variance, features.device
         if features.ndim != 2 or features.shape[1] != len(p.feature_values):
             raise ValueError(f"features must be (N, {len(p.feature_values)}), got {tuple(features.shape)}")
         # Rounding can leave eigenvalues of a singular matrix a little below zero.
-        a, g = p.feature_values.clamp(min=0)[:, None], p.class_values.clamp(min=0)
+        a, g = p.feature_values.to(device).clamp(min=0)[:, None], p.class_values.to(device).clamp(min=0)
         if self.laplace.prior == "exact":
             weight = 1 / (p.count * a * g + tau)
         else:
@@ -174,23 +175,24 @@ class FittedLaplace:
             weight = 1 / ((root * a + math.sqrt(tau)) * (root * g + math.sqrt(tau)))
         bias = 1 / (p.count * g + tau) if p.bias else torch.zeros_like(g)
         parts = features.split(max(1, _CHUNK // features.shape[1]))
-        return torch.cat([(part.double() @ p.feature_basis).square() @ weight + bias for part in parts])
+        basis = p.feature_basis.to(device)
+        return torch.cat([(part.double() @ basis).square() @ weight + bias for part in parts])
 
     def variance(self, features: Tensor) -> Tensor:
         """Return the variance of every logit, the diagonal of Sigma(x): features (N, D) -> float64 (N, K)."""
-        return self.spectrum(features) @ self.posterior.class_basis.square().T
+        return self.spectrum(features) @ self.posterior.class_basis.to(features.device).square().T
 
     def covariance(self, features: Tensor) -> Tensor:
         """Return Sigma(x), float64 (N, K, K), for looking at a few inputs; nothing here needs it."""
-        basis = self.posterior.class_basis
+        basis = self.posterior.class_basis.to(features.device)
         return (basis * self.spectrum(features)[:, None]) @ basis.T
 
     def __call__(self, predictions: Predictions, temperature: float = 1.0) -> Predictions:
         features = required(predictions, "features", "LastLayerLaplace")
         if self.laplace.predictive == "mean_field":
             return shrunk(predictions, self.variance(features), self.laplace.factor, temperature)
-        sampling = MonteCarlo(samples=self.laplace.samples, seed=self.laplace.seed)
-        return sampling.draw(predictions, self.spectrum(features), temperature, self.posterior.class_basis)
+        p, sampling = self.posterior, MonteCarlo(samples=self.laplace.samples, seed=self.laplace.seed)
+        return sampling.draw(predictions, self.spectrum(features), temperature, p.class_basis, p.noise)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import ClassVar, Literal, Self, get_args
 
@@ -28,6 +28,7 @@ Average = Literal["logits", "probs"]
 _CHUNK = 2**20
 # torch draws normal numbers in groups of 16. Whole groups of rows make the stream the same however it is cut.
 _GROUP = 16
+_KEPT = 2**28  # numbers, a gigabyte in float32; four times as many on a GPU
 
 
 def mean_field(logits: Tensor, variance: Tensor, factor: float = math.pi / 8) -> Tensor:
@@ -47,6 +48,38 @@ def shrink(logits: Tensor, variance: Tensor, factor: float) -> Tensor:
     return logits / (1 + factor * variance).sqrt()
 
 
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """Draws of a generator, kept for whoever begins in the same state: all sets, prior variances and temperatures do.
+
+    Drawing takes longer than what is done with the numbers, and is not parallel. Up to `_KEPT` numbers are kept.
+    """
+
+    kept: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
+
+    def draw(self, generator: torch.Generator, shape: tuple[int, ...], like: Tensor) -> Tensor:
+        """Return `_draw` of the same, and leave the generator behind it."""
+        key = (bytes(generator.get_state().numpy()), shape, like.dtype, like.device)
+        if key in self.kept:
+            noise, after = self.kept[key]
+            generator.set_state(after)
+            return noise
+        noise = _draw(generator, shape, like)
+        most = _KEPT if noise.device.type == "cpu" else 4 * _KEPT
+        if sum(old.numel() for old, _ in self.kept.values()) + noise.numel() <= most:
+            self.kept[key] = noise, generator.get_state()
+        return noise
+
+
+def _draw(generator: torch.Generator, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Draw normal numbers (N, S, K) of the type of a tensor; return them on its device as (N, K, S).
+
+    In that order a softmax over the classes works on whole vectors of samples.
+    """
+    noise = torch.randn(*shape, dtype=like.dtype, generator=generator, device=generator.device)
+    return noise.to(like.device).transpose(1, 2).contiguous()
+
+
 def monte_carlo(
     logits: Tensor,
     variance: Tensor,
@@ -55,11 +88,13 @@ def monte_carlo(
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
     basis: Tensor | None = None,
+    noise: Noise | None = None,
 ) -> Tensor:
     """Return 1/S sum_s softmax((logits + noise_s) / T), float64 (N, K), with noise_s ~ N(0, diag(variance)) per row.
 
     variance: (N, K), or (N, 1) if shared by the classes, which are independent all the same.
     basis: (K, K) orthogonal Q; the noise then has covariance Q diag(variance) Q^T.
+    noise: what is kept of earlier calls, so that it need not be drawn again.
     The same generator state gives the same noise for every temperature, and a row's noise does not depend on the rows
     after it. Samples have the precision of the logits, at least float32; their mean is taken in float64.
 
@@ -70,18 +105,20 @@ def monte_carlo(
     check_count("samples", samples)
     check_number("temperature", temperature, above=0)
     exact = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    device = generator.device if generator is not None else torch.device("cpu")
+    generator = generator if generator is not None else torch.default_generator
+    draw = noise.draw if noise is not None else _draw
     classes = logits.shape[1]
     rows = max(1, _CHUNK // (_GROUP * samples * classes)) * _GROUP
     probs = []
     for mean, spread in zip(logits.split(rows), variance.split(rows), strict=True):
         whole = math.ceil(len(mean) / _GROUP) * _GROUP
-        noise = torch.randn(whole, samples, classes, dtype=exact, generator=generator, device=device)[: len(mean)]
-        noise = noise.to(logits.device) * spread.to(exact).sqrt()[:, None]
-        if basis is not None:
-            noise = noise @ basis.to(exact).T
-        sampled = noise.add_(mean.to(exact)[:, None]).div_(temperature)
-        probs.append(sampled.softmax(dim=2).mean(dim=1, dtype=torch.float64))
+        centre, scale = (mean.to(exact) / temperature)[..., None], spread.to(exact).sqrt() / temperature
+        drawn = draw(generator, (whole, samples, classes), centre)[: len(mean)]
+        if basis is None:
+            sampled = centre + scale[..., None] * drawn
+        else:
+            sampled = torch.baddbmm(centre, basis.to(centre) * scale[:, None], drawn)
+        probs.append(sampled.softmax(dim=1).mean(dim=2, dtype=torch.float64))
     return torch.cat(probs)
 
 
@@ -147,7 +184,12 @@ class MonteCarlo(_OfVariance):
         return self.draw(predictions, required(predictions, "logit_variance", "MonteCarlo"), temperature)
 
     def draw(
-        self, predictions: Predictions, variance: Tensor, temperature: float, basis: Tensor | None = None
+        self,
+        predictions: Predictions,
+        variance: Tensor,
+        temperature: float,
+        basis: Tensor | None = None,
+        noise: Noise | None = None,
     ) -> Predictions:
         """Return the predictions with the probabilities of `monte_carlo`."""
         probs = monte_carlo(
@@ -157,6 +199,7 @@ class MonteCarlo(_OfVariance):
             temperature=temperature,
             generator=torch.Generator().manual_seed(self.seed),
             basis=basis,
+            noise=noise,
         )
         return replace(predictions, probs=probs, logit_variance=None, member_logits=None)
 

@@ -122,14 +122,14 @@ def measure(
         return mapped.fit(train=own, validation=validation)
 
     def compute() -> list[Row]:
-        validation = run.predict(sets.validation, **here) if sets.validation else None
+        # Sampling and resampling are faster where the model was; scores of features are fitted on the CPU.
+        where = torch.device("cpu") if sets.feature_scores else device
+        validation = run.predict(sets.validation, **here).to(where) if sets.validation else None
         if validation is not None and not sets.test:
             return _on_validation(validation, fitted(validation), intervals, row)
-        # Resampling is faster where the model was; maps and scores of features are fitted on the CPU.
-        where = device if mapped is None and not sets.feature_scores else torch.device("cpu")
         return evaluate(
             run.predict(sets.test, **here).to(where),
-            validation=validation.to(where) if validation is not None else None,
+            validation=validation,
             temperature=temperature,
             train=run.predict(run.config.train_set, **here)
             if sets.feature_scores and run.config.members == 1
@@ -152,7 +152,7 @@ def measure(
     files = [run.predictions_path(name) for name in names]
     settings = (sets, mapped, row) if temperature is None else (sets, mapped, row, temperature)
     rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, settings, compute)
-    figure_data(run, sets, planned.stem, root, rows=rows, posthoc=mapped)
+    figure_data(run, sets, planned.stem, root, rows=rows, posthoc=mapped, device=device)
     return rows
 
 
@@ -180,12 +180,13 @@ def figure_data(
     *,
     rows: Sequence[Row] = (),
     posthoc: Posthoc | None = None,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 a constant
 ) -> dict[str, Any]:
     """Return the data of a run's figures; computed again only if it is damaged, or its inputs or the code changed.
 
     stem: the stem of its files in the run folder. rows: the rows of the evaluation, for the temperature.
-    posthoc: the method's posthoc map. A run that is evaluated on no test set has no figures. The outcome of every image
-    is written beside them.
+    posthoc: the method's posthoc map, applied on `device`. A run that is evaluated on no test set has no figures. The
+    outcome of every image is written beside them.
     The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
     `regmixup.rows.curves` makes them; and where the study has a profile, "path" likewise and "images", the two
     ends of its first paths with their classes.
@@ -207,13 +208,16 @@ def figure_data(
         except ValueError as error:
             warnings.warn(f"{error}; made again", stacklevel=2)
     train = run.predict(run.config.train_set) if needs_train else None
-    validation = run.predict(evaluation.validation) if evaluation.validation else None
-    treat = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
-    test = run.predict(evaluation.test)
-    versions = {"none": treat(test)}
+    validation = run.predict(evaluation.validation).to(device) if evaluation.validation else None
+    fitted_map = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
+
+    def treat(name: str, at: float = 1.0) -> Predictions:
+        return fitted_map(run.predict(name).to(device), at).to("cpu")
+
+    versions = {"none": treat(evaluation.test)}
     if temperature is not None:
-        versions["temperature"] = treat(test, temperature)
-    others = [treat(run.predict(name)) for name in evaluation.ood]
+        versions["temperature"] = treat(evaluation.test, temperature)
+    others = [treat(name) for name in evaluation.ood]
     write_outcomes(outcomes, [versions["none"], *others])
     fitted = fit_scores(train if evaluation.feature_scores and run.config.members == 1 else None)
     found: dict[str, Any] = {
@@ -226,7 +230,7 @@ def figure_data(
         classes = run.provenance()["classes"]  # which number the labels; a test folder may lack some of them
         found["examples"] = examples(versions["none"], others, looks, classes=classes)
     if evaluation.profile:
-        found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)
+        found["path"] = path_curves(treat(evaluation.profile), pairs=PAIRS)
         found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
     found = {"key": cache_key(files, settings), **found}  # at the end, as a damaged file may have been made again
     write_table(path, found, indent=None)
