@@ -1,6 +1,7 @@
 """The last-layer Laplace: against the full Hessian, the published formulas, and what its settings promise."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -204,6 +205,19 @@ class TestPredictive:
         found = [fitted(one, t).probs for one in sets for t in (1.0, 2.0)]
         assert all(map(torch.equal, found, alone))
         assert len(drawn) == {0: 4 * 3, 2**28: 3}.get(kept, 2 + 4)
+
+
+def test_samples_do_not_depend_on_the_signs_that_a_library_gives_to_eigenvectors(monkeypatch):
+    laplace, real = LastLayerLaplace(prior_variance=1.0, samples=20), torch.linalg.eigh
+    before = probabilities(laplace.fit(train=TRAIN)(TRAIN))
+
+    def flipped(matrix):
+        found = real(matrix)
+        signs = torch.tensor([-1.0, 1.0]).repeat(len(matrix))[: len(matrix)].to(matrix)
+        return SimpleNamespace(eigenvalues=found.eigenvalues, eigenvectors=found.eigenvectors * signs)
+
+    monkeypatch.setattr(torch.linalg, "eigh", flipped)
+    assert torch.equal(probabilities(laplace.fit(train=TRAIN)(TRAIN)), before)
 
 
 class TestTuning:

@@ -115,7 +115,7 @@ class LastLayerLaplace(Posthoc):
             feature_values=a.eigenvalues,
             feature_basis=a.eigenvectors,
             class_values=g.eigenvalues,
-            class_basis=g.eigenvectors,
+            class_basis=_directed(g.eigenvectors),
             count=float(len(train)) if self.n_eff is None else self.n_eff,
             bias=train.head_bias is not None,
         )
@@ -137,6 +137,14 @@ class LastLayerLaplace(Posthoc):
                 stacklevel=3,
             )
         return FittedLaplace(self, posterior, self.grid[best], errors[best])
+
+
+def _directed(vectors: Tensor) -> Tensor:
+    """Return eigenvectors (K, K) with the sign that makes sum_k sqrt(k) v_k positive.
+
+    A library may return either sign, and samples of the posterior, though not their distribution, depend on it.
+    """
+    return vectors * (torch.arange(1, len(vectors) + 1).to(vectors).sqrt() @ vectors).sign()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
