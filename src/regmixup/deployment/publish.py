@@ -25,12 +25,11 @@ import torch
 
 import regmixup
 from regmixup import predictions
-from regmixup.config import decode, encode, values_of
+from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
-from regmixup.deployment import export as files
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
-from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts, public_name
+from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, plain, public_name, restore
 from regmixup.deployment.predictor import Predictor, architecture_of, deployed_score
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, import_components, library_state_dict
@@ -132,12 +131,12 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
         raise ValueError(f"{folder} must be a folder that `regmixup publish` has written, it has no such {CONFIG}")
     architecture = decode(Architecture, own["architecture"], str(path))
     model = architecture.build()[0]
-    files.restore(model, Path(folder), str(own["weights"]), architecture)
+    restore(model, Path(folder), str(own["weights"]), architecture)
     return model.to(choose_device(device)).eval()
 
 
 def _predictor_of(run: Run, given: Predictor | str | Path | None) -> Predictor | None:
-    if given is None and not (run.folder / FITTED / files.PREDICTOR).is_file():
+    if given is None and not (run.folder / FITTED / PREDICTOR).is_file():
         return None
     found = given if isinstance(given, Predictor) else Predictor.load(given or run.folder / FITTED, device="cpu")
     if found.fingerprint != run.fingerprint:
@@ -206,9 +205,8 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
     weights = digest(folder / MODEL)
     write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
     if contents.predictor is not None:
-        facts = values_of(contents.predictor, Facts)
-        facts["validation"] = public_name(contents.predictor.validation)
-        write_table(folder / files.PREDICTOR, {**encode(Facts(**facts)), "weights": weights})
+        public = {"validation": public_name(contents.predictor.validation), "weights": weights}
+        write_table(folder / PREDICTOR, {**plain(contents.predictor), **public})
     write_json(folder / TRAINING, _training(contents))
     write_text(folder / CARD, card(contents))
     if contents.hub_dataset and (entries := hub_entries(contents)):
