@@ -122,12 +122,12 @@ class Predictor(Facts):
             [copy.deepcopy(unwrapped(model))], temperature=1.0, score=score, threshold=0.0, normalize=normalize
         )
         first = collect(module, validation_loader, "validation_loader")
-        second = None if held_out is None else collect(module, held_out, "held_out")
+        second = None if held_out is None else collect(module, held_out, "held_out").found
         classes = first.found.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
-        found = fitting.fit(first.found, None if second is None else second.found)
+        found = fitting.fit(first.found, second)
         module.temperature, module.threshold = found.temperature, found.threshold
         return cls(
             module=module,

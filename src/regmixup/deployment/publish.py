@@ -155,20 +155,17 @@ def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bo
         if found.dataset.startswith("path:"):  # images between two others, which have no right answer
             continue
         stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
-    score = predictor.score if predictor is not None else deployed_score(run.config.objective)
-    factor = predictor.architecture.factor if predictor is not None and predictor.architecture is not None else 0.0
-    # At 1, as where no validation image was wrong, every row would come twice.
-    temperature = predictor.temperature if predictor is not None and predictor.temperature != 1 else None
+    score, temperature, posthoc = deployed_score(run.config.objective), None, None
+    if predictor is not None:
+        # At 1, as where no validation image was wrong, every row would come twice.
+        score, temperature = predictor.score, predictor.temperature if predictor.temperature != 1 else None
+        factor = predictor.architecture.factor if predictor.architecture is not None else 0.0
+        posthoc = MeanField(factor=factor).fit() if uncertain else None
     rows: list[Row] = []
-    for number, test in enumerate(stored.get("test", ())):
-        rows += evaluate(
-            test,
-            shift=stored.get("shifted", ()) if number == 0 else (),
-            ood=stored.get("ood", ()) if number == 0 else (),
-            temperature=temperature,
-            posthoc=MeanField(factor=factor).fit() if uncertain and predictor is not None else None,
-            bootstrap=Bootstrap(),
-        )
+    shift, ood = stored.get("shifted", []), stored.get("ood", [])
+    for test in stored.get("test", []):
+        rows += evaluate(test, shift=shift, ood=ood, temperature=temperature, posthoc=posthoc, bootstrap=Bootstrap())
+        shift, ood = [], []  # they are measured beside the first test set alone
     return list(_shown(rows, score))
 
 
@@ -225,11 +222,11 @@ def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any
         from regmixup.networks.timm_models import published_config
 
         transform = contents.run.transform()
-        size, resized = (transform.size, transform.resize) if transform is not None else (1, 1)
+        crop = (transform.size, transform.resize) if transform is not None else (1, 1)
         interpolation = transform.interpolation if transform is not None else "bicubic"
         config = published_config(
             architecture.network, input_shape=architecture.input_shape, num_classes=len(classes),
-            mean=architecture.mean, std=architecture.std, interpolation=interpolation, crop=(size, resized),
+            mean=architecture.mean, std=architecture.std, interpolation=interpolation, crop=crop,
         ) | config  # fmt: skip
     return {**config, "regmixup": own}
 
