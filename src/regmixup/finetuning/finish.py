@@ -54,9 +54,8 @@ def held_out(photos: PhotoFolder, risk: float | None, say: Say) -> bool:
     if tested < needed:
         say(
             f"warning    risk: nothing can be promised. At most {risk:.3g} errors among the accepted with 0.95 "
-            f"confidence needs at least {needed} accepted images without an error, and {tested} "
-            "validation images, half of them, would test it. Give more images or a larger risk. The threshold is by "
-            "--acceptance instead"
+            f"confidence needs at least {needed} accepted images without an error, and {tested} validation images, "
+            "half of them, would test it. Give more images or a larger risk. The threshold is by --acceptance instead"
         )
         return False
     say(f"promise    {tested} of the validation images test the threshold and have no part in any choice (--risk)")
