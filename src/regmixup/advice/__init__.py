@@ -18,6 +18,7 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -107,7 +108,8 @@ class Plan:
     def changes(self, name: str, images: int) -> dict[str, Any]:
         """Return what a candidate's training changes in the recipe for folders. images: in its train set."""
         candidate = CANDIDATES[name]
-        given: dict[str, Any] = {"init": self.init, **_pretrained(self.network)} if self.init else {}
+        # Pretrained weights are trained as `finetune` does, on the pixels that they expect.
+        given = {"init": self.init} | FINETUNING | expected_pixels(self.network) if self.init else {}
         given |= {"ema": candidate.ema} if candidate.ema else {}
         given |= {"orient": True} if self.orient else {}
         return {
@@ -162,11 +164,6 @@ class Plan:
             f"candidates x {self.folds} folds) take about {self.trainings * each / 60:.0f} min; {record.done} are "
             f"done, {fitting} of the other {left} fit now"
         )
-
-
-def _pretrained(network: str) -> dict[str, Any]:
-    """Return how a pretrained network is trained: as `finetune` does, on the pixels that its weights expect."""
-    return {**FINETUNING, **expected_pixels(network)}
 
 
 def _words(value: object) -> list[str]:
@@ -296,7 +293,7 @@ def make_plan(request: Request) -> Plan:
     digests = source.digests or hash_files(source.paths)
     content = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
     asked = [str(found.path), network, init, size, goal, request.folds, request.epochs, request.seed]
-    asked += [_pretrained(network)] if init else []  # so that a plan is always carried out in one way
+    asked += [FINETUNING | expected_pixels(network)] if init else []  # so that a plan is always carried out in one way
     key = hashlib.sha256(repr(asked).encode()).hexdigest()[:8]
     folder = Path(runs) / f"advise-{found.path.name}-{key}"
     if is_stored(folder / "plan.json"):
@@ -307,8 +304,7 @@ def make_plan(request: Request) -> Plan:
     chosen, notes = choose_files(source, digests)
     classes, counts = tuple(chosen), [len(files) for files in chosen.values()]
     if request.folds is not None and request.folds > min(counts):
-        few = f"{min(counts)}, the images of the smallest class"
-        raise ValueError(f"folds must be at most {few}, got {request.folds}")
+        raise ValueError(f"folds must be at most {min(counts)}, the images of the smallest class, got {request.folds}")
     copy_images(chosen, folder / "images", round(size * 8 / 7))
     copies = load_files(f"folder:{folder.absolute()}/images")
     config = configure(RECIPE, "dnn", network=network, image_size=size, color_jitter=0.0, train_set=copies.name)
@@ -340,7 +336,7 @@ def carry_out(
     """
     folder = Path(runs) / plan.folder
     record = Record.read(folder)
-    for fold, name in ((fold, name) for fold in range(1, plan.folds + 1) for name in CANDIDATES):
+    for fold, name in product(range(1, plan.folds + 1), CANDIDATES):
         if fold in record.values[name]:
             continue
         begun = time.monotonic()

@@ -71,12 +71,8 @@ class Experiment:
             metrics.accuracy(predictions.predict(model, images, labels, features=False).logits.softmax(dim=1), labels)
             for images in self.test_images(fold, run.transform())
         ]
-        found = {
-            "accuracy": metrics.accuracy(probs, labels),
-            "nll": metrics.nll(probs, labels),
-            "ece": metrics.ece(probs, labels),
-            "shift": sum(shifted) / len(shifted),
-        }
+        found = {name: getattr(metrics, name)(probs, labels) for name in ("accuracy", "nll", "ece")}
+        found["shift"] = sum(shifted) / len(shifted)
         if novel:
             known, other = (scores.entropy(found.logits) for found in (clean, *novel))
             found["ood"] = metrics.auroc(known, other)

@@ -166,19 +166,18 @@ def judge(values: Values, *, goal: Goal, planned: int, images: int, chance: floa
         for name in candidates
         if len(folds) >= 2
     )
-    decision: Literal["use", "plain", "undecided"] = "plain"
+    decision: Literal["use", "plain", "undecided"] = "undecided"
     choice = ""
     if goal not in metrics or len(folds) < max(planned, LEAST_FOLDS):
-        decision, sentences = "undecided", _undecided(goal, metrics, len(folds), planned)
+        sentences = _undecided(goal, metrics, len(folds), planned)
     elif plain.get("accuracy", 1.0) < ABOVE_CHANCE * chance:
         right = f"plain training is right on {percent(plain['accuracy'])} of the images"
         short = "such trainings are too short to compare; give more --minutes and --epochs"
-        decision = "undecided"
         sentences = [f"undecided: {right}, and naming the largest class on {percent(chance)}: {short}"]
     else:
-        winners = [e for e in effects if e.metric == goal and e.evidence == "better"]
-        if winners:
-            decision, choice = "use", max(winners, key=lambda effect: effect.bound).candidate
+        winners = [effect for effect in effects if effect.metric == goal and effect.evidence == "better"]
+        choice = max(winners, key=lambda effect: effect.bound).candidate if winners else ""
+        decision = "use" if choice else "plain"
         sentences = _words(effects, goal, choice, plain)
     return Verdict(decision, choice, tuple(sentences), effects, plain, len(folds), planned, goal)
 

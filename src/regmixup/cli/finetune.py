@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -74,12 +73,11 @@ def main(args: Sequence[str]) -> None:
     verb = parse(FinetuneVerb, "finetune", args)
     from regmixup.finetuning import finetune  # only now: torch takes seconds, for which help need not wait
 
-    options = {f.name: getattr(verb, f.name) for f in fields(verb) if f.name != "photos"}
+    options = {name: value for name, value in vars(verb).items() if name != "photos"}
     with LiveProgress(Console(), total=1) as progress:
         finetune(verb.photos, **options, say=_say, watch=lambda config: progress.hooks("fine-tuning", config.epochs))
 
 
 def _say(line: str) -> None:
     """Print at once, also into a file or a pipe, without escape sequences that names of files may contain."""
-    print(printable(line, keep="\n"))
-    sys.stdout.flush()
+    print(printable(line, keep="\n"), flush=True)

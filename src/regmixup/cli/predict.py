@@ -110,10 +110,14 @@ def _is_file(word: str) -> bool:
 
 
 def _refuse(verb: PredictVerb, names: Sequence[str], purpose: str) -> None:
-    """Raise for the first of these flags that is not at its default."""
-    for name in names:
-        if (value := getattr(verb, name)) != PredictVerb.__dataclass_fields__[name].default:
-            raise ValueError(f"--{name.replace('_', '-')} is for {purpose}, got {value}")
+    """Raise for the first of these flags that is given."""
+    if given := _given(verb, names):
+        raise ValueError(f"--{given[0].replace('_', '-')} is for {purpose}, got {getattr(verb, given[0])}")
+
+
+def _given(verb: PredictVerb, names: Sequence[str]) -> list[str]:
+    """Return those of these flags that are not at their defaults."""
+    return [name for name in names if getattr(verb, name) != getattr(PredictVerb, name)]
 
 
 def _classify(verb: PredictVerb) -> None:
@@ -125,8 +129,7 @@ def _classify(verb: PredictVerb) -> None:
         check_writable(verb.out)  # now, and not after an hour
     files = _listed(verb.datasets)
     predictor = _predictor(verb)
-    if predictor.promise is not None:
-        p = predictor.promise
+    if (p := predictor.promise) is not None:
         print(f"promise: {p} ({p.errors} errors among {p.accepted} accepted of {p.images} validation images)")
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
@@ -186,8 +189,7 @@ def _predictor(verb: PredictVerb) -> Predictor:
     fitted = verb.run / FITTED  # as `regmixup finetune` leaves it
     saved = (fitted / PREDICTOR).is_file()
     tuned = read_finetuned(verb.run) if saved else None
-    defaults = {name: PredictVerb.__dataclass_fields__[name].default for name in _FOR_FILES[1:]}
-    if saved and all(getattr(verb, name) == value for name, value in defaults.items()):
+    if saved and not _given(verb, _FOR_FILES[1:]):
         print(f"{fitted}: temperature and threshold as fitted there")
         return Predictor.load(fitted, device=verb.device)
     promising = verb.risk is not None or verb.sets is not None

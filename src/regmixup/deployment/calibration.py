@@ -266,7 +266,7 @@ def threshold_sequence(scores: Tensor, wrong: Tensor, *, risk: float, most: floa
     sequence = accepting_thresholds(scores, [most * step / _STEPS for step in range(1, _STEPS + 1)]).unique()
     accepted, errors = counts(sequence, scores, wrong)
     scale = images / len(scores)
-    expected = tail(_rounded(errors * scale), _rounded(accepted * scale), risk)
+    expected = tail((errors * scale).round().long(), (accepted * scale).round().long(), risk)
     return sequence[int(expected.argmin()) :]
 
 
@@ -293,7 +293,3 @@ def tail(errors: Tensor, accepted: Tensor, risk: float) -> Tensor:
     from scipy.special import bdtr
 
     return torch.from_numpy(bdtr(errors.numpy().astype(float), accepted.numpy(), risk))
-
-
-def _rounded(values: Tensor) -> Tensor:
-    return values.round().long()

@@ -67,32 +67,30 @@ class Contents:
 
 def card(contents: Contents) -> str:
     """Return the whole card."""
-    run, record, predictor = contents.run, contents.record, contents.predictor
-    config, classes = run.config, record["classes"]
-    train_set = public_name(config.train_set)
+    record, config, classes = contents.record, contents.run.config, contents.record["classes"]
     channels, height, width = contents.architecture.input_shape
-    names = shortened(classes, _MOST_NAMES)
     recipe = [
         ("objective", repr(config.objective)), ("network", config.network), ("head", config.head_name),
         ("constraint", repr(config.constraint)), ("initial weights", contents.init or "random"),
         ("epochs", config.total_epochs), ("batch size", config.batch_size), ("optimizer", config.optimizer),
         ("learning rate", f"{config.lr:g}, {config.schedule}"), ("weight decay", f"{config.weight_decay:g}"),
         ("precision", config.precision), ("seed", config.seed), ("regmixup", record["versions"]["regmixup"]),
-        ("fingerprint", run.fingerprint),
+        ("fingerprint", contents.run.fingerprint),
     ]  # fmt: skip
     plugins = [f"{origin.what} {origin.name} {origin.version}".strip() for origin in config.plugins]
     parts = [
         f"---\n{yaml_text(_front_matter(contents))}---\n\n# {_plain(contents.name)}\n",
-        f"An image classifier of {len(classes)} classes ({_plain(names)}) for images of {width}x{height} pixels and "
-        f"{channels} channel{'s' * (channels > 1)}, trained with regmixup.{_tuning(contents)}\n",
+        f"An image classifier of {len(classes)} classes ({_plain(shortened(classes, _MOST_NAMES))}) for images of "
+        f"{width}x{height} pixels and {channels} channel{'s' * (channels > 1)}, trained with regmixup."
+        f"{_tuning(contents)}\n",
         f"## Use\n\n```python\n{_usage(contents)}```\n\n`sha256sum --check SHA256SUMS` checks the files, but for this "
         f"one.\n{_orientation(contents)}",
-        f"## Data\n\nTrained on {_plain(train_set)}. Checksum of the images: "
+        f"## Data\n\nTrained on {_plain(public_name(config.train_set))}. Checksum of the images: "
         f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",
         f"## Recipe\n\n{_table(('', ''), recipe)}\n`training.json` has every field."
         + (f" It was trained with code of others: {_plain(', '.join(plugins))}." if plugins else "") + "\n",
         f"## Results\n\n{_results(contents)}",
-        f"## Calibration and rejection\n\n{_calibration(predictor)}",
+        f"## Calibration and rejection\n\n{_calibration(contents.predictor)}",
         f"## Limits\n\n{_limits(contents)}",
         f"## Licence\n\n{_licence(contents)}",
         f"## Citation\n\n```bibtex\n{_CITATION}```\n",
@@ -187,10 +185,10 @@ def _limits(contents: Contents) -> str:
 
 
 def _licence(contents: Contents) -> str:
-    init, chosen = contents.run.config.init, contents.license
-    text = f"Weights: {_plain(chosen)}." if chosen != "unknown" else "The publisher has not chosen a licence."
-    text += " The terms of the train data hold beside it"
-    return text + (", and those of the initial weights.\n" if init else ".\n")
+    unknown = contents.license == "unknown"
+    text = "The publisher has not chosen a licence." if unknown else f"Weights: {_plain(contents.license)}."
+    others = ", and those of the initial weights" if contents.run.config.init else ""
+    return f"{text} The terms of the train data hold beside it{others}.\n"
 
 
 def _front_matter(contents: Contents) -> dict[str, Any]:
@@ -224,10 +222,9 @@ def _result(dataset: str, rows: Iterable[Row]) -> dict[str, Any]:
         interval = {} if row.low is None else {"low": row.low, "high": row.high, "level": 0.95}
         metrics.append({**own, "args": {**interval, "n": row.n}})
     family, _, split = dataset.partition(", ")[0].partition("/")
-    about = {"type": family, "name": dataset}
     return {
         "task": {"type": "image-classification", "name": "Image classification"},
-        "dataset": {**about, **({"split": split} if split else {})},
+        "dataset": {"type": family, "name": dataset, **({"split": split} if split else {})},
         "metrics": metrics,
     }
 
@@ -238,13 +235,11 @@ def hub_entries(contents: Contents) -> list[dict[str, Any]]:
     row = next((row for row in contents.rows if row.metric == "accuracy" and not row.corruption), None)
     if row is None:
         return []
-    interval = (
-        "" if row.low is None or row.high is None else f", 95 % interval {100 * row.low:.2f} to {100 * row.high:.2f}"
-    )
-    notes = f"accuracy in percent on {row.n} images of {row.dataset}{interval}"
-    return [
-        {"dataset": {"id": dataset, "task_id": task or "default"}, "value": round(100 * row.value, 4), "notes": notes}
-    ]
+    notes = f"accuracy in percent on {row.n} images of {row.dataset}"
+    if row.low is not None and row.high is not None:
+        notes += f", 95 % interval {100 * row.low:.2f} to {100 * row.high:.2f}"
+    about = {"id": dataset, "task_id": task or "default"}
+    return [{"dataset": about, "value": round(100 * row.value, 4), "notes": notes}]
 
 
 def yaml_text(value: Any, indent: str = "") -> str:
@@ -259,22 +254,14 @@ def yaml_text(value: Any, indent: str = "") -> str:
       - x: "b: c"
         y: 2
     """
-    if isinstance(value, Mapping):
-        return "".join(f"{indent}{key}:{_below(one, indent)}" for key, one in value.items())
-    items = [
-        yaml_text(one, f"{indent}  ") if isinstance(one, Mapping) else f"{indent}  {_scalar(one)}\n" for one in value
-    ]
-    return "".join(f"{indent}- {item[len(indent) + 2 :]}" for item in items)
-
-
-def _below(value: Any, indent: str) -> str:
-    if isinstance(value, Mapping | list) and value:
-        return f"\n{yaml_text(value, f'{indent}  ')}"
-    return f" {_scalar(value)}\n"
-
-
-def _scalar(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    if not (isinstance(value, Mapping | list) and value):
+        return f"{indent}{json.dumps(value, ensure_ascii=False)}\n"
+    inner = f"{indent}  "
+    if isinstance(value, list):
+        return "".join(f"{indent}- {yaml_text(one, inner).removeprefix(inner)}" for one in value)
+    nested = {key for key, one in value.items() if isinstance(one, Mapping | list) and one}
+    texts = {key: f"\n{yaml_text(one, inner)}" if key in nested else f" {yaml_text(one)}" for key, one in value.items()}
+    return "".join(f"{indent}{key}:{text}" for key, text in texts.items())
 
 
 def _table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from regmixup.config import encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.deployment.calibration import Promise
@@ -34,7 +35,7 @@ from regmixup.posthoc import FittedConformal
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions import HasVariance
 from regmixup.run_folder import PUBLISHED
-from regmixup.storage import digest, load_tensors, read_table, replacing, save_tensors, write_table
+from regmixup.storage import digest, load_tensors, read_table, replacing
 
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
@@ -164,6 +165,11 @@ class Facts:
     architecture: Architecture | None = field(default=None, repr=False)
 
 
+def plain(facts: Facts) -> dict[str, Any]:
+    """Return the facts of a predictor as JSON values."""
+    return encode(Facts(**values_of(facts, Facts)))
+
+
 class Program(nn.Module):
     """A file that `export` has written, as the module that it holds; it takes uint8 and floating-point images."""
 
@@ -191,13 +197,6 @@ def public_name(dataset: str) -> str:
         return dataset
     whole = find(dataset).whole
     return f"folder:{Path(whole.removeprefix('folder:')).name}{dataset.removeprefix(whole)}"
-
-
-def save(module: nn.Module, folder: str | Path, facts: Mapping[str, Any]) -> None:
-    """Write the weights and the facts into a folder, which is made if it is not there; what it held is replaced."""
-    folder = Path(folder)
-    save_tensors(folder / WEIGHTS, module.state_dict(), {})
-    write_table(folder / PREDICTOR, {**facts, "weights": digest(folder / WEIGHTS)})
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -228,9 +227,8 @@ def restore(module: nn.Module, folder: Path, expected: str, architecture: Archit
         raise ValueError(f"cannot read {path}: {error}") from error
     wanted = module.state_dict()
     if published and architecture is not None:
-        inner = "members.0." if isinstance(module, Deployable) else ""
-        names = library_names(architecture.network, module.members[0] if isinstance(module, Deployable) else module)
-        own = {theirs: f"{inner}{ours}" for ours, theirs in names.items()}
+        inner, network = ("members.0.", module.members[0]) if isinstance(module, Deployable) else ("", module)
+        own = {theirs: f"{inner}{ours}" for ours, theirs in library_names(architecture.network, network).items()}
         tensors = {own.get(name, name): value for name, value in tensors.items()}
     differing = [f"{name} (not saved)" for name in wanted.keys() - tensors.keys()]
     differing += [f"{name} (saved, but not in the model)" for name in tensors.keys() - wanted.keys()]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from regmixup.config import check_count, decode, encode, values_of
+from regmixup.config import check_count, decode, values_of
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, overlap, validation_of
@@ -27,6 +27,7 @@ from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import Conformal, MeanField, Posthoc, ensemble
 from regmixup.predictions import HasVariance
 from regmixup.run_folder import read_finetuned
+from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
@@ -121,12 +122,12 @@ class Predictor(Facts):
             [copy.deepcopy(unwrapped(model))], temperature=1.0, score=score, threshold=0.0, normalize=normalize
         )
         first = collect(module, validation_loader, "validation_loader")
-        second = None if held_out is None else collect(module, held_out, "held_out")
+        second = None if held_out is None else collect(module, held_out, "held_out").found
         classes = first.found.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
-        found = fitting.fit(first.found, None if second is None else second.found)
+        found = fitting.fit(first.found, second)
         module.temperature, module.threshold = found.temperature, found.threshold
         return cls(
             module=module,
@@ -257,7 +258,9 @@ class Predictor(Facts):
         """
         if isinstance(self.module, Program):
             raise ValueError("a predictor loaded from a .pt2 file cannot be saved as weights: copy that file instead")
-        files.save(self.module, folder, encode(Facts(**values_of(self, Facts))))
+        weights = Path(folder) / files.WEIGHTS
+        save_tensors(weights, self.module.state_dict(), {})
+        write_table(weights.with_name(files.PREDICTOR), {**files.plain(self), "weights": digest(weights)})
 
     def __call__(self, images: Tensor | Source | Sequence[Source], *, batch_size: int = 256) -> Decision:
         """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
@@ -303,9 +306,9 @@ class Predictor(Facts):
 
         path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
         """
-        everything = encode(Facts(**{**values_of(self, Facts), "validation": public_name(self.validation)}))
         unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
-        facts = {name: value for name, value in everything.items() if name not in {"kind", "architecture", *unset}}
+        facts = {**files.plain(self), "validation": public_name(self.validation)}
+        facts = {name: value for name, value in facts.items() if name not in {"kind", "architecture", *unset}}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
     def _checked(self, batch: Tensor, given: Tensor) -> Tensor:

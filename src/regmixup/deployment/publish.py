@@ -25,12 +25,11 @@ import torch
 
 import regmixup
 from regmixup import predictions
-from regmixup.config import decode, encode, values_of
+from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
-from regmixup.deployment import export as files
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
-from regmixup.deployment.export import CONFIG, MODEL, Architecture, Facts, public_name
+from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, plain, public_name, restore
 from regmixup.deployment.predictor import Predictor, architecture_of, deployed_score
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, import_components, library_state_dict
@@ -132,12 +131,12 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
         raise ValueError(f"{folder} must be a folder that `regmixup publish` has written, it has no such {CONFIG}")
     architecture = decode(Architecture, own["architecture"], str(path))
     model = architecture.build()[0]
-    files.restore(model, Path(folder), str(own["weights"]), architecture)
+    restore(model, Path(folder), str(own["weights"]), architecture)
     return model.to(choose_device(device)).eval()
 
 
 def _predictor_of(run: Run, given: Predictor | str | Path | None) -> Predictor | None:
-    if given is None and not (run.folder / FITTED / files.PREDICTOR).is_file():
+    if given is None and not (run.folder / FITTED / PREDICTOR).is_file():
         return None
     found = given if isinstance(given, Predictor) else Predictor.load(given or run.folder / FITTED, device="cpu")
     if found.fingerprint != run.fingerprint:
@@ -156,20 +155,17 @@ def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bo
         if found.dataset.startswith("path:"):  # images between two others, which have no right answer
             continue
         stored.setdefault("test" if found.dataset == test_set else found.role, []).append(found)
-    score = predictor.score if predictor is not None else deployed_score(run.config.objective)
-    factor = predictor.architecture.factor if predictor is not None and predictor.architecture is not None else 0.0
-    # At 1, as where no validation image was wrong, every row would come twice.
-    temperature = predictor.temperature if predictor is not None and predictor.temperature != 1 else None
+    score, temperature, posthoc = deployed_score(run.config.objective), None, None
+    if predictor is not None:
+        # At 1, as where no validation image was wrong, every row would come twice.
+        score, temperature = predictor.score, predictor.temperature if predictor.temperature != 1 else None
+        factor = predictor.architecture.factor if predictor.architecture is not None else 0.0
+        posthoc = MeanField(factor=factor).fit() if uncertain else None
     rows: list[Row] = []
-    for number, test in enumerate(stored.get("test", ())):
-        rows += evaluate(
-            test,
-            shift=stored.get("shifted", ()) if number == 0 else (),
-            ood=stored.get("ood", ()) if number == 0 else (),
-            temperature=temperature,
-            posthoc=MeanField(factor=factor).fit() if uncertain and predictor is not None else None,
-            bootstrap=Bootstrap(),
-        )
+    shift, ood = stored.get("shifted", []), stored.get("ood", [])
+    for test in stored.get("test", []):
+        rows += evaluate(test, shift=shift, ood=ood, temperature=temperature, posthoc=posthoc, bootstrap=Bootstrap())
+        shift, ood = [], []  # they are measured beside the first test set alone
     return list(_shown(rows, score))
 
 
@@ -206,9 +202,8 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
     weights = digest(folder / MODEL)
     write_json(folder / CONFIG, _config(contents, weights, model.feature_dim))
     if contents.predictor is not None:
-        facts = values_of(contents.predictor, Facts)
-        facts["validation"] = public_name(contents.predictor.validation)
-        write_table(folder / files.PREDICTOR, {**encode(Facts(**facts)), "weights": weights})
+        public = {"validation": public_name(contents.predictor.validation), "weights": weights}
+        write_table(folder / PREDICTOR, {**plain(contents.predictor), **public})
     write_json(folder / TRAINING, _training(contents))
     write_text(folder / CARD, card(contents))
     if contents.hub_dataset and (entries := hub_entries(contents)):
@@ -227,11 +222,11 @@ def _config(contents: Contents, weights: str, feature_dim: int) -> dict[str, Any
         from regmixup.networks.timm_models import published_config
 
         transform = contents.run.transform()
-        size, resized = (transform.size, transform.resize) if transform is not None else (1, 1)
+        crop = (transform.size, transform.resize) if transform is not None else (1, 1)
         interpolation = transform.interpolation if transform is not None else "bicubic"
         config = published_config(
             architecture.network, input_shape=architecture.input_shape, num_classes=len(classes),
-            mean=architecture.mean, std=architecture.std, interpolation=interpolation, crop=(size, resized),
+            mean=architecture.mean, std=architecture.std, interpolation=interpolation, crop=crop,
         ) | config  # fmt: skip
     return {**config, "regmixup": own}
 

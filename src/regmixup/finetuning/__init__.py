@@ -18,7 +18,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -51,7 +51,6 @@ from regmixup.finetuning.probe import (
     write_plan,
 )
 from regmixup.losses import CrossEntropy, balanced_weight
-from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, percent
 from regmixup.networks import check_network
 from regmixup.networks.contract import Classifier, LinearHead
@@ -123,15 +122,10 @@ def finetune(
     begun = time.monotonic()
     check_number("minutes", minutes, above=0)
     check_name("class_weights", class_weights, ("none", "balanced"))
-    if score is not None:
-        check_name("score", score, SCORES)
-    if epochs is not None:
-        check_count("epochs", epochs, least=0)
-    if image_size is not None:
-        check_count("image_size", image_size)
-    if workers is not None:
-        check_count("workers", workers, least=0)
-    Calibration(acceptance=acceptance, risk=risk)  # checks both now, and not after training
+    for name, value, least in (("epochs", epochs, 0), ("image_size", image_size, 1), ("workers", workers, 0)):
+        if value is not None:
+            check_count(name, value, least=least)
+    Calibration(acceptance=acceptance, risk=risk, score="entropy" if score is None else score)  # checks them now
     check_writable(Path(runs) / "finetune.json")
     if export is not None:
         check_export(Path(export))
@@ -169,11 +163,7 @@ def finetune(
     say(plan.describe(len(images), minutes, given=epochs is not None))
     weights = work / "probe.safetensors"
     if not weights.is_file():
-        count = len(images) + photos.sizes[photos.validation]
-        pace = plan.paces.get(plan.probe_size)
-        time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
-        say(f"features   of {count:,} images are computed by the frozen backbone{time_needed}")
-        _write_probe(weights, job, plan.probe_size, say, part=kept)
+        _write_probe(weights, job, plan, say, part=kept)
     options: dict[str, Any] = {"device": device, "workers": workers}
     probe = train(job.configure(plan.probe_size, epochs=0, init=str(weights)), runs, **options)
     candidates, trained = {"linear probe": probe}, 0
@@ -226,22 +216,13 @@ class _Job:
 
     def configure(self, size: int, *, epochs: int, init: str = "") -> TrainConfig:
         """Return the configuration of fine-tuning or, with 0 epochs, of the probe."""
-        changes: dict[str, Any] = {
-            **RECIPE,
-            "train_set": self.photos.train,
-            "network": self.settings.backbone,
-            "init": init or self.init,
-            "epochs": epochs,
-            "batch_size": self.settings.batch_size,
-            "warmup_epochs": min(1.0, epochs / 10),
-            "image_size": size,
-            "orient": True,
-            "seed": self.seed,
-            **expected_pixels(self.settings.backbone),
-        }
-        method = self.method if epochs else "dnn"
-        changes |= {} if epochs else {"freeze": "always"}
-        config = configure("imagenet-resnet50", method, **changes)
+        how: dict[str, Any] = {"method": self.method} if epochs else {"method": "dnn", "freeze": "always"}
+        config = configure(
+            "imagenet-resnet50", **how, **RECIPE, **expected_pixels(self.settings.backbone),
+            train_set=self.photos.train, network=self.settings.backbone, init=init or self.init, epochs=epochs,
+            batch_size=self.settings.batch_size, warmup_epochs=min(1.0, epochs / 10), image_size=size, orient=True,
+            seed=self.seed,
+        )  # fmt: skip
         if self.class_weights == "balanced" and epochs:
             loss = CrossEntropy(weight=balanced_weight(self.images.labels, len(self.images.classes)))
             config = replace(config, objective=replace(config.objective, loss=loss))  # type: ignore[call-arg]
@@ -251,12 +232,12 @@ class _Job:
         """Return lines about what was chosen before anything is measured."""
         config = self.configure(self.settings.image_size, epochs=self.settings.epochs)
         flips = ", flips" if config.flip else ""
+        mean, std = (", ".join(f"{value:.3g}" for value in values) for values in (config.mean, config.std))
         return (
-            f"backbone   {config.network} (--backbone), pixels normalised by mean {_short(config.mean)} and std "
-            f"{_short(config.std)}\n"
-            f"training   a linear probe on stored features, then all weights: {self.method} (--method; "
-            f"`regmixup advise` compares methods), AdamW at "
-            f"{config.lr:g}, batches of {config.batch_size}, class weights {self.class_weights} (--class-weights)\n"
+            f"backbone   {config.network} (--backbone), pixels normalised by mean ({mean}) and std ({std})\n"
+            f"training   a linear probe on stored features, then all weights: {self.method} (--method; `regmixup "
+            f"advise` compares methods), AdamW at {config.lr:g}, batches of {config.batch_size}, class weights "
+            f"{self.class_weights} (--class-weights)\n"
             f"augment    photographs upright, by their EXIF orientation; random crops of "
             f"{100 * config.crop_area:.0f} to 100 % of the area{flips}, colours changed by up to "
             f"{100 * config.color_jitter:.0f} %"
@@ -332,11 +313,15 @@ def _watching(hooks: Mapping[str, Any], plan: Plan, *, end: float) -> dict[str, 
     return {**hooks, "on_epoch": on_epoch}
 
 
-def _write_probe(path: Path, job: _Job, size: int, say: Say, *, part: bool) -> None:
+def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, *, part: bool) -> None:
     """Fit the linear probe and write the backbone with its head. part: choose its decay on the first part alone."""
+    count = len(job.images) + job.photos.sizes[job.photos.validation]
+    pace = plan.paces.get(plan.probe_size)
+    time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
+    say(f"features   of {count:,} images are computed by the frozen backbone{time_needed}")
     begun = time.monotonic()
-    model, _ = job.build(size)
-    config = resolve(job.configure(size, epochs=0), job.device)
+    model, _ = job.build(plan.probe_size)
+    config = resolve(job.configure(plan.probe_size, epochs=0), job.device)
     classes = job.images.classes
     train_features = store_features(model, job.images, config, classes)
     validation = store_features(model, load_files(job.photos.validation), config, classes)
@@ -366,7 +351,3 @@ def _write_stopped(path: Path, job: _Job, run: Run) -> int:
     found.restore_model(model)
     save_tensors(path, model.state_dict(), {"epoch": str(found.position.epoch)})
     return found.position.epoch
-
-
-def _short(values: Iterable[float]) -> str:
-    return "(" + ", ".join(f"{value:.3g}" for value in values) + ")"

@@ -45,18 +45,17 @@ def check_export(path: Path) -> None:
     check_writable(path)
 
 
-def held_out(photos: PhotoFolder, risk: float | None, say: Say, confidence: float = 0.95) -> bool:
+def held_out(photos: PhotoFolder, risk: float | None, say: Say) -> bool:
     """Return whether part of the validation images is to test a promise and choose nothing; say so if they are few."""
     if risk is None:
         return False
     size = photos.sizes[photos.validation]
-    tested, needed = size - len(first_rows(size)), fewest_images(risk, confidence)
+    tested, needed = size - len(first_rows(size)), fewest_images(risk, 0.95)
     if tested < needed:
         say(
-            f"warning    risk: nothing can be promised. At most {risk:.3g} errors among the accepted with "
-            f"{confidence:.3g} confidence needs at least {needed} accepted images without an error, and {tested} "
-            "validation images, half of them, would test it. Give more images or a larger risk. The threshold is by "
-            "--acceptance instead"
+            f"warning    risk: nothing can be promised. At most {risk:.3g} errors among the accepted with 0.95 "
+            f"confidence needs at least {needed} accepted images without an error, and {tested} validation images, "
+            "half of them, would test it. Give more images or a larger risk. The threshold is by --acceptance instead"
         )
         return False
     say(f"promise    {tested} of the validation images test the threshold and have no part in any choice (--risk)")
@@ -87,9 +86,9 @@ def finish(
     for name, count in right.items():
         say(f"{name:<13}{100 * count / len(rows):.1f} % of {len(rows)} validation images right")
     reason = ""
-    if len(right) > 1 and chosen != "fine-tuned":
-        reason = "fine-tuning was worse than the linear probe on validation, so the probe is kept"
     if len(right) > 1:
+        if chosen != "fine-tuned":
+            reason = "fine-tuning was worse than the linear probe on validation, so the probe is kept"
         say(f"kept         {reason or 'the fine-tuned model, no worse on validation than the linear probe'}")
     calibrate = right[chosen] < len(rows)
     if not calibrate:
@@ -155,8 +154,7 @@ def choose(right: Mapping[str, int]) -> str:
     >>> choose({"linear probe": 8, "fine-tuned": 8}), choose({"linear probe": 8, "fine-tuned": 7})
     ('fine-tuned', 'linear probe')
     """
-    best = max(right.values())
-    return [name for name, count in right.items() if count == best][-1]
+    return max(reversed(list(right)), key=right.__getitem__)
 
 
 def _correct(predictions: Predictions) -> Tensor:
@@ -175,18 +173,6 @@ def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
     return {"images": len(test), **found, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
 
 
-def _per_class(test: Predictions, photos: Mapping[str, Any]) -> list[list[Any]]:
-    """Return name, test images, how many right, and the class that the wrong ones were most often taken for."""
-    label, classes = test.logits.argmax(dim=1), photos["classes"]
-    lines: list[list[Any]] = []
-    for number, name in enumerate(classes):
-        own = label[test.labels == number]
-        wrong = own[own != number]
-        other = classes[int(wrong.mode().values)] if len(wrong) else ""
-        lines.append([name, len(own), len(own) - len(wrong), other])
-    return lines
-
-
 def _accuracy(test: Mapping[str, Any]) -> str:
     found = test["accuracy"]
     bounds = f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
@@ -195,9 +181,8 @@ def _accuracy(test: Mapping[str, Any]) -> str:
 
 def _copied(photos: Mapping[str, Any]) -> str:
     """Return a warning about copies of train images, "" if there are none."""
-    if not (count := len(photos["copies"])):
-        return ""
-    return f"{count} images to choose or test on are copies of train images, so expect less on new ones"
+    count = len(photos["copies"])
+    return f"{count} images to choose or test on are copies of train images, so expect less on new ones" * (count > 0)
 
 
 def _fitted(record: Mapping[str, Any]) -> bool:
@@ -230,7 +215,12 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
 def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSection]:
     """Return what the page has beside the parts of any model's: results by class, and what images were used for."""
     photos, plan = record["photos"], record["plan"]
-    lines = [f"<tr>{row_head(printable(name))}{text_cells(rest)}</tr>" for name, *rest in _per_class(test, photos)]
+    label, lines = test.logits.argmax(dim=1), []
+    for number, name in enumerate(photos["classes"]):
+        own = label[test.labels == number]
+        wrong = own[own != number]
+        other = photos["classes"][int(wrong.mode().values)] if len(wrong) else ""
+        lines.append(f"<tr>{row_head(printable(name))}{text_cells([len(own), len(own) - len(wrong), other])}</tr>")
     heads = ("class", "test images", "right", "most often taken for")
     sizes = {role: f"{role}, {photos['sizes'][photos[role]]:,} images" for role in ("train", "validation", "test")}
     right = ", ".join(

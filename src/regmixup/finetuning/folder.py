@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +48,6 @@ _FEW = 30
 _TEST = ("test", "testing", "eval")
 
 
-class Unreadable(NamedTuple):
-    """A file with the name of an image that cannot be decoded, and why."""
-
-    path: str
-    reason: str
-
-
 class Copies(NamedTuple):
     """A file of the train part with the same bytes as one of another part."""
 
@@ -67,8 +60,8 @@ class PhotoFolder:
     """A folder of photographs, and its three parts as datasets.
 
     train, validation, test: names for `regmixup.data.load`. origin: which of them come from the folder as they are, and
-    which were cut, in words. classes: in label order. counts: images of each class, over
-    all parts. sizes: images of each part, by name. side: the median of the images' shorter sides.
+    which were cut, in words. classes: in label order. counts: images of each class, over all parts. sizes: images of
+    each part, by name. side: the median of the images' shorter sides.
     copies: files that are in the train part and in another one. repeated: files whose content is in the folder already.
     contradictions: contents that are in several classes, each by its files. unread: files of other formats, by suffix.
     nested: an example, if all images lie in subfolders of their class folders.
@@ -177,22 +170,19 @@ def inspect(path: str | Path) -> PhotoFolder:
     folder = find_folder(path)
     names = _name_parts(folder)
     roots = sorted({name.removeprefix("folder:") for name in names.wholes})
-    files = [file for root in roots for name in class_folders(Path(root)) for file in image_files(Path(root) / name)]
-    _check_classes(folder, roots, files)
-    found = _decode(files)
-    unreadable = [entry for entry in found if isinstance(entry, Unreadable)]
+    inside = {root: {name: image_files(Path(root) / name) for name in class_folders(Path(root))} for root in roots}
+    _check_classes(folder, inside)
+    sides, unreadable = _decode([file for found in inside.values() for files in found.values() for file in files])
     if unreadable:
-        shown = shortened([printable(entry.path) for entry in unreadable], _SHOWN)
+        shown = shortened([printable(file) for file in unreadable], _SHOWN)
         raise ValueError(
             f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: {shown} "
-            f"({printable(unreadable[0].reason)}). Replace or delete them, or give --hide-unreadable (hide_unreadable="
-            "True), which puts a dot before their names: hidden files are not used"
+            f"({printable(next(iter(unreadable.values())))}). Replace or delete them, or give --hide-unreadable "
+            "(hide_unreadable=True), which puts a dot before their names: hidden files are not used"
         )
-    sides = [entry for entry in found if isinstance(entry, int)]
     wholes = [load_files(name) for name in names.wholes]
     _check_counts(folder, wholes, cut=names.cut)
     sets = {role: load_files(name) for role, name in names.parts.items()}
-    copies = _copies(sets)
     classes = sets["train"].classes
     for role, part in sets.items():
         if strange := [c for c in part.classes if c not in classes]:
@@ -200,21 +190,16 @@ def inspect(path: str | Path) -> PhotoFolder:
                 f"{role} must have classes of the train part alone, {part.folder} also has "
                 f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
             )
-    counts: Counter[str] = Counter()
-    for whole in wholes:
-        counts.update(whole.classes[label] for label in whole.labels.tolist())
+    counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     return PhotoFolder(
         folder,
-        **names.parts,
+        **(_copies(sets) | names.parts),
         origin=names.origin,
         classes=classes,
         counts=tuple(counts[c] for c in classes),
         sizes={names.parts[role]: len(part) for role, part in sets.items()},
         side=round(median(sides)),
         fingerprint="-".join(part.fingerprint[:16] for part in sets.values()),
-        copies=copies.crossing,
-        repeated=copies.repeated,
-        contradictions=copies.contradictions,
         unread=unread_files(*roots),
         nested=describe_nested(wholes[0]),
     )
@@ -305,17 +290,17 @@ def _name_parts(folder: Path) -> _Names:
     return _Names(parts, (whole,), 3, f"{train}/ {origin}" if train else origin)
 
 
-def _check_classes(folder: Path, roots: Iterable[str], files: list[str]) -> None:
-    """Raise unless each part has images in at least two class folders."""
-    if not files:
+def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) -> None:
+    """Raise unless each part has images in at least two class folders. inside: of each part, by class, its files."""
+    if not any(files for classes in inside.values() for files in classes.values()):
         loose = [name for name in os.listdir(folder) if name.lower().endswith(EXTENSIONS)]  # noqa: PTH208
         found = f"{len(loose)} images outside of class folders" if loose else "no images"
         raise ValueError(
             f"photos must have one subfolder per class with images ({', '.join(EXTENSIONS)}), found {found} in "
             f"{folder}: make a folder for each class, such as {folder.name}/cats and {folder.name}/dogs"
         )
-    for root in roots:
-        filled = [name for name in class_folders(Path(root)) if image_files(Path(root) / name)]
+    for root, classes in inside.items():
+        filled = [name for name, files in classes.items() if files]
         if len(filled) < 2:
             raise ValueError(
                 f"photos must have at least two classes, found {shortened(filled, _SHOWN) or 'none'} in {root}: add a "
@@ -337,10 +322,10 @@ def _check_counts(folder: Path, wholes: list[FolderSet], *, cut: int) -> None:
         )
 
 
-def _decode(files: list[str]) -> list[int | Unreadable]:
-    """Return the shorter side of each image, or what is wrong with it. JPEGs are decoded at an eighth of their size."""
+def _decode(files: list[str]) -> tuple[list[int], dict[str, str]]:
+    """Return the shorter sides of images, and by file what is wrong with others. JPEGs are decoded at an eighth."""
 
-    def shorter_side(file: str) -> int | Unreadable:
+    def shorter_side(file: str) -> int | str:
         try:
             with Image.open(file) as image:
                 size = min(image.size)
@@ -350,18 +335,19 @@ def _decode(files: list[str]) -> list[int | Unreadable]:
                     return size
             return min(open_rgb(file).size)
         except Exception as error:  # what Pillow raises for a damaged file differs between formats
-            return Unreadable(file, str(error).partition("\n")[0])
+            return str(error).partition("\n")[0]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(shorter_side, files))
+        found = dict(zip(files, pool.map(shorter_side, files), strict=True))
+    sides = [side for side in found.values() if isinstance(side, int)]
+    return sides, {file: reason for file, reason in found.items() if isinstance(reason, str)}
 
 
 def hide_files(path: str | Path) -> list[str]:
     """Put a dot before the names of files that cannot be decoded, and return their new paths."""
-    files = image_files(find_folder(path))
-    bad = [Path(entry.path) for entry in _decode(files) if isinstance(entry, Unreadable)]
+    _, unreadable = _decode(image_files(find_folder(path)))
     try:
-        return [str(file.rename(file.with_name(f".{file.name}"))) for file in bad]
+        return [str(file.rename(file.with_name(f".{file.name}"))) for file in map(Path, unreadable)]
     except OSError as error:
         raise ValueError(
             f"hide_unreadable must be able to rename files: {error.strerror}, {error.filename}. Copy the folder to "
@@ -369,16 +355,8 @@ def hide_files(path: str | Path) -> list[str]:
         ) from error
 
 
-class _Equal(NamedTuple):
-    """The fields of `PhotoFolder` about copies."""
-
-    crossing: tuple[Copies, ...]
-    repeated: int
-    contradictions: tuple[tuple[str, ...], ...]
-
-
-def _copies(sets: dict[str, FolderSet]) -> _Equal:
-    """Return what is equal by content: between parts, within all of them, and in several classes."""
+def _copies(sets: dict[str, FolderSet]) -> dict[str, Any]:
+    """Return the fields of `PhotoFolder` about files of equal content."""
     first: dict[str, str] = {}
     classes: dict[str, dict[str, str]] = {}
     crossing, repeated = [], 0
@@ -391,6 +369,5 @@ def _copies(sets: dict[str, FolderSet]) -> _Equal:
                 repeated += 1
                 if role != "train" and first[digest]:
                     crossing.append(Copies(first[digest], path))
-    return _Equal(
-        tuple(crossing), repeated, tuple(tuple(found.values()) for found in classes.values() if len(found) > 1)
-    )
+    several = tuple(tuple(found.values()) for found in classes.values() if len(found) > 1)
+    return {"copies": tuple(crossing), "repeated": repeated, "contradictions": several}

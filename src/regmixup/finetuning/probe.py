@@ -202,24 +202,18 @@ class Plan:
     def describe(self, images: int, minutes: float, *, given: bool) -> str:
         """Return it in two lines. images: in the train part. given: whether the epochs were asked for."""
         speed = ", ".join(f"{1 / pace.train:.1f} at {size} pixels" for size, pace in self.paces.items())
-        sizes = f"size       {self.size} pixels"
-        if self.probe_size != self.size:
-            sizes += f", the probe at {self.probe_size}"
-        lines = [sizes + (f" (measured images/s in training: {speed})" if speed else " (given)")]
+        probe = f", the probe at {self.probe_size}" if self.probe_size != self.size else ""
+        source = f"measured images/s in training: {speed}" if speed else "given"
         why = f"{PASSES:,} / {images:,} train images, within 3 to 30"
         if self.wanted == 0:
-            lines.append("epochs     0 (given): the linear probe is the model")
+            epochs = "0 (given): the linear probe is the model"
         elif self.epochs == 0:
-            lines.append(
-                f"epochs     none: not one fits in {minutes:g} minutes, so the linear probe is the model (--minutes)"
-            )
+            epochs = f"none: not one fits in {minutes:g} minutes, so the linear probe is the model (--minutes)"
         elif self.epochs < self.wanted:
-            lines.append(
-                f"epochs     {self.epochs}, what fits in {minutes:g} minutes (--minutes); {self.wanted} would be {why}"
-            )
+            epochs = f"{self.epochs}, what fits in {minutes:g} minutes (--minutes); {self.wanted} would be {why}"
         else:
-            lines.append(f"epochs     {self.epochs} ({'given' if given else why})")
-        return "\n".join(lines)
+            epochs = f"{self.epochs} ({'given' if given else why})"
+        return f"size       {self.size} pixels{probe} ({source})\nepochs     {epochs}"
 
 
 def make_plan(
@@ -285,7 +279,7 @@ def _sizes(backbone: str, native: int, *, fixed: bool) -> Iterable[int]:
 
 
 def write_plan(work: Path, plan: Plan) -> None:
-    write_table(work / "plan.json", {**asdict(plan), "paces": {str(s): list(p) for s, p in plan.paces.items()}})
+    write_table(work / "plan.json", asdict(plan))
 
 
 def read_plan(work: Path) -> Plan | None:
