@@ -13,7 +13,6 @@ from regmixup.methods import METHODS
 from regmixup.study.cost import (
     PASSES,
     Estimate,
-    epoch_seconds,
     estimate,
     spent,
     step_milliseconds,
@@ -129,15 +128,10 @@ def test_the_median_epoch_without_the_first_relative_to_plain_training(tmp_path)
         _write_history(tmp_path, planned.config, seconds)
     for member in range(1, 5):  # the first is the plain run
         _write_history(tmp_path, plan[2].config.member(member), [9.0, 2.0])
-    assert epoch_seconds(plan, tmp_path, CPU) == {
-        ("digits", "dnn"): 2.0,
-        ("digits", "mixup"): 5.0,
-        ("digits", "deep-ensemble"): 10.0,
-    }
-    assert [line[1:] for line in timing_lines(plan, tmp_path, CPU)] == [
-        ("dnn", "2", "1.00"),
-        ("mixup", "5", "2.50"),
-        ("deep-ensemble", "10", "5.00"),
+    assert timing_lines(plan, tmp_path, CPU) == [
+        ("digits", "dnn", "2", "1.00"),
+        ("digits", "mixup", "5", "2.50"),
+        ("digits", "deep-ensemble", "10", "5.00"),
     ]
 
 

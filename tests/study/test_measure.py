@@ -23,12 +23,12 @@ from regmixup.run_folder import figures_path, write_provenance
 from regmixup.storage import InUseError, read_rows, read_table
 from regmixup.study import measure as module
 from regmixup.study.archive import archive_places
-from regmixup.study.cost import estimate
+from regmixup.study.cost import Paces, estimate
 from regmixup.study.measure import PAIRS, cached_rows, complete_run, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from regmixup.training.train import train
@@ -143,7 +143,7 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
     for planned in gone:
         shutil.rmtree(kept / run_of(root, planned.config).folder.name, ignore_errors=True)
     places = archive_places(study, kept)
-    found = [run_status(planned, tmp_path / "runs", CPU, places) for planned in gone]
+    found = [run_status(task, Paces()) for task in find_tasks(gone, tmp_path / "runs", CPU, places)]
     assert estimate(status.task for status in found).networks == 1
     assert {status.epochs for status in found} == {1}
     folder = run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)

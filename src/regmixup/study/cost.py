@@ -256,19 +256,14 @@ def spent(folders: Iterable[Path]) -> str:
 TIMING_HEADS = ("recipe", "method", "seconds per epoch", f"relative to {REFERENCE}")
 
 
-def epoch_seconds(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> dict[tuple[str, str], float]:
-    """Return the median epoch time of each recipe and label over all models, without first epochs."""
+def timing_lines(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> list[tuple[str, ...]]:
+    """Return a line per recipe and label, under TIMING_HEADS: over the epochs of all models but for first ones."""
     found: dict[tuple[str, str], list[float]] = {}
     for planned in plan:
         for model in planned.models():
             times = [own * planned.config.members for own in epochs_of(Run.of(resolve(model, device), runs))[1:]]
             found.setdefault((planned.recipe, planned.label), []).extend(times)
-    return {place: median(times) for place, times in found.items() if times}
-
-
-def timing_lines(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> list[tuple[str, ...]]:
-    """Return a line per recipe and label, under TIMING_HEADS: seconds, and relative to plain training."""
-    seconds = epoch_seconds(plan, runs, device)
+    seconds = {place: median(times) for place, times in found.items() if times}
     lines: list[tuple[str, ...]] = []
     for (recipe, label), own in seconds.items():
         reference = seconds.get((recipe, REFERENCE))

@@ -108,7 +108,9 @@ def measure(
     sets, mapped, temperature = planned.evaluate, planned.posthoc, None
     if choices is not None:  # so that this run needs no validation set
         temperature, sets = choices["temperature"], replace(sets, validation="")
-        mapped = _settled(mapped, choices.get("prior_variance"))
+        if mapped is not None and mapped.needs_validation:
+            assert isinstance(mapped, LastLayerLaplace), "no other map chooses anything on a validation set"
+            mapped = replace(mapped, prior_variance=choices.get("prior_variance"))
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
     features = True if mapped is not None and mapped.needs_features else None
     fits_train = mapped is not None and mapped.needs_train
@@ -126,7 +128,11 @@ def measure(
         where = torch.device("cpu") if sets.feature_scores else device
         validation = run.predict(sets.validation, **here).to(where) if sets.validation else None
         if validation is not None and not sets.test:
-            return _on_validation(validation, fitted(validation), intervals, row)
+            # A study that selects may know no more: validation metrics, and the T with the smallest ECE.
+            own = fitted(validation)
+            found = evaluate(validation, posthoc=own, bootstrap=intervals, row=row)
+            named = replace(row, dataset=validation.dataset, posthoc="temperature", metric="temperature")
+            return [*found, replace(named, value=fit_temperature(own, validation))]
         return evaluate(
             run.predict(sets.test, **here).to(where),
             validation=validation,
@@ -154,22 +160,6 @@ def measure(
     rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, settings, compute)
     figure_data(run, sets, planned.stem, root, rows=rows, posthoc=mapped, device=device)
     return rows
-
-
-def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: Bootstrap, row: Row) -> list[Row]:
-    """Return what a study that selects may know of a run: validation metrics, and the T with the smallest ECE."""
-    rows = evaluate(validation, posthoc=posthoc, bootstrap=intervals, row=row)
-    temperature = fit_temperature(posthoc, validation)
-    named = replace(row, dataset=validation.dataset, posthoc="temperature", metric="temperature")
-    return [*rows, replace(named, value=temperature)]
-
-
-def _settled(mapped: Posthoc | None, prior_variance: float | None) -> Posthoc | None:
-    """Return the map with the prior variance that its companion chose, where there was one to choose."""
-    if mapped is None or not mapped.needs_validation:
-        return mapped
-    assert isinstance(mapped, LastLayerLaplace), "no other map chooses anything on a validation set"
-    return replace(mapped, prior_variance=prior_variance)
 
 
 def figure_data(

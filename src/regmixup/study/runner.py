@@ -26,7 +26,16 @@ from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.study.status import Budget
-from regmixup.study.tasks import GIVE_UP_SECONDS, RETRY_SECONDS, HeldFolder, Job, Task, TaskOutcome, dispatch
+from regmixup.study.tasks import (
+    GIVE_UP_SECONDS,
+    RETRY_SECONDS,
+    HeldFolder,
+    Job,
+    Task,
+    TaskOutcome,
+    dispatch,
+    find_tasks,
+)
 from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
@@ -57,7 +66,7 @@ def run_study(
     launcher: Launcher | None = None,
     archive: str | Path | None = None,
     logits: bool = False,
-    minutes: float | Budget | None = None,
+    minutes: float | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
@@ -67,7 +76,7 @@ def run_study(
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
     done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
-    run that would not end within them; a `Budget` knows afterwards which it refused.
+    run that would not end within them.
     """
     _check_request(study, runs, device, launcher, archive, minutes)
     launcher = launcher if launcher is not None else InTurn(device)
@@ -76,9 +85,9 @@ def run_study(
         study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers,
         engine=engine, archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
-    tasks = _tasks(job, launcher.device)
     places = [job.runs, *archive_places(study, job.archive, job.runs)]
-    budget = minutes if isinstance(minutes, Budget | None) else Budget(minutes, places, launcher.device)
+    budget = Budget(minutes, places, launcher.device) if minutes is not None else None
+    tasks = _tasks(job, launcher.device)
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     check_folder(study, folder)
     ended: list[TaskOutcome] = []
@@ -120,7 +129,7 @@ def _check_request(
     device: str | torch.device | None,
     launcher: Launcher | None,
     archive: str | Path | None,
-    minutes: float | Budget | None,
+    minutes: float | None,
 ) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
     if world_size() > 1:
@@ -154,20 +163,16 @@ def _check_tasks(job: Job, tasks: list[Task], device: torch.device) -> None:
 
 def _tasks(job: Job, device: torch.device) -> list[Task]:
     """Return a task per planned run, with the run folder for this kind of device."""
-    plan = list(job.study.runs())
-    places = archive_places(job.study, job.archive, job.runs)
-    several = len({planned.recipe for planned in plan}) > 1
-    tasks, without_logits = [], []
-    for index, planned in enumerate(plan):
-        label = planned.name + (f", {planned.recipe}" if several else "")
-        task = replace(Task.of(planned, job.runs, device, places), index=index, label=label)
-        archive, run = task.archive, task.run
-        if archive is not None and job.logits and planned.evaluate.test and not has_logits(archive, planned.stem):
-            if archive.parent == job.archive and run.finished and is_of(archive, run):
-                task = replace(task, archive=None)  # everything is measured, and is archived again with logits
+    tasks = find_tasks(list(job.study.runs()), job.runs, device, archive_places(job.study, job.archive, job.runs))
+    without_logits = []
+    for task in tasks if job.logits else ():
+        planned, archive = task.planned, task.archive
+        if archive is not None and planned.evaluate.test and not has_logits(archive, planned.stem):
+            if archive.parent == job.archive and task.run.finished and is_of(archive, task.run):
+                # Everything is measured, and is archived again with logits.
+                tasks[task.index] = replace(task, archive=None)
             else:
-                without_logits.append(label)
-        tasks.append(task)
+                without_logits.append(task.label)
     if without_logits:
         warnings.warn(
             f"no logits are archived of {', '.join(without_logits)}: archived without them before, and the weights of "
@@ -205,15 +210,15 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     into: the folder to write to; default, the study's own. Return None if no run is archived. The kind of device
     decides the precision and so the names of runs: the one with more of them is taken.
     """
-    job = Job(study=study, runs=runs.absolute(), root=None, workers=None)
+    plan, places = list(study.runs()), archive_places(study, runs.absolute())
     found: list[list[TaskOutcome]] = [[]]
     for device in (torch.device("cuda"), torch.device("cpu")):
         try:
-            for planned in study.runs():
+            for planned in plan:
                 resolve(planned.config, device)
         except ValueError:  # a precision that this kind of device does not have
             continue
-        tasks = _tasks(job, device)
+        tasks = find_tasks(plan, runs.absolute(), device, places)
         found.append([outcome for task in tasks if (outcome := _stored(study, task)) is not None])
     ended = max(found, key=len)
     if all(outcome.task.archive is None for outcome in ended):

@@ -156,6 +156,14 @@ class Task:
         run_folder.write_failure(self.run.folder, text)
 
 
+def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, places: Collection[Path]) -> list[Task]:
+    """Return a task per planned run, see `Task.of`; labels name recipes where there are several."""
+    several = len({planned.recipe for planned in plan}) > 1
+    labels = [planned.name + (f", {planned.recipe}" if several else "") for planned in plan]
+    tasks = [Task.of(planned, runs, device, places) for planned in plan]
+    return [replace(task, index=i, label=label) for i, (task, label) in enumerate(zip(tasks, labels, strict=True))]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
     """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
@@ -347,9 +355,7 @@ class _Display:
                 self.progress.epoch(task.label, history[-1])
 
     def end(self, outcome: TaskOutcome) -> None:
-        if self.progress is None:
-            return
-        note = f"failed: {outcome.error}"
-        if outcome.rows is not None:
-            note = describe(outcome.task.run.history())
-        self.progress.end(outcome.task.label, note)
+        if self.progress is not None:
+            failed = outcome.rows is None
+            note = f"failed: {outcome.error}" if failed else describe(outcome.task.run.history())
+            self.progress.end(outcome.task.label, note)
