@@ -16,7 +16,7 @@ from regmixup.study.cost import estimate, evaluation_minutes, kind_of, training_
 from regmixup.study.plan import load_study
 from regmixup.study.runner import _tasks
 from regmixup.study.status import Budget, run_status
-from regmixup.study.tasks import Job, Task, TaskOutcome
+from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.run import Run
 from tests.study.mini import MINI, write_mini
 
@@ -133,8 +133,7 @@ def test_a_gpu_that_is_not_here_has_no_measured_pace(tasks, clock, monkeypatch):
 
 def test_only_members_and_companions_that_are_not_trained_count(tmp_path, clock, monkeypatch):
     text = MINI.replace('["dnn", "regmixup"]', '["deep-ensemble"]').replace("[0, 1]", "[0]")
-    (planned,) = load_study(str(write_mini(tmp_path, text))).runs()
-    task = Task.of(planned, tmp_path / "runs", CPU, [])
+    (task,) = find_tasks(list(load_study(str(write_mini(tmp_path, text))).runs()), tmp_path / "runs", CPU, [])
     *trained, last = task.run.members()
     companion = Run.of(replace(last.config, train_set="digits/val"), tmp_path / "runs")
     for run in (*trained, companion):

@@ -21,7 +21,7 @@ from regmixup.study.cost import (
     training_minutes,
 )
 from regmixup.study.plan import load_study
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import find_tasks
 from regmixup.training.config import configure, resolve
 from tests.study.mini import MINI, write_mini
 from tests.study.test_plan import CIFAR
@@ -92,7 +92,7 @@ def test_an_ensemble_shares_its_models_with_plain_training_and_companions_count(
 
 
 def tasks(plan, runs):
-    return [Task.of(planned, runs, CPU, [runs]) for planned in plan]
+    return find_tasks(plan, runs, CPU, [runs])
 
 
 def test_nothing_is_left_of_a_finished_study_and_half_of_one_half_done(finished_study, tmp_path):

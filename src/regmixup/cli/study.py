@@ -113,6 +113,7 @@ def main(args: Sequence[str]) -> None:
             if classes := describe_classes(name, verb.root):
                 print(classes)
         before = _waiting(look()) if verb.minutes is not None else []
+        budget = Budget(verb.minutes, places, launcher.device) if verb.minutes is not None else None
         with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
             if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
                 warnings.filterwarnings("ignore", "the best temperature")
@@ -120,14 +121,14 @@ def main(args: Sequence[str]) -> None:
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
                 launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
-        if verb.minutes is None or is_current(study, folder):
+        if budget is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
             _print_results(folder, console, timing)
-        if verb.minutes is not None:
+        if budget is not None:
             found = look()
             print(f"left   {estimate(_waiting(found), Paces(places, launcher.device))}")
             idle = _waiting(found) == before and all(status.state != "running" for status in found)
-            if idle and (refusal := Budget(verb.minutes, places, launcher.device).refusal(before)):
+            if idle and (refusal := budget.refusal(before)):
                 # So that a queue does not start the same command for ever.
                 raise ValueError(
                     f"--minutes must be enough for one of the {len(before)} runs that are left, got {verb.minutes:g}; "
@@ -155,15 +156,14 @@ def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str
 
 def choose_launcher(verb: StudyVerb) -> Launcher:
     """Return the launcher that the flags describe; a flag that belongs to the other one is an error."""
-    for_ray = {"address": verb.ray_address, "gpus_per_run": verb.gpus_per_run, "cpus_per_run": verb.cpus_per_run}
-    given = {name: value for name, value in for_ray.items() if value is not None}
+    for_ray = ("ray_address", "gpus_per_run", "cpus_per_run")
+    given = {name: value for name in for_ray if (value := getattr(verb, name)) is not None}
     if verb.launcher == "ray":
         if verb.devices or verb.device:
             raise ValueError("--device and --devices must not be given with --launcher ray, which assigns them")
-        return RayTasks(**given)  # type: ignore[arg-type]
+        return RayTasks(**{name.removeprefix("ray_"): value for name, value in given.items()})
     if given:
-        flag = {"address": "--ray-address"}.get(name := next(iter(given)), f"--{name.replace('_', '-')}")
-        raise ValueError(f"{flag} must be given with --launcher ray")
+        raise ValueError(f"--{next(iter(given)).replace('_', '-')} must be given with --launcher ray")
     if verb.devices and verb.device:
         raise ValueError(f"give --device or --devices, got {verb.device} and {' '.join(verb.devices)}")
     devices = all_devices() if verb.devices == ("all",) else verb.devices or (verb.device,)

@@ -59,15 +59,13 @@ def step_milliseconds(network: str, method: str) -> float | None:
     network = network.removesuffix("-sngp")
     if (section := _section(network)) is None:
         return None
-    plain = section["dnn"]
-    similar = _FACTORS_OF.get(network, "resnet50")
-    if method in section or method not in {**PASSES, **step_times()["eager"][similar]}:
-        return float(section.get(method, plain))
+    plain, similar = section["dnn"], _FACTORS_OF.get(network, "resnet50")
+    compiled, eager = step_times()["compiled"][similar], step_times()["eager"][similar]
+    if method in section:
+        return float(section[method])
     if method in PASSES:
-        compiled = step_times()["compiled"][similar]
         return float(plain * (1 + (PASSES[method] - 1) * (compiled["regmixup"] / compiled["dnn"] - 1)))
-    eager = step_times()["eager"][similar]
-    return float(plain * eager[method] / eager["dnn"])
+    return float(plain * eager[method] / eager["dnn"] if method in eager else plain)
 
 
 def _section(network: str) -> dict[str, float] | None:

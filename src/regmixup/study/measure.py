@@ -30,7 +30,7 @@ from regmixup.rows import evaluate, fit_temperature
 from regmixup.rows.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves
 from regmixup.storage import InUseError, digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
-from regmixup.study.plan import Evaluation, PlannedRun, Study
+from regmixup.study.plan import Evaluation, PlannedRun
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.engine import Engine
 from regmixup.training.reporting import counted_on
@@ -44,7 +44,6 @@ _VERSION = 2
 
 
 def complete_run(
-    study: Study,
     planned: PlannedRun,
     runs: str | Path = "runs",
     *,
@@ -62,7 +61,7 @@ def complete_run(
     """
     device = choose_device(device)
     config, line = resolve(planned.config, device), planned.choosing
-    choices: dict[str, float] | None = None
+    measured, choices = partial(measure, root=root, device=device), None
     with (own := Run.of(config, runs)).owned():
         earlier = config.all_epochs if own.finished else 0
 
@@ -83,13 +82,9 @@ def complete_run(
                 trained(line.config)
         run = trained(config)
         if line is not None:
-            if chosen is not None:
-                found = archived_rows(chosen, line.stem)
-            else:
-                found = measure(line, trained(line.config), root=root, device=device)
+            found = archived_rows(chosen, line.stem) if chosen is not None else measured(line, trained(line.config))
             choices = {row.metric: row.value for row in found}
-        rows = measure(planned, run, root=root, device=device, choices=choices)
-    return [replace(row, study=study.name) for row in rows]
+        return measured(planned, run, choices=choices)
 
 
 def measure(

@@ -140,7 +140,6 @@ class Budget:
     """A time limit for a study: start no run that would not end within so many minutes from now.
 
     places: the folders whose runs say how long an epoch takes, that of the runs first, then archives.
-
     A run whose pace is unknown, both from histories and from `cost.py`, is started all the same.
     """
 
@@ -155,8 +154,8 @@ class Budget:
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
-        self.earlier[task.index] = None if task.done else _trained_seconds(task)
-        return task.done or self.forecast(task).total < self.end - time.monotonic()
+        self.earlier[task.index] = earlier = None if task.done else _trained_seconds(task)
+        return earlier is None or self.forecast(task).total < self.end - time.monotonic()
 
     def refusal(self, tasks: Iterable[Task]) -> str:
         """Describe the shortest of the tasks that do not fit, with all that it is judged by; "" if all fit."""
