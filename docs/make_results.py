@@ -29,7 +29,7 @@ from regmixup.report.writers import markdown_table
 from regmixup.study.archive import archive_places, archived_rows
 from regmixup.study.cost import estimate, spent
 from regmixup.study.plan import PlannedRun, load_study, studies
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Task, find_tasks
 from regmixup.types import MEAN, Row
 
 ROOT = Path(__file__).parent.parent
@@ -98,8 +98,7 @@ class Archived:
 def tasks(study: str, results: Path = RESULTS) -> list[Task]:
     """Return the lines of a study, with their archives and those of their companions."""
     own, device = load_study(study), torch.device("cuda")
-    places = archive_places(own, results / study)
-    return [Task.of(planned, results / study, device, places) for planned in own.runs()]
+    return find_tasks(list(own.runs()), results / study, device, archive_places(own, results / study))
 
 
 def archives(study: str, results: Path = RESULTS) -> list[tuple[PlannedRun, Path]]:

@@ -20,10 +20,11 @@ from regmixup.report.results import Results
 from regmixup.run_folder import rows_path
 from regmixup.storage import read_rows, read_table, write_table
 from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive, write_archive
+from regmixup.study.cost import Paces
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status
-from regmixup.study.tasks import Job
+from regmixup.study.tasks import Job, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 
@@ -91,7 +92,8 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     shutil.rmtree(gone)
     shutil.copytree(finished_study.runs / gone.name, tmp_path / "runs" / gone.name)
     rows_path(tmp_path / "runs" / gone.name, missing.stem).unlink()
-    assert [run_status(p, tmp_path / "runs", CPU, [here]).state for p in plan] == ["done"] * 3 + ["waiting"]
+    found = find_tasks(plan, tmp_path / "runs", CPU, [here])
+    assert [run_status(task, Paces()).state for task in found] == ["done"] * 3 + ["waiting"]
     folder = run_study(study, tmp_path / "runs", device="cpu", archive=here)
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was needed

@@ -16,7 +16,7 @@ from regmixup.study.cost import estimate, evaluation_minutes, kind_of, training_
 from regmixup.study.plan import load_study
 from regmixup.study.runner import _tasks
 from regmixup.study.status import Budget, run_status
-from regmixup.study.tasks import Job, Task, TaskOutcome
+from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.run import Run
 from tests.study.mini import MINI, write_mini
 
@@ -94,7 +94,7 @@ def test_the_last_epochs_of_any_similar_run_decide(tasks, clock, earlier, now, p
     write_history(Run.of(replace(other, batch_size=32), first.run.folder.parent), [1000.0] * 5)
     forecast = Budget(2, places(tasks), CPU).forecast(second)
     assert [model.seconds for model in forecast.models] == [pace]
-    status = run_status(second.planned, first.run.folder.parent, CPU)
+    status = run_status(second, cost.Paces(places(tasks), CPU))
     assert status.seconds_left == pytest.approx(5 * pace + forecast.evaluation)  # without start and reserve
 
 
@@ -133,8 +133,7 @@ def test_a_gpu_that_is_not_here_has_no_measured_pace(tasks, clock, monkeypatch):
 
 def test_only_members_and_companions_that_are_not_trained_count(tmp_path, clock, monkeypatch):
     text = MINI.replace('["dnn", "regmixup"]', '["deep-ensemble"]').replace("[0, 1]", "[0]")
-    (planned,) = load_study(str(write_mini(tmp_path, text))).runs()
-    task = Task.of(planned, tmp_path / "runs", CPU, [])
+    (task,) = find_tasks(list(load_study(str(write_mini(tmp_path, text))).runs()), tmp_path / "runs", CPU, [])
     *trained, last = task.run.members()
     companion = Run.of(replace(last.config, train_set="digits/val"), tmp_path / "runs")
     for run in (*trained, companion):
@@ -154,16 +153,18 @@ def test_only_members_and_companions_that_are_not_trained_count(tmp_path, clock,
     assert budget.forecast(fresh).start == 20  # five members of one kind are compiled once
 
 
-def test_a_refusal_names_all_that_it_is_judged_by(tasks, clock):
+def test_a_refusal_names_all_that_the_shortest_task_is_judged_by(tasks, clock, tmp_path):
     first, second = (task for task in tasks if task.label.startswith("dnn"))
     write_history(first.run, [60.0, 20.0, 36.4, 36.4])
     budget = Budget(3, places(tasks), CPU)
     assert not budget.fits(second)
     clock[0] = -100.0
     assert budget.fits(second)
-    ((seconds, said),) = budget.refused
-    assert seconds == pytest.approx(5 * 36.4 + 40 + 60 * evaluation_minutes(second.planned))
-    assert said == (
+    assert budget.refusal([second]) == ""
+    clock[0] = 0.0
+    assert budget.forecast(second).seconds == pytest.approx(5 * 36.4 + 40 + 60 * evaluation_minutes(second.planned))
+    longer = replace(second, companion=Run(tmp_path / "companion", second.run.config))
+    assert budget.refusal([longer, second]) == (
         f"about 247 s: dnn seed 1, 5 epochs of 36 s (as measured in {first.run.folder}), 40 s to start, 3 s of "
         "evaluation and a reserve of 22 s, while 180 s were left"
     )

@@ -23,12 +23,12 @@ from regmixup.run_folder import figures_path, write_provenance
 from regmixup.storage import InUseError, read_rows, read_table
 from regmixup.study import measure as module
 from regmixup.study.archive import archive_places
-from regmixup.study.cost import estimate
+from regmixup.study.cost import Paces, estimate
 from regmixup.study.measure import PAIRS, cached_rows, complete_run, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
 from regmixup.study.status import run_status
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from regmixup.training.train import train
@@ -143,7 +143,7 @@ def test_a_seed_on_another_machine_takes_what_an_archived_companion_chose(compan
     for planned in gone:
         shutil.rmtree(kept / run_of(root, planned.config).folder.name, ignore_errors=True)
     places = archive_places(study, kept)
-    found = [run_status(planned, tmp_path / "runs", CPU, places) for planned in gone]
+    found = [run_status(task, Paces()) for task in find_tasks(gone, tmp_path / "runs", CPU, places)]
     assert estimate(status.task for status in found).networks == 1
     assert {status.epochs for status in found} == {1}
     folder = run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)
@@ -177,11 +177,11 @@ def test_what_a_study_spent_includes_its_companions(companions, tmp_path, capsys
 
 def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(companions, tmp_path):
     root, plan, _ = companions
-    study, planned = load_study(str(root / "mini.toml")), plan[0]
+    planned = plan[0]
     runs = [Run.of(resolve(config, CPU), tmp_path) for config in (planned.config, planned.companion)]
     task = Task(index=0, label="dnn", planned=planned, run=runs[0], companion=runs[1])
     total, seen = task.epochs(), []
-    complete_run(study, planned, tmp_path, root=root, device="cpu", on_epoch=lambda record: seen.append(record))
+    complete_run(planned, tmp_path, root=root, device="cpu", on_epoch=lambda record: seen.append(record))
     assert (total, [record["epoch"] for record in seen]) == (2, [1, 2])
     assert [record["loss"] for record in task.history(total)] == [record["loss"] for record in seen]
     assert task.epochs() == 1, "it is trained now"
@@ -191,7 +191,7 @@ def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(compan
 def test_a_display_shows_a_companion_that_is_trained_last(companions, tmp_path, monkeypatch):
     """Of a process that was killed, at once or when the run is tried again."""
     root, plan, _ = companions
-    study, planned, seen, calls = load_study(str(root / "mini.toml")), plan[0], [], []
+    planned, seen, calls = plan[0], [], []
 
     def first_held(config, *args, **kwargs):
         calls.append(config.train_set)
@@ -204,24 +204,24 @@ def test_a_display_shows_a_companion_that_is_trained_last(companions, tmp_path, 
 
     monkeypatch.setattr(module, "train", first_held)
     monkeypatch.setattr(module, "measure", lambda *args, **kwargs: [])
-    complete_run(study, planned, tmp_path, root=root, device="cpu", on_epoch=show)
+    complete_run(planned, tmp_path, root=root, device="cpu", on_epoch=show)
     assert seen == [("cifar10/train", 1), ("cifar10/train-90", 2)]
     shutil.rmtree(Run.of(resolve(planned.companion, CPU), tmp_path).folder)
-    complete_run(study, planned, tmp_path, root=root, device="cpu", on_epoch=show)
+    complete_run(planned, tmp_path, root=root, device="cpu", on_epoch=show)
     assert seen[2:] == [("cifar10/train-90", 2)]
 
 
 def test_a_run_is_trained_while_another_process_trains_its_companion(companions, tmp_path):
     root, plan, _ = companions
-    study, companion = load_study(str(root / "mini.toml")), resolve(plan[0].companion, CPU).name
+    companion = resolve(plan[0].companion, CPU).name
     shutil.copytree(root / "runs" / companion, tmp_path / "runs" / companion)
     checkpoint = tmp_path / "runs" / companion / "checkpoint.safetensors"
     checkpoint.rename(tmp_path / "later")
     with held_by_another_process(checkpoint.parent), pytest.raises(InUseError, match=companion):
-        complete_run(study, plan[0], tmp_path / "runs", root=root, device="cpu")
+        complete_run(plan[0], tmp_path / "runs", root=root, device="cpu")
     assert Run.of(resolve(plan[0].config, CPU), tmp_path / "runs").finished
     (tmp_path / "later").rename(checkpoint)
-    rows = complete_run(study, plan[0], tmp_path / "runs", root=root, device="cpu")
+    rows = complete_run(plan[0], tmp_path / "runs", root=root, device="cpu")
     assert [row.value for row in rows if row.metric == "temperature"] == [
         row.value for row in companions[2] if row.metric == "temperature" and row.method == "dnn" and row.seed == 1
     ]

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from regmixup.run_folder import is_locked, rows_path
 from regmixup.study import status
-from regmixup.study.cost import estimate, evaluation_minutes
+from regmixup.study.cost import Paces, estimate, evaluation_minutes
 from regmixup.study.plan import load_study
 from regmixup.study.status import Budget, run_status, show_status, status_table
+from regmixup.study.tasks import find_tasks
 from tests.holding import held_by_another_process
 from tests.study.mini import MINI, write_mini
 
@@ -42,7 +43,7 @@ def _entries(finished_study):
 
 
 def states(plan, runs):
-    return [run_status(planned, runs, CPU) for planned in plan]
+    return [run_status(task, Paces([runs], CPU)) for task in find_tasks(plan, runs, CPU, [runs])]
 
 
 def test_done_interrupted_and_waiting_runs(half_done):
@@ -56,7 +57,8 @@ def test_done_interrupted_and_waiting_runs(half_done):
     assert found[3].seconds_left == pytest.approx(50 + evaluation)  # by the pace of the other seed
     assert found[1].loss == json.loads((half_done[2] / "history.jsonl").read_text().splitlines()[-1])["loss"]
     assert 0 < found[2].seconds_left < 60
-    assert run_status(plan[1], runs / "none", CPU).seconds_left == pytest.approx(60 * estimate([plan[1]]).minutes)
+    (fresh,) = states([plan[1]], runs / "none")
+    assert fresh.seconds_left == pytest.approx(60 * estimate([plan[1]]).minutes)
 
 
 def test_a_run_is_running_while_a_living_process_holds_its_folder(half_done):
@@ -94,7 +96,7 @@ def test_a_status_and_a_time_limit_agree_about_what_is_done(half_done, packed):
         rows.with_name(f"{rows.name}.gz").write_bytes(gzip.compress(rows.read_bytes()))
         rows.unlink()
     with pytest.warns(UserWarning, match="does not count") if packed else nullcontext():
-        found = run_status(plan[0], runs, CPU)
+        (found,) = states([plan[0]], runs)
     fits = Budget(0, [runs], CPU).fits(found.task)
     assert [found.state == "done", found.task.done, fits] == [not packed] * 3
 
@@ -126,7 +128,7 @@ def test_in_a_terminal_it_is_kept_up_to_date_until_all_is_done(half_done, finish
 def test_an_ensemble_counts_the_epochs_of_its_members(tmp_path):
     text = MINI.replace("epochs = 5", "epochs = 5\nmembers = 3")
     plan = list(load_study(str(write_mini(tmp_path, text))).runs())
-    assert run_status(plan[0], tmp_path, CPU).epochs == 15
+    assert states(plan, tmp_path)[0].epochs == 15
 
 
 def test_recipes_are_named_where_there_are_several(half_done):

@@ -27,7 +27,7 @@ from regmixup.study.plan import Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import Budget, RunStatus, run_status, show_status
-from regmixup.study.tasks import Task
+from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.engine import Engine
 
 
@@ -97,52 +97,42 @@ def main(args: Sequence[str]) -> None:
     launcher = choose_launcher(verb)
     plan = list(study.runs())
     archives = archive_places(study, verb.archive, runs)
+    places = [runs, *archives]
     console = Console()
 
-    def paces() -> Paces:
-        return Paces([runs, *archives], launcher.device)
-
     def look() -> list[RunStatus]:
-        now = paces()
-        return [run_status(planned, runs, launcher.device, archives, now) for planned in plan]
+        tasks, paces = find_tasks(plan, runs, launcher.device, archives), Paces(places, launcher.device)
+        return [run_status(task, paces) for task in tasks]
 
     if verb.status:
         show_status(look, study.title, console)
     elif verb.dry_run:
-        found = look()
-        _describe(study, console.width)
-        _list_runs(found)
-        if verb.archive is not None:
-            _print_what_is_not_archived(found, verb.archive)
-        if trained := [folder for status in found for folder in status.task.trained()]:
-            print(f"spent  {spent(trained)}")
-        print(f"left   {estimate(_waiting(found), paces())}")
-        if missing := missing_data([task.planned for task in _waiting(found)], verb.root):
-            print(explain_missing(missing))
+        _print_plan(study, look(), verb, Paces(places, launcher.device), console.width)
     else:
         for name in dict.fromkeys(planned.config.train_set for planned in plan):
             if classes := describe_classes(name, verb.root):
                 print(classes)
         before = _waiting(look()) if verb.minutes is not None else []
-        budget = Budget(verb.minutes, [runs, *archives], launcher.device) if verb.minutes is not None else None
+        budget = Budget(verb.minutes, places, launcher.device) if verb.minutes is not None else None
         with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
             if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
                 warnings.filterwarnings("ignore", "the best temperature")
             folder = run_study(
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
-                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=budget,
+                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
         if budget is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
             _print_results(folder, console, timing)
         if budget is not None:
-            after = look()
-            print(f"left   {estimate(_waiting(after), paces())}")
-            if budget.refused and _waiting(after) == before and all(status.state != "running" for status in after):
+            found = look()
+            print(f"left   {estimate(_waiting(found), Paces(places, launcher.device))}")
+            idle = _waiting(found) == before and all(status.state != "running" for status in found)
+            if idle and (refusal := budget.refusal(before)):
                 # So that a queue does not start the same command for ever.
                 raise ValueError(
                     f"--minutes must be enough for one of the {len(before)} runs that are left, got {verb.minutes:g}; "
-                    f"the shortest takes {min(budget.refused)[1]}. Without --minutes a run "
+                    f"the shortest takes {refusal}. Without --minutes a run "
                     "is trained in pieces: stopped by SIGTERM or Ctrl-C it saves a checkpoint"
                 )
 
@@ -166,15 +156,14 @@ def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str
 
 def choose_launcher(verb: StudyVerb) -> Launcher:
     """Return the launcher that the flags describe; a flag that belongs to the other one is an error."""
-    for_ray = {"address": verb.ray_address, "gpus_per_run": verb.gpus_per_run, "cpus_per_run": verb.cpus_per_run}
-    given = {name: value for name, value in for_ray.items() if value is not None}
+    for_ray = ("ray_address", "gpus_per_run", "cpus_per_run")
+    given = {name: value for name in for_ray if (value := getattr(verb, name)) is not None}
     if verb.launcher == "ray":
         if verb.devices or verb.device:
             raise ValueError("--device and --devices must not be given with --launcher ray, which assigns them")
-        return RayTasks(**given)  # type: ignore[arg-type]
+        return RayTasks(**{name.removeprefix("ray_"): value for name, value in given.items()})
     if given:
-        flag = {"address": "--ray-address"}.get(name := next(iter(given)), f"--{name.replace('_', '-')}")
-        raise ValueError(f"{flag} must be given with --launcher ray")
+        raise ValueError(f"--{next(iter(given)).replace('_', '-')} must be given with --launcher ray")
     if verb.devices and verb.device:
         raise ValueError(f"give --device or --devices, got {verb.device} and {' '.join(verb.devices)}")
     devices = all_devices() if verb.devices == ("all",) else verb.devices or (verb.device,)
@@ -186,26 +175,26 @@ def _waiting(found: Iterable[RunStatus]) -> list[Task]:
     return [status.task for status in found if status.state != "done"]
 
 
-def _describe(study: Study, width: int) -> None:
-    """Print the title, the result to expect, which smoke scale does not give, and what the study can show."""
+def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces: Paces, width: int) -> None:
+    """Print what a study is about and expected to show, its runs, the time spent and left, and what data is missing."""
+    # At smoke scale the expected result does not come out.
     expected = read_header(studies().get(study.source, Path(study.source))).expected if study.scale == "full" else ""
     for label, text in (("study", study.title), ("expect", expected), ("about", study.about)):
         if text:
             print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
-
-
-def _list_runs(found: Sequence[RunStatus]) -> None:
-    """Print every run with its folder or archive: done, in use by a process that works on it, or to do."""
-    width = max(len(status.planned.name) for status in found)
+    longest = max(len(status.task.planned.name) for status in found)
     for status in found:
         state = {"done": "done", "running": "in use"}.get(status.state, "to do")
-        print(f"{state:6} {status.planned.name:{width}}  {status.task.source}")
-
-
-def _print_what_is_not_archived(found: Iterable[RunStatus], archive: Path) -> None:
-    """Print which finished runs still lack an archive, as after a kill or on a full disk."""
-    if lacking := [one.planned.name for one in found if one.state == "done" and one.task.archive is None]:
-        print(f"not yet archived in {archive}, which the command without --dry-run does: {', '.join(lacking)}")
+        print(f"{state:6} {status.task.planned.name:{longest}}  {status.task.source}")
+    # As after a kill or on a full disk.
+    lacking = [one.task.planned.name for one in found if one.state == "done" and one.task.archive is None]
+    if lacking and verb.archive is not None:
+        print(f"not yet archived in {verb.archive}, which the command without --dry-run does: {', '.join(lacking)}")
+    if trained := [folder for status in found for folder in status.task.trained()]:
+        print(f"spent  {spent(trained)}")
+    print(f"left   {estimate(_waiting(found), paces)}")
+    if missing := missing_data([task.planned for task in _waiting(found)], verb.root):
+        print(explain_missing(missing))
 
 
 def _table(title: str, heads: Iterable[str], lines: Iterable[Sequence[str]]) -> Table:

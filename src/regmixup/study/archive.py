@@ -72,7 +72,8 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
         written.append(path.name)
     for name in written:
-        _copy(run.folder / name, folder / name)
+        with replacing(folder / name) as temporary:
+            shutil.copyfile(run.folder / name, temporary)
     if (path := run_folder.rows_path(run.folder, stem)).is_file():
         written.append(_pack(path.read_bytes(), folder / f"{path.name}.gz"))
     if figures := run_folder.read_figures(run.folder, stem):
@@ -163,11 +164,6 @@ def check_archive(folder: Path) -> None:
 def _packed_rows(folder: Path, stem: str) -> Path:
     path = run_folder.rows_path(folder, stem)
     return path.with_name(f"{path.name}.gz")
-
-
-def _copy(source: Path, target: Path) -> None:
-    with replacing(target) as temporary:
-        shutil.copyfile(source, temporary)
 
 
 def _pack(content: bytes, target: Path) -> str:

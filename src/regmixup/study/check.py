@@ -53,9 +53,7 @@ def explain_missing(missing: dict[str, list[str]]) -> str:
     families: dict[str, list[str]] = {}
     for name, files in missing.items():
         families.setdefault(find(name).family, []).extend(files)
-    lines = []
-    for family, files in families.items():
-        lines.append(f"  {family}: {shortened(list(dict.fromkeys(files)), 1)}")
+    lines = [f"  {family}: {shortened(list(dict.fromkeys(files)), 1)}" for family, files in families.items()]
     return "the study needs data that is missing:\n" + "\n".join(lines)
 
 

@@ -59,15 +59,13 @@ def step_milliseconds(network: str, method: str) -> float | None:
     network = network.removesuffix("-sngp")
     if (section := _section(network)) is None:
         return None
-    plain = section["dnn"]
-    similar = _FACTORS_OF.get(network, "resnet50")
-    if method in section or method not in {**PASSES, **step_times()["eager"][similar]}:
-        return float(section.get(method, plain))
+    plain, similar = section["dnn"], _FACTORS_OF.get(network, "resnet50")
+    compiled, eager = step_times()["compiled"][similar], step_times()["eager"][similar]
+    if method in section:
+        return float(section[method])
     if method in PASSES:
-        compiled = step_times()["compiled"][similar]
         return float(plain * (1 + (PASSES[method] - 1) * (compiled["regmixup"] / compiled["dnn"] - 1)))
-    eager = step_times()["eager"][similar]
-    return float(plain * eager[method] / eager["dnn"])
+    return float(plain * eager[method] / eager["dnn"] if method in eager else plain)
 
 
 def _section(network: str) -> dict[str, float] | None:
@@ -256,19 +254,14 @@ def spent(folders: Iterable[Path]) -> str:
 TIMING_HEADS = ("recipe", "method", "seconds per epoch", f"relative to {REFERENCE}")
 
 
-def epoch_seconds(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> dict[tuple[str, str], float]:
-    """Return the median epoch time of each recipe and label over all models, without first epochs."""
+def timing_lines(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> list[tuple[str, ...]]:
+    """Return a line per recipe and label, under TIMING_HEADS: over the epochs of all models but for first ones."""
     found: dict[tuple[str, str], list[float]] = {}
     for planned in plan:
         for model in planned.models():
             times = [own * planned.config.members for own in epochs_of(Run.of(resolve(model, device), runs))[1:]]
             found.setdefault((planned.recipe, planned.label), []).extend(times)
-    return {place: median(times) for place, times in found.items() if times}
-
-
-def timing_lines(plan: Sequence[PlannedRun], runs: Path, device: torch.device) -> list[tuple[str, ...]]:
-    """Return a line per recipe and label, under TIMING_HEADS: seconds, and relative to plain training."""
-    seconds = epoch_seconds(plan, runs, device)
+    seconds = {place: median(times) for place, times in found.items() if times}
     lines: list[tuple[str, ...]] = []
     for (recipe, label), own in seconds.items():
         reference = seconds.get((recipe, REFERENCE))

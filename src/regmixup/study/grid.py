@@ -16,6 +16,7 @@ set, too, and is set first. A value that is itself a list goes in a list: milest
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -26,8 +27,6 @@ from regmixup.names import check_name
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc
     from regmixup.training.config import TrainConfig
-
-PARTS = ("objective", "constraint", "head", "posthoc")
 
 
 @dataclass(frozen=True)
@@ -82,15 +81,13 @@ class ValueGrid:
         >>> [str(point) for point in grid.points()], grid.fixed
         (['(alpha=10)', '(alpha=20)'], (('objective.eta', 1),))
         """
-        entries = dict(_flat(table))
-        varied = {tuple(part.strip() for part in key.split(",")): v for key, v in entries.items() if _is_list(v)}
+        entries = {tuple(part.strip() for part in key.split(",")): value for key, value in _flat(table)}
+        varied = {fields: values for fields, values in entries.items() if isinstance(values, list | tuple)}
         names = _short_names(varied)
         for fields, values in varied.items():
             check_distinct(f"grid over {names[fields]}", values)
         axes = tuple(Axis(fields, tuple(map(tupled, values)), names[fields]) for fields, values in varied.items())
-        fixed = [
-            (field.strip(), value) for key, value in entries.items() if not _is_list(value) for field in key.split(",")
-        ]
+        fixed = [(field, value) for fields, value in entries.items() if fields not in varied for field in fields]
         return cls(axes, tuple(fixed))
 
     @property
@@ -141,25 +138,17 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
 def tupled(value: Any) -> Any:
     """Return a list of TOML as the tuple that a configuration holds; any other value as it is."""
-    return tuple(value) if _is_list(value) else value
+    return tuple(value) if isinstance(value, list | tuple) else value
 
 
 def _short_names(axes: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], str]:
     """Name each axis by the last word of its field, or by more of it where that is not unique."""
     last = {fields: fields[0].rpartition(".")[2] for fields in axes}
     taken = list(last.values())
-    return {fields: name if taken.count(name) == 1 else _without_part(fields[0]) for fields, name in last.items()}
-
-
-def _without_part(field: str) -> str:
-    part, _, rest = field.partition(".")
-    return rest if part in PARTS else field
+    more = {fields: re.sub(r"^(objective|constraint|head|posthoc)\.", "", fields[0]) for fields in axes}
+    return {fields: name if taken.count(name) == 1 else more[fields] for fields, name in last.items()}
 
 
 def shown(value: Any) -> str:

@@ -128,18 +128,15 @@ class _Workers:
                 worker.leave()
                 self.without_worker.append(worker.device)
                 self.losses[task.index] += 1
-                if self.losses[task.index] <= RETRIES:
-                    code = worker.process.exitcode
+                times, code = self.losses[task.index], worker.process.exitcode
+                if times <= RETRIES:
                     warnings.warn(f"the process of {task.label} ended with exit code {code}: tried again", stacklevel=2)
                     self.submit(task)
                 else:
-                    ended.append(self._lost(task, worker.process.exitcode))
+                    error = f"its process ended {times} times without a word, at last with exit code {code}"
+                    task.fail(f"{error}. A negative code is a signal's: -9 is often the system, short of memory\n")
+                    ended.append(TaskOutcome(task=task, error=error))
         return ended
-
-    def _lost(self, task: Task, code: int | None) -> TaskOutcome:
-        error = f"its process ended {self.losses[task.index]} times without a word, at last with exit code {code}"
-        task.fail(f"{error}. A negative code is a signal's: -9 is often the system, short of memory\n")
-        return TaskOutcome(task=task, error=error)
 
     def stop(self) -> None:
         """Stop every process. A run in progress saves a checkpoint first."""

@@ -30,7 +30,7 @@ from regmixup.rows import evaluate, fit_temperature
 from regmixup.rows.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves
 from regmixup.storage import InUseError, digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
-from regmixup.study.plan import Evaluation, PlannedRun, Study
+from regmixup.study.plan import Evaluation, PlannedRun
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.engine import Engine
 from regmixup.training.reporting import counted_on
@@ -44,7 +44,6 @@ _VERSION = 2
 
 
 def complete_run(
-    study: Study,
     planned: PlannedRun,
     runs: str | Path = "runs",
     *,
@@ -62,7 +61,7 @@ def complete_run(
     """
     device = choose_device(device)
     config, line = resolve(planned.config, device), planned.choosing
-    choices: dict[str, float] | None = None
+    measured, choices = partial(measure, root=root, device=device), None
     with (own := Run.of(config, runs)).owned():
         earlier = config.all_epochs if own.finished else 0
 
@@ -83,13 +82,9 @@ def complete_run(
                 trained(line.config)
         run = trained(config)
         if line is not None:
-            if chosen is not None:
-                found = archived_rows(chosen, line.stem)
-            else:
-                found = measure(line, trained(line.config), root=root, device=device)
+            found = archived_rows(chosen, line.stem) if chosen is not None else measured(line, trained(line.config))
             choices = {row.metric: row.value for row in found}
-        rows = measure(planned, run, root=root, device=device, choices=choices)
-    return [replace(row, study=study.name) for row in rows]
+        return measured(planned, run, choices=choices)
 
 
 def measure(
@@ -108,7 +103,9 @@ def measure(
     sets, mapped, temperature = planned.evaluate, planned.posthoc, None
     if choices is not None:  # so that this run needs no validation set
         temperature, sets = choices["temperature"], replace(sets, validation="")
-        mapped = _settled(mapped, choices.get("prior_variance"))
+        if mapped is not None and mapped.needs_validation:
+            assert isinstance(mapped, LastLayerLaplace), "no other map chooses anything on a validation set"
+            mapped = replace(mapped, prior_variance=choices.get("prior_variance"))
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
     features = True if mapped is not None and mapped.needs_features else None
     fits_train = mapped is not None and mapped.needs_train
@@ -126,7 +123,11 @@ def measure(
         where = torch.device("cpu") if sets.feature_scores else device
         validation = run.predict(sets.validation, **here).to(where) if sets.validation else None
         if validation is not None and not sets.test:
-            return _on_validation(validation, fitted(validation), intervals, row)
+            # A study that selects may know no more: validation metrics, and the T with the smallest ECE.
+            own = fitted(validation)
+            found = evaluate(validation, posthoc=own, bootstrap=intervals, row=row)
+            named = replace(row, dataset=validation.dataset, posthoc="temperature", metric="temperature")
+            return [*found, replace(named, value=fit_temperature(own, validation))]
         return evaluate(
             run.predict(sets.test, **here).to(where),
             validation=validation,
@@ -154,22 +155,6 @@ def measure(
     rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, settings, compute)
     figure_data(run, sets, planned.stem, root, rows=rows, posthoc=mapped, device=device)
     return rows
-
-
-def _on_validation(validation: Predictions, posthoc: FittedPosthoc, intervals: Bootstrap, row: Row) -> list[Row]:
-    """Return what a study that selects may know of a run: validation metrics, and the T with the smallest ECE."""
-    rows = evaluate(validation, posthoc=posthoc, bootstrap=intervals, row=row)
-    temperature = fit_temperature(posthoc, validation)
-    named = replace(row, dataset=validation.dataset, posthoc="temperature", metric="temperature")
-    return [*rows, replace(named, value=temperature)]
-
-
-def _settled(mapped: Posthoc | None, prior_variance: float | None) -> Posthoc | None:
-    """Return the map with the prior variance that its companion chose, where there was one to choose."""
-    if mapped is None or not mapped.needs_validation:
-        return mapped
-    assert isinstance(mapped, LastLayerLaplace), "no other map chooses anything on a validation set"
-    return replace(mapped, prior_variance=prior_variance)
 
 
 def figure_data(

@@ -148,15 +148,9 @@ class Study:
 
     def at_smoke_scale(self) -> Study:
         """Return the study at smoke scale, under a name and a title that say so."""
-        fewer = {method: seeds[:SEEDS] for method, seeds in self.seeds_of.items()}
-        return replace(
-            self,
-            name=f"{self.name}-smoke",
-            title=f"{self.title} (smoke scale)",
-            seeds=self.seeds[:SEEDS],
-            seeds_of=fewer,
-            scale="smoke",
-        )
+        seeds_of = {method: seeds[:SEEDS] for method, seeds in self.seeds_of.items()}
+        fewer = replace(self, seeds=self.seeds[:SEEDS], seeds_of=seeds_of)
+        return replace(fewer, name=f"{self.name}-smoke", title=f"{self.title} (smoke scale)", scale="smoke")
 
     def _runs(self) -> Iterator[PlannedRun]:
         for seed in dict.fromkeys([*self.seeds, *(seed for own in self.seeds_of.values() for seed in own)]):

@@ -135,13 +135,9 @@ class PlannedRun:
             digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()
         return f"{label}-{digits[:8]}"
 
-    def models(self, *, companion: bool = True) -> list[TrainConfig]:
-        """Return every model that it trains: itself or its members, and its companion or its members.
-
-        companion: False where it need not be trained.
-        """
-        others = self.companion.models() if companion and self.companion is not None else []
-        return [*self.config.models(), *others]
+    def models(self) -> list[TrainConfig]:
+        """Return every model that it trains: itself or its members, and its companion or its members."""
+        return [*self.config.models(), *(self.companion.models() if self.companion is not None else [])]
 
     @property
     def choosing(self) -> PlannedRun | None:

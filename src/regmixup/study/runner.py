@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.study.status import Budget
-from regmixup.study.tasks import GIVE_UP_SECONDS, RETRY_SECONDS, HeldFolder, Job, Task, TaskOutcome, dispatch
+from regmixup.study.tasks import RETRY_SECONDS, HeldFolder, Job, Task, TaskOutcome, dispatch, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
@@ -57,7 +57,7 @@ def run_study(
     launcher: Launcher | None = None,
     archive: str | Path | None = None,
     logits: bool = False,
-    minutes: float | Budget | None = None,
+    minutes: float | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
@@ -67,18 +67,20 @@ def run_study(
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
     done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
-    run that would not end within them; a `Budget` knows afterwards which it refused.
+    run that would not end within them.
     """
-    _check_request(study, runs, device, launcher, archive, minutes)
+    if launcher is not None and device is not None:
+        raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     launcher = launcher if launcher is not None else InTurn(device)
+    _check_request(study, Path(runs), launcher, Path(archive) if archive else None, minutes)
     folder = study_folder(study, runs)
     job = Job(
         study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers,
         engine=engine, archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
-    tasks = _tasks(job, launcher.device)
     places = [job.runs, *archive_places(study, job.archive, job.runs)]
-    budget = minutes if isinstance(minutes, Budget | None) else Budget(minutes, places, launcher.device)
+    budget = Budget(minutes, places, launcher.device) if minutes is not None else None
+    tasks = _tasks(job, launcher.device)
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     check_folder(study, folder)
     ended: list[TaskOutcome] = []
@@ -86,7 +88,7 @@ def run_study(
         if (holder := _hold(folder, held)) and budget is None:
             warnings.warn(
                 f"another process runs this study, and the two share it: {holder}. At the end this one waits at most "
-                f"{GIVE_UP_SECONDS / 3600:g} hours for it",
+                f"{HeldFolder.limit()} for it",
                 stacklevel=2,
             )
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
@@ -96,13 +98,12 @@ def run_study(
                     _collect(study, folder, ended)
         if budget is not None:  # what was left to other processes, as far as they are ready
             seen = {outcome.task.index for outcome in ended}
-            missing = [_stored(study, task) for task in tasks if task.index not in seen]
-            ended += [outcome for outcome in missing if outcome is not None]
+            ended += _stored(task for task in tasks if task.index not in seen)
         if holder:
             folder_held = HeldFolder(holder)
             while (holder := _hold(folder, held)) and budget is None:
-                if folder_held.gives_up("the study's table", holder):
-                    raise InUseError(f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {holder}")
+                if error := folder_held.gives_up("the study's table", holder):
+                    raise InUseError(error)
                 time.sleep(RETRY_SECONDS)
         if holder:
             warnings.warn(f"the table is written by the other process, later with these runs: {holder}", stacklevel=2)
@@ -114,28 +115,19 @@ def run_study(
     return folder
 
 
-def _check_request(
-    study: Study,
-    runs: str | Path,
-    device: str | torch.device | None,
-    launcher: Launcher | None,
-    archive: str | Path | None,
-    minutes: float | Budget | None,
-) -> None:
+def _check_request(study: Study, runs: Path, launcher: Launcher, archive: Path | None, minutes: float | None) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
     if world_size() > 1:
         raise ValueError(
             f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
             "other, so give them a GPU each with --devices"
         )
-    if launcher is not None and device is not None:
-        raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
     if study.confirms and study.scale == "full" and not any(part.values for part in study.parts):
         raise ValueError(
             f"study {study.name} must run with what study {study.confirms} selected (--selected "
             f"{study_folder(study, runs).with_name(f'study-{study.confirms}')}/selected.json), got no choices"
         )
-    if archive is not None and Path(archive).resolve() == Path(runs).resolve():
+    if archive is not None and archive.resolve() == runs.resolve():
         raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
@@ -154,20 +146,16 @@ def _check_tasks(job: Job, tasks: list[Task], device: torch.device) -> None:
 
 def _tasks(job: Job, device: torch.device) -> list[Task]:
     """Return a task per planned run, with the run folder for this kind of device."""
-    plan = list(job.study.runs())
-    places = archive_places(job.study, job.archive, job.runs)
-    several = len({planned.recipe for planned in plan}) > 1
-    tasks, without_logits = [], []
-    for index, planned in enumerate(plan):
-        label = planned.name + (f", {planned.recipe}" if several else "")
-        task = replace(Task.of(planned, job.runs, device, places), index=index, label=label)
-        archive, run = task.archive, task.run
-        if archive is not None and job.logits and planned.evaluate.test and not has_logits(archive, planned.stem):
-            if archive.parent == job.archive and run.finished and is_of(archive, run):
-                task = replace(task, archive=None)  # everything is measured, and is archived again with logits
+    tasks = find_tasks(list(job.study.runs()), job.runs, device, archive_places(job.study, job.archive, job.runs))
+    without_logits = []
+    for task in tasks if job.logits else ():
+        planned, archive = task.planned, task.archive
+        if archive is not None and planned.evaluate.test and not has_logits(archive, planned.stem):
+            if archive.parent == job.archive and task.run.finished and is_of(archive, task.run):
+                # Everything is measured, and is archived again with logits.
+                tasks[task.index] = replace(task, archive=None)
             else:
-                without_logits.append(label)
-        tasks.append(task)
+                without_logits.append(task.label)
     if without_logits:
         warnings.warn(
             f"no logits are archived of {', '.join(without_logits)}: archived without them before, and the weights of "
@@ -192,9 +180,8 @@ def _collect(study: Study, folder: Path, ended: list[TaskOutcome]) -> None:
     if not done:
         return
     beside = folder.parent.resolve()
-    tasks = [outcome.task for outcome in done]
-    entries = [task.planned.entry(os.path.relpath(task.source.resolve(), beside)) for task in tasks]
-    rows = [row for outcome in done for row in outcome.rows or ()]
+    entries = [o.task.planned.entry(os.path.relpath(o.task.source.resolve(), beside)) for o in done]
+    rows = [replace(row, study=study.name) for outcome in done for row in outcome.rows or ()]
     write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
     write_json(folder / "study.json", {**study.record(), "runs": entries, "rows_digest": digest(folder / "rows.csv")})
 
@@ -205,16 +192,15 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     into: the folder to write to; default, the study's own. Return None if no run is archived. The kind of device
     decides the precision and so the names of runs: the one with more of them is taken.
     """
-    job = Job(study=study, runs=runs.absolute(), root=None, workers=None)
+    plan, places = list(study.runs()), archive_places(study, runs.absolute())
     found: list[list[TaskOutcome]] = [[]]
     for device in (torch.device("cuda"), torch.device("cpu")):
         try:
-            for planned in study.runs():
+            for planned in plan:
                 resolve(planned.config, device)
         except ValueError:  # a precision that this kind of device does not have
             continue
-        tasks = _tasks(job, device)
-        found.append([outcome for task in tasks if (outcome := _stored(study, task)) is not None])
+        found.append(_stored(find_tasks(plan, runs.absolute(), device, places)))
     ended = max(found, key=len)
     if all(outcome.task.archive is None for outcome in ended):
         return None
@@ -231,17 +217,18 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     return into
 
 
-def _stored(study: Study, task: Task) -> TaskOutcome | None:
-    """Return the outcome of a task whose rows are archived or lie in its run folder."""
-    if task.archive is not None:
-        rows = archived_rows(task.archive, task.planned.stem)
-    elif task.measured:
-        table = run_folder.rows_path(task.run.folder, task.planned.stem)
-        note = table.with_suffix(".json")
-        rows = read_rows(table, expected=read_table(note).get("rows") if note.is_file() else None)
-    else:
-        return None
-    return TaskOutcome(task=task, rows=[replace(row, study=study.name) for row in rows])
+def _stored(tasks: Iterable[Task]) -> list[TaskOutcome]:
+    """Return the outcomes of those tasks whose rows are archived or lie in their run folders."""
+    found = []
+    for task in tasks:
+        if task.archive is not None:
+            found.append(TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem)))
+        elif task.measured:
+            table = run_folder.rows_path(task.run.folder, task.planned.stem)
+            note = table.with_suffix(".json")
+            expected = read_table(note).get("rows") if note.is_file() else None
+            found.append(TaskOutcome(task=task, rows=read_rows(table, expected=expected)))
+    return found
 
 
 def _explain(failed: list[TaskOutcome], *, total: int) -> str:

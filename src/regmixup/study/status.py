@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,6 @@ from rich.text import Text
 from regmixup import run_folder
 from regmixup.config import check_number
 from regmixup.study.cost import ModelLeft, Paces, epochs_of, estimate, evaluation_minutes, kind_of
-from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task, TaskOutcome
 
 State = Literal["done", "running", "waiting", "failed"]
@@ -40,48 +39,37 @@ class RunStatus:
     seconds_left: float | None
     note: str = ""
 
-    @property
-    def planned(self) -> PlannedRun:
-        return self.task.planned
 
-
-def run_status(
-    planned: PlannedRun, runs: Path, device: torch.device, archives: Sequence[Path] = (), paces: Paces | None = None
-) -> RunStatus:
-    """Return the state of a run: done with rows, running while a live process holds the folder, failed, or waiting.
-
-    A run that is archived, among the runs or in one of the archives, is done.
-    """
-    task = Task.of(planned, runs, device, list(dict.fromkeys([*archives, runs])))
-    models, own = task.models(), task.run.folder
+def run_status(task: Task, paces: Paces) -> RunStatus:
+    """Return the state of a task: done, running while a live process holds the folder, failed, or waiting."""
+    models, folder = task.models(), task.run.folder
     epochs = sum(model.config.total_epochs for model in models)
     if task.archive is not None:
         return RunStatus(task, "done", epochs, epochs, None, None)
-    histories = [model.history() for model in models]
-    epoch = sum(map(len, histories))
-    last = next((history[-1] for history in reversed(histories) if history), None)
+    records = [record for model in models for record in model.history()]
     state: State = "waiting"
-    note = ""
+    note, left = "", None
     if task.done:
         state = "done"
-    elif run_folder.is_locked(own):
+    elif run_folder.is_locked(folder):
         state = "running"
-    elif (failure := run_folder.read_failure(own)) is not None:
+    elif (failure := run_folder.read_failure(folder)) is not None:
         state, note = "failed", failure.strip().rpartition("\n")[2]
-    minutes = estimate([task], paces or Paces([runs, *archives], device)).minutes if state != "done" else None
-    left = 60 * minutes if minutes is not None else None
-    return RunStatus(task, state, epoch, epochs, last["loss"] if last else None, left, note)
+    if state != "done" and (minutes := estimate([task], paces).minutes) is not None:
+        left = 60 * minutes
+    return RunStatus(task, state, len(records), epochs, records[-1]["loss"] if records else None, left, note)
 
 
 def status_table(found: Sequence[RunStatus], title: str) -> Group:
     """Lay out the states: running first, done last, then a line of totals."""
     table = Table(title=Text(title), box=None, pad_edge=False, title_justify="left")
-    several = len({status.planned.recipe for status in found}) > 1
+    several = len({status.task.planned.recipe for status in found}) > 1
     for name in ("state", "run", *(["recipe"] if several else []), "epoch", "loss", "left", ""):
         right = name in ("epoch", "loss", "left")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "")
     for status in sorted(found, key=lambda status: ORDER.index(status.state)):
-        cells = [status.state, status.planned.name, *([status.planned.recipe] if several else [])]
+        planned = status.task.planned
+        cells = [status.state, planned.name, *([planned.recipe] if several else [])]
         cells += [f"{status.epoch}/{status.epochs}", "" if status.loss is None else f"{status.loss:.3f}"]
         cells += ["" if status.state == "done" else shown_time(status.seconds_left), status.note]
         table.add_row(*map(Text, cells))
@@ -132,6 +120,11 @@ class Forecast:
     def seconds(self) -> float:
         return self.start + sum(one.epochs * (one.seconds or 0.0) for one in self.models) + self.evaluation
 
+    @property
+    def total(self) -> float:
+        """Return the seconds with a reserve."""
+        return _MARGIN * self.seconds
+
     def __str__(self) -> str:
         """Name all that a limit is judged by."""
         epochs: Counter[str] = Counter()
@@ -139,16 +132,14 @@ class Forecast:
             each = "unknown time" if one.seconds is None else f"{one.seconds:.2g} s ({one.source})"
             epochs[each] += round(one.epochs)
         parts = [*(f"{count} epochs of {each}" for each, count in epochs.items()), f"{self.start:.0f} s to start"]
-        total = _MARGIN * self.seconds
-        rest = f"{self.evaluation:.0f} s of evaluation and a reserve of {total - self.seconds:.0f} s"
-        return f"about {total:.0f} s: {self.task.label}, {', '.join([*parts, rest])}"
+        rest = f"{self.evaluation:.0f} s of evaluation and a reserve of {self.total - self.seconds:.0f} s"
+        return f"about {self.total:.0f} s: {self.task.label}, {', '.join([*parts, rest])}"
 
 
 class Budget:
     """A time limit for a study: start no run that would not end within so many minutes from now.
 
     places: the folders whose runs say how long an epoch takes, that of the runs first, then archives.
-
     A run whose pace is unknown, both from histories and from `cost.py`, is started all the same.
     """
 
@@ -158,20 +149,20 @@ class Budget:
         self.places, self.device = places, device
         self.evaluating: list[float] = []
         self.begun: set[object] = set()
-        self.refused: list[tuple[float, str]] = []  # seconds, and how they were judged
         # By task: seconds of its own epochs and of its companion's before it started; None if it was done.
         self.earlier: dict[int, tuple[float, float] | None] = {}
 
     def fits(self, task: Task) -> bool:
         """Return whether a task would end in time if it started now; one that is done always does."""
-        self.earlier[task.index] = None if task.done else _trained_seconds(task)
-        if self.earlier[task.index] is None:
-            return True
-        forecast, left = self.forecast(task), self.end - time.monotonic()
-        if fits := _MARGIN * forecast.seconds < left:
-            return fits
-        self.refused.append((forecast.seconds, f"{forecast}, while {max(0.0, left):.0f} s were left"))
-        return False
+        self.earlier[task.index] = earlier = None if task.done else _trained_seconds(task)
+        return earlier is None or self.forecast(task).total < self.end - time.monotonic()
+
+    def refusal(self, tasks: Iterable[Task]) -> str:
+        """Describe the shortest of the tasks that do not fit, with all that it is judged by; "" if all fit."""
+        left = self.end - time.monotonic()
+        refused = [forecast for task in tasks if (forecast := self.forecast(task)).total >= left]
+        shortest = min(refused, key=lambda forecast: forecast.total, default=None)
+        return f"{shortest}, while {max(0.0, left):.0f} s were left" if shortest is not None else ""
 
     def forecast(self, task: Task) -> Forecast:
         """Return what is left of a task by the pace that similar runs have now. A kind of model is compiled once."""

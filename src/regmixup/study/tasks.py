@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -64,11 +63,9 @@ class Job:
     def keeps_outcomes(self, planned: PlannedRun) -> bool:
         """Return whether an archive gets the outcomes of every image: five times the size of everything else in it.
 
-        Those of the first seed with the statistics of training, so that the tables of many studies stay small enough
-        for a repository; rows are kept of every line.
+        Of the first seed with the statistics of training alone, so that many studies fit into a repository.
         """
-        first = planned.config.seed == self.study.seeds[0] and planned.batch_norm == "trained"
-        return first or self.logits
+        return self.logits or (planned.config.seed == self.study.seeds[0] and planned.batch_norm == "trained")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,24 +83,6 @@ class Task:
     companion: Run | None = None
     archive: Path | None = None
     chosen: Path | None = None
-
-    @classmethod
-    def of(cls, planned: PlannedRun, runs: Path, device: torch.device, places: Collection[Path]) -> Task:
-        """Find a planned run on a kind of device: its folders among `runs`, its archives in some places."""
-        run, line = Run.of(resolve(planned.config, device), runs), planned.choosing
-        companion, chosen = None, None
-        if line is not None:
-            companion = Run.of(resolve(line.config, device), runs)
-            chosen = find_archive(places, companion.config, line.stem)
-        return cls(
-            index=0,
-            label=planned.name,
-            planned=planned,
-            run=run,
-            companion=companion if chosen is None else None,
-            archive=find_archive(places, run.config, planned.stem),
-            chosen=chosen,
-        )
 
     @property
     def source(self) -> Path:
@@ -156,6 +135,28 @@ class Task:
         run_folder.write_failure(self.run.folder, text)
 
 
+def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, places: Collection[Path]) -> list[Task]:
+    """Find planned runs on a kind of device: their folders among `runs`, their archives in some places."""
+    several, tasks = len({planned.recipe for planned in plan}) > 1, []
+    for index, planned in enumerate(plan):
+        run, line = Run.of(resolve(planned.config, device), runs), planned.choosing
+        companion, chosen = None, None
+        if line is not None:
+            companion = Run.of(resolve(line.config, device), runs)
+            chosen = find_archive(places, companion.config, line.stem)
+        task = Task(
+            index=index,
+            label=planned.name + (f", {planned.recipe}" if several else ""),
+            planned=planned,
+            run=run,
+            companion=companion if chosen is None else None,
+            archive=find_archive(places, run.config, planned.stem),
+            chosen=chosen,
+        )
+        tasks.append(task)
+    return tasks
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
     """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
@@ -181,11 +182,10 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         return TaskOutcome(task=task, error=error)
     try:
         if task.archive is not None:
-            rows = archived_rows(task.archive, task.planned.stem)
-            return TaskOutcome(task=task, rows=[replace(row, study=job.study.name) for row in rows])
+            return TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem))
         run_folder.clear_failure(task.run.folder)
         rows = complete_run(
-            job.study, task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
+            task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
             chosen=task.chosen, **hooks,
         )  # fmt: skip
         if job.archive is not None:
@@ -251,13 +251,17 @@ class HeldFolder:
         """holder: the holder that the user was already warned of."""
         self.holder, self.since = holder, time.monotonic()
 
-    def gives_up(self, label: str, held: str) -> bool:
-        """Return whether to give up. held: which folder, by whom and since when it is held."""
+    def gives_up(self, label: str, held: str) -> str:
+        """Return an error if it is time to give up, else "". held: which folder, by whom and since when it is held."""
         now = time.monotonic()
         if held != self.holder:
             self.holder, self.since = held, now
-            warnings.warn(f"{label} waits, at most {GIVE_UP_SECONDS / 3600:g} hours: {held}", stacklevel=2)
-        return now - self.since >= GIVE_UP_SECONDS
+            warnings.warn(f"{label} waits, at most {self.limit()}: {held}", stacklevel=2)
+        return f"gave up after {self.limit()}: {held}" if now - self.since >= GIVE_UP_SECONDS else ""
+
+    @staticmethod
+    def limit() -> str:
+        return f"{GIVE_UP_SECONDS / 3600:g} hours"
 
 
 def dispatch(
@@ -273,8 +277,7 @@ def dispatch(
     not_before: dict[int, float] = {}
     begun: dict[int, float] = {}
     held: dict[int, HeldFolder] = {}
-    left: dict[int, str] = {}
-    tries: Counter[int] = Counter()
+    owners: dict[int, list[str]] = {task.index: [] for task in tasks}  # who held its folder, try by try
     display = _Display(progress)
     while waiting or running:
         now = time.monotonic()
@@ -287,11 +290,12 @@ def dispatch(
             begun[task.index] = time.monotonic()
             pool.submit(task)
         # Twice, as a look at a lock holds it for a moment. What was never tried shares a folder with such a task.
-        if budget is not None and waiting and not running and all(tries[task.index] != 1 for task in waiting):
-            owners: dict[str, list[str]] = {}  # many seeds may need one companion
+        if budget is not None and waiting and not running and all(len(owners[task.index]) != 1 for task in waiting):
+            left: dict[str, list[str]] = {}  # many seeds may need one companion
             for task in waiting:
-                owners.setdefault(left.get(task.index, "sharing a folder with these"), []).append(task.label)
-            shares = "; ".join(f"{', '.join(labels)} ({owner})" for owner, labels in owners.items())
+                owner = owners[task.index][-1] if owners[task.index] else "sharing a folder with these"
+                left.setdefault(owner, []).append(task.label)
+            shares = "; ".join(f"{', '.join(labels)} ({owner})" for owner, labels in left.items())
             warnings.warn(f"left to other processes, which work on them or their companions: {shares}", stacklevel=2)
             return
         for outcome in pool.wait(POLL_SECONDS):
@@ -301,12 +305,11 @@ def dispatch(
             running = [other for other in running if other.index != task.index]
             # Another task of this study may train the companion: that is no stranger, and takes as long as it takes.
             ours = task.companion is not None and any(other.companion == task.companion for other in running)
-            stranger = outcome.in_use and not ours and budget is None
-            if stranger and held.setdefault(task.index, HeldFolder()).gives_up(task.label, outcome.held):
-                outcome = replace(outcome, error=f"gave up after {GIVE_UP_SECONDS / 3600:g} hours: {outcome.held}")
+            if outcome.in_use and not ours and budget is None:
+                stranger = held.setdefault(task.index, HeldFolder())
+                outcome = replace(outcome, error=stranger.gives_up(task.label, outcome.held))
             if outcome.in_use:
-                left[task.index] = outcome.held.rpartition(" (")[2].removesuffix(")")  # the owner, without the folder
-                tries[task.index] += 1
+                owners[task.index].append(outcome.held.rpartition(" (")[2].removesuffix(")"))  # without the folder
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
                 waiting = sorted([*waiting, task], key=lambda other: other.index)
             else:
@@ -347,9 +350,7 @@ class _Display:
                 self.progress.epoch(task.label, history[-1])
 
     def end(self, outcome: TaskOutcome) -> None:
-        if self.progress is None:
-            return
-        note = f"failed: {outcome.error}"
-        if outcome.rows is not None:
-            note = describe(outcome.task.run.history())
-        self.progress.end(outcome.task.label, note)
+        if self.progress is not None:
+            failed = outcome.rows is None
+            note = f"failed: {outcome.error}" if failed else describe(outcome.task.run.history())
+            self.progress.end(outcome.task.label, note)
