@@ -247,7 +247,8 @@ def spent(folders: Iterable[Path]) -> str:
             networks += own
             device, share = record.get("device", "an unknown device"), own / max(1, len(members))
             minutes[device] = minutes.get(device, 0.0) + share * record.get("seconds", 0.0) / 60
-    shown = ", ".join(f"{own:.0f} minutes of training on {device}" for device, own in minutes.items())
+    times = ((f"{own:.0f} minute{'' if round(own) == 1 else 's'}", device) for device, own in minutes.items())
+    shown = ", ".join(f"{own} of training on {device}" for own, device in times)
     return f"{networks} network{'' if networks == 1 else 's'}, {shown or 'no time'}"
 
 
