@@ -158,7 +158,7 @@ def test_what_runs_cost_counts_each_network_once(tmp_path):
         (tmp_path / name / "provenance.json").write_text(json.dumps(record))
     a, b, ab, c = (tmp_path / name for name in records)
     assert spent([]) == "0 networks, no time"
-    assert spent([c]) == "1 network, 1 minutes of training on GPU two"
+    assert spent([c]) == "1 network, 1 minute of training on GPU two"
     assert spent([a, b, a, ab]) == "2 networks, 4 minutes of training on GPU one"
     assert spent([a, ab]) == spent([a, b])  # the other member was trained, too
     assert spent([ab, c]) == "3 networks, 4 minutes of training on GPU one, 1 minutes of training on GPU two"
