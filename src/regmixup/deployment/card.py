@@ -107,7 +107,7 @@ def _tuning(contents: Contents) -> str:
         reason = "; fine-tuning was worse on validation images" if tuned["reason"] else ""
         return f" It is a linear probe: all weights but those of the head are the initial ones{reason}."
     planned = f"{tuned['epochs']} of {tuned['plan']['epochs']} planned epochs"
-    return f" It was fine-tuned with {tuned['method']} for {planned}, until the time was up; the recipe has 0 more."
+    return f" It was fine-tuned with {tuned['method']} for {planned}, until the time was up, not the 0 below."
 
 
 def _usage(contents: Contents) -> str:
