@@ -211,11 +211,12 @@ def estimate(plan: Iterable[PlannedRun | Task], paces: Paces | None = None) -> E
     minutes: dict[str, float | None] = {}
     evaluations: list[float | None] = []
     devices: dict[str, None] = {}
+    paces = paces or Paces()
     for one in plan:
         planned = one.planned if isinstance(one, Task) else one
         if isinstance(one, Task) and one.done:
             continue
-        models = (paces or Paces()).left(one)
+        models = paces.left(one)
         minutes |= {m.config.name: m.epochs * m.seconds / 60 if m.seconds is not None else None for m in models}
         evaluations.append(evaluation_minutes(planned))
         devices |= dict.fromkeys([m.device for m in models] or [device_of(planned.config.network)])

@@ -196,13 +196,14 @@ def figure_data(
     validation = run.predict(evaluation.validation).to(device) if evaluation.validation else None
     fitted_map = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
 
-    def treat(name: str, at: float = 1.0) -> Predictions:
-        return fitted_map(run.predict(name).to(device), at).to("cpu")
+    def treat(given: Predictions, at: float = 1.0) -> Predictions:
+        return fitted_map(given.to(device), at).to("cpu")
 
-    versions = {"none": treat(evaluation.test)}
+    test = run.predict(evaluation.test)
+    versions = {"none": treat(test)}
     if temperature is not None:
-        versions["temperature"] = treat(evaluation.test, temperature)
-    others = [treat(name) for name in evaluation.ood]
+        versions["temperature"] = treat(test, temperature)
+    others = [treat(run.predict(name)) for name in evaluation.ood]
     write_outcomes(outcomes, [versions["none"], *others])
     fitted = fit_scores(train if evaluation.feature_scores and run.config.members == 1 else None)
     found: dict[str, Any] = {
@@ -215,7 +216,7 @@ def figure_data(
         classes = run.provenance()["classes"]  # which number the labels; a test folder may lack some of them
         found["examples"] = examples(versions["none"], others, looks, classes=classes)
     if evaluation.profile:
-        found["path"] = path_curves(treat(evaluation.profile), pairs=PAIRS)
+        found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)
         found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
     found = {"key": cache_key(files, settings), **found}  # at the end, as a damaged file may have been made again
     write_table(path, found, indent=None)
