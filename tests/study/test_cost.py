@@ -161,4 +161,5 @@ def test_what_runs_cost_counts_each_network_once(tmp_path):
     assert spent([c]) == "1 network, 1 minute of training on GPU two"
     assert spent([a, b, a, ab]) == "2 networks, 4 minutes of training on GPU one"
     assert spent([a, ab]) == spent([a, b])  # the other member was trained, too
+    assert spent([ab], [a, ab]) == spent([b])  # and the first is counted elsewhere
     assert spent([ab, c]) == "3 networks, 4 minutes of training on GPU one, 1 minute of training on GPU two"

@@ -233,17 +233,18 @@ def share_left(run: Run) -> float:
     return 1 - min(1.0, done / run.config.total_epochs)
 
 
-def spent(folders: Iterable[Path]) -> str:
+def spent(folders: Iterable[Path], elsewhere: Iterable[Path] = ()) -> str:
     """Return how long the runs in some folders trained, and where; a folder that several lines share counts once.
 
-    An ensemble counts as those of its members that are not among the folders themselves.
+    An ensemble counts as those of its members that are neither among the folders nor elsewhere, where they are counted.
     """
     found = {folder.name: read_provenance(folder) for folder in folders}
+    counted = {*found, *(folder.name for folder in elsewhere)}
     minutes: dict[str, float] = {}
     networks = 0
     for record in found.values():
         members = record.get("members", [])
-        own = 1 if not members else sum(member not in found for member in members)
+        own = 1 if not members else sum(member not in counted for member in members)
         if own:
             networks += own
             device, share = record.get("device", "an unknown device"), own / max(1, len(members))
