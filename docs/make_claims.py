@@ -18,10 +18,10 @@ where both methods have the same seeds, else Welch's) and is *undecided* otherwi
 seeds of a method. Each interval is at 95 % by itself: of twenty claims that nothing stands behind, one is expected to
 look decided. Failing at another setting than the paper's does not contradict the paper. `dnn` is plain training, and
 `regmixup(alpha=1)` RegMixup with that value in place of its own. Detection is by each method's own score where none is
-named (Dempster-Shafer; entropy for Mixup), calibration without temperature scaling, and CIFAR-10-C is rebuilt. n counts
-the seeds of the two. Some runs were trained a second time and replaced; [results](results.md) and the [log](log.md) say
-what that changed. The paper's effects are differences of its tables; in doubt are those with a number that the tables
-contradict ([slips](paper-tables.md#slips)).
+named (Dempster-Shafer; entropy for Mixup, CutMix, their mixture and KFAC-LLLA), calibration without temperature
+scaling, and CIFAR-10-C is rebuilt. n counts the seeds of the two. Some runs were trained a second time and replaced;
+[results](results.md) and the [log](log.md) say what that changed. The paper's effects are differences of its tables; in
+doubt are those with a number that the tables contradict ([slips](paper-tables.md#slips)).
 
 ```python
 from regmixup.report.aggregation import Aggregation

@@ -41,12 +41,13 @@ FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 README = """# Results
 
 What was measured with this package, in percent: the mean over seeds, ± the standard deviation where there are several.
-n counts seeds, and `dnn` is plain training. AUROC is by each method's own score, as in the paper: Dempster-Shafer,
-entropy for Mixup. AUGRC (x 1000, lower is better) is by the maximum probability, as others report it. CIFAR-10-C was
-rebuilt with `regmixup data corrupt`. Every folder beside this file is a study, and every folder in it an archived run
-([what it holds](../docs/studies.md#archives-and-time-limits)), named by its configuration's fingerprint. Runs that
-shared a GPU took longer than they would have alone. What the numbers mean is in [results](../docs/results.md), and what
-they say about the paper in [claims](../docs/claims.md). All three are written by `python docs/make_results.py`.
+n counts seeds, and `dnn` is plain training. AUROC is by each method's own score, as in the paper: Dempster-Shafer;
+entropy for Mixup, CutMix, Mixup+CutMix and KFAC-LLLA. AUGRC (x 1000, lower is better) is by the maximum probability, as
+others report it. CIFAR-10-C was rebuilt with `regmixup data corrupt`. Every folder beside this file is a study, and
+every folder in it an archived run ([what it holds](../docs/studies.md#archives-and-time-limits)), named by its
+configuration's fingerprint. Runs that shared a GPU took longer than they would have alone. What the numbers mean is in
+[results](../docs/results.md), and what they say about the paper in [claims](../docs/claims.md). All three are written
+by `python docs/make_results.py`.
 """
 PAGE = """# Results
 
@@ -58,12 +59,12 @@ Numbers are in percent, AUGRC and AURC times 1000, means over n seeds; ECE, AUGR
 others when higher. `[low, high]` is a 95 % interval of the mean over seeds (Student's, cut off at 0 and 100; with two
 or three seeds it is wide, or narrow by luck). `(low, high)` stands where there is one seed: it is a bootstrap over test
 images, covers nothing of the choice of seeds, and decides nothing. AUROC is that of detecting OOD images, by each
-method's own score as in the paper where no other is named: Dempster-Shafer, entropy for Mixup. AUGRC and ECE are of the
-test set, AUGRC by MSP, the maximum probability, as others report it. CIFAR-10-C was rebuilt here. `dnn` is plain
-training, and `bn=refreshed` the same weights with batch-norm statistics estimated again. The last epoch is the model,
-and nothing was selected on test, shifted or OOD sets. Some runs were trained a second time, as further lines needed
-their weights, and replaced with all of their lines: the [log](log.md) names them. The last column names the runs by
-fingerprint; they are listed at the end.
+method's own score as in the paper where no other is named: Dempster-Shafer; entropy for Mixup, CutMix, Mixup+CutMix and
+KFAC-LLLA. AUGRC and ECE are of the test set, AUGRC by MSP, the maximum probability, as others report it. CIFAR-10-C was
+rebuilt here. `dnn` is plain training, and `bn=refreshed` the same weights with batch-norm statistics estimated again.
+The last epoch is the model, and nothing was selected on test, shifted or OOD sets. Some runs were trained a second
+time, as further lines needed their weights, and replaced with all of their lines: the [log](log.md) names them. The
+last column names the runs by fingerprint; they are listed at the end.
 """
 
 REPLACED = """The same seed trained again is another network, as a GPU does not add up in a fixed order. Of 100 epochs
