@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Literal
 
+import numpy as np
 import pytest
 
 import regmixup.config
@@ -271,13 +272,15 @@ class TestFingerprint:
 
 
 class TestChecks:
-    @pytest.mark.parametrize("value", [1, 0.5, 1e300])
+    @pytest.mark.parametrize("value", [1, 0.5, 1e300, np.float32(2), np.int64(2)])
     def test_numbers_within_bounds_pass(self, value):
         check_number("x", value)
         check_number("x", value, above=0)
         check_number("x", value, least=0.5)
 
-    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "1", None, True, [1], 1j])
+    @pytest.mark.parametrize(
+        "value", [math.nan, math.inf, -math.inf, np.float32("inf"), 10**400, "1", None, True, [1], 1j]
+    )
     def test_other_things_are_not_numbers(self, value):
         with pytest.raises(ValueError, match=r"^alpha must be a finite number, got ") as error:
             check_number("alpha", value)

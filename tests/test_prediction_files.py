@@ -213,3 +213,27 @@ def test_a_header_that_claims_terabytes_is_refused(tmp_path):
         np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (10**9, 1000)})
     with pytest.raises(ValueError, match=r"cannot read predictions from .*p.npy"):
         load(tmp_path / "p.npy")
+
+
+def test_a_file_of_log_probabilities_says_so_and_has_no_score_of_their_scale(tmp_path):
+    logits = np.random.default_rng(0).normal(size=(30, 3))
+    for dtype in (np.float16, np.float32, np.float64):
+        table = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(dtype)
+        np.savez(tmp_path / "a.npz", logits=table, labels=np.arange(30) % 3)
+        found = load(tmp_path / "a.npz")
+        assert found.from_probs
+        assert found.info["read_as"].startswith("log-probabilities")
+        assert set(score_all(found)) == set(SCORES_OF_PROBS)
+    np.savez(tmp_path / "a.npz", logits=logits, labels=np.arange(30) % 3)
+    assert not load(tmp_path / "a.npz").from_probs
+
+
+def test_a_number_sign_in_a_file_name_begins_no_comment(tmp_path):
+    (tmp_path / "a.csv").write_text("filename,label,cat,dog\n#1.png,0,2,1\na.png,1,0,3\nb #2.png,1,0,4\n")
+    found = load(tmp_path / "a.csv")
+    assert found.labels.tolist() == [0, 1, 1]
+    assert found.logits[:, 1].tolist() == [1, 3, 4]
+    (tmp_path / "a.csv").write_text("cat,dog,id\n2,1,a#1\n")
+    first = load(tmp_path / "a.csv").info["ids"]
+    (tmp_path / "a.csv").write_text("cat,dog,id\n2,1,a#2\n")
+    assert load(tmp_path / "a.csv").info["ids"] != first

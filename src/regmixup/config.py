@@ -49,8 +49,8 @@ def check_number(
         "<=": (most, operator.le),
     }
     bounds = [(sign, bound, holds) for sign, (bound, holds) in limits.items() if bound is not None]
-    # An integer may be larger than any float.
-    finite = _is_number(value) and abs(value) <= sys.float_info.max
+    # An integer may be larger than any float, and a narrow float of NumPy's would narrow what it is compared with.
+    finite = _is_number(value) and abs(value if isinstance(value, int) else float(value)) <= sys.float_info.max
     if finite and all(holds(value, bound) for _, bound, holds in bounds):
         return
     contract = " and".join(f" {sign} {bound:g}" for sign, bound, _ in bounds)

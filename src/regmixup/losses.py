@@ -191,9 +191,11 @@ def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> N
                 low, high = float(y.min()), float(y.max())
                 raise ValueError(f"y must hold numbers in [0, 1] for {loss}, got values from {low:g} to {high:g}")
         elif not (bool((y >= 0).all()) and bool(((y.double().sum(dim=1) - 1).abs() < 0.02).all())):
+            total = y.double().sum(dim=1)
             raise ValueError(
-                "y must hold probabilities: no value below 0 and rows that sum to 1; for several classes per image "
-                "give the objective loss=rm.losses.BinaryCrossEntropy()"
+                f"y must hold probabilities: no value below 0 and rows that sum to 1, got {float(y.min()):g} as the "
+                f"least value and sums from {float(total.min()):g} to {float(total.max()):g}; for several classes per "
+                "image give the objective loss=rm.losses.BinaryCrossEntropy()"
             )
     elif can_look(y):
         ignored = _ignored(loss)

@@ -185,6 +185,7 @@ def _from_table(path: Path, labels: LabelColumn | None) -> Found:
                 delimiter=table.separator,
                 ndmin=2,
                 quotechar='"',
+                comments=None,
                 converters=skipped or None,
                 encoding=None,
             )
@@ -292,7 +293,7 @@ def _check_lines(path: Path, table: _Table, converted: dict[int | str, Callable[
         return True
 
     for number, line in enumerate(table.lines(path), 2 if table.named else 1):
-        text = line.partition("#")[0].strip()
+        text = line.strip()
         cells = table.cells(text)
         if text and (len(cells) != len(table.columns) or not all(fits(i, cell) for i, cell in enumerate(cells))):
             raise ValueError(f"line {number} must be {table.contract}, got {text[:80]!r}")

@@ -23,7 +23,16 @@ from regmixup.names import check_name
 from regmixup.precision import Precision, autocast, check_precision, products
 from regmixup.prediction_files import UNREADABLE, Found, LabelColumn, digest_of_ids, numbered, read, read_labels
 from regmixup.storage import save_tensors
-from regmixup.types import LOG_OF_PROBS, Predictions, Role, as_tensor, is_whole, look_like_probabilities, not_finite
+from regmixup.types import (
+    LOG_OF_PROBS,
+    Predictions,
+    Role,
+    as_tensor,
+    is_whole,
+    look_like_log_probabilities,
+    look_like_probabilities,
+    not_finite,
+)
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 
 __all__ = ["file_name", "from_probs", "join", "load", "predict", "predict_batches", "read_header", "save"]
@@ -306,9 +315,13 @@ def _assemble(path: Path, found: Found) -> Predictions:
             info["logits"] = LOG_OF_PROBS
             del tensors["probs"]
             found.understood.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
+        predictions = Predictions(**tensors, dataset=dataset, role=role, info=info)
+        if not predictions.from_probs and look_like_log_probabilities(predictions.logits):
+            info["logits"] = LOG_OF_PROBS
+            found.understood.append("log-probabilities: no score that needs the scale of logits")
         if found.understood:
             info["read_as"] = "; ".join(found.understood)
-        predictions = Predictions(**tensors, dataset=dataset, role=role, info=info)
+        predictions = replace(predictions, info=info)
         if bad := not_finite(predictions.logits):
             raise ValueError(f"logits must be finite, found {bad}")
         low, high = int(predictions.labels.min()), int(predictions.labels.max())

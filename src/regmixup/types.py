@@ -208,6 +208,14 @@ def look_like_probabilities(table: Tensor) -> bool:
     return float(table.amin()) >= 0 and bool(((table.sum(dim=1, dtype=torch.float64) - 1).abs() < 0.05).all())
 
 
+def look_like_log_probabilities(table: Tensor) -> bool:
+    """Return True where the exponentials of all rows (N, K), K > 1, sum to 1, as those of a log-softmax do."""
+    if table.shape[1] < 2 or len(table) == 0:
+        return False
+    # Logits that a model gives fail in the first rows, so that no large table is read.
+    return all(bool((part.double().logsumexp(dim=1).abs() < 1e-3).all()) for part in table.split(2**12))
+
+
 def _describe(tensor: Tensor) -> str:
     return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
 

@@ -353,7 +353,7 @@ def test_labels_of_any_integer_type_are_class_indices(dtype):
     [
         (torch.full((4, 4), float("nan")), "y must hold probabilities"),
         (torch.full((4, 4), -1.0), "y must hold probabilities"),
-        (torch.ones(4, 4), "y must hold probabilities"),
+        (torch.ones(4, 4), "y must hold probabilities: .*, got 1 as the least value and sums from 4 to 4"),
         (torch.tensor(1), "y must be class indices"),
         (torch.ones(4, dtype=torch.bool), "y must be class indices"),
         ([0, 1, 2, 3], "y must be a torch tensor, got list"),
@@ -371,3 +371,8 @@ def test_a_label_of_minus_100_is_not_silently_ignored_in_a_compiled_step():
 
     with pytest.raises(IndexError):
         cross_entropy(torch.zeros(2, 3), torch.tensor([-100, 1]))
+
+
+def test_a_seed_is_no_generator():
+    with pytest.raises(ValueError, match=r"generator must be a torch\.Generator or None, got 3"):
+        RegMixup()(torch.nn.Flatten(), torch.rand(4, 1, 2, 2), torch.arange(4), generator=3)

@@ -520,3 +520,26 @@ def test_relative_rows_compare_with_the_reference_of_the_same_seed():
 def test_relative_rows_need_a_reference_with_errors():
     rows = [*accuracies("dnn", 1.0, 1.0, 0.75), *accuracies("mixup", 0.9, 0.8, 0.5)]
     assert relative_rows(rows, reference="dnn") == []
+
+
+def test_the_nll_of_finite_logits_is_finite_where_probabilities_are_not_and_so_is_its_interval():
+    """A label's logit of 5,000 below the largest is a probability of 0 in float64, but costs 5,000 nats."""
+    logits = torch.tensor([[5000.0, 0.0], [0.0, 1.0], [2.0, 0.0]])
+    test = Predictions(logits, torch.tensor([1, 1, 0]), dataset="a/test")
+    found = row_of(evaluate(test, bootstrap=Bootstrap(resamples=50)), metric="nll")
+    terms = torch.nn.functional.cross_entropy(logits.double(), test.labels, reduction="none")
+    assert found.value == pytest.approx(float(terms.mean()), rel=1e-12)
+    assert found.low is not None
+    assert found.low < found.value < found.high <= 5000
+
+
+def test_log_probabilities_have_no_score_of_the_scale_of_logits():
+    logits = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    labels, model = torch.arange(20) % 4, torch.nn.LogSoftmax(dim=1)
+    known, other = (Predictions(table, labels, dataset=name) for table, name in ((model(logits), "a"), (-logits, "b")))
+    for rows in (
+        evaluate(known, ood=[other], bootstrap=None),
+        evaluate(model, {"test": [(logits, labels)], "ood": {"b": [-logits]}}, bootstrap=None),
+    ):
+        assert {row.score for row in rows if row.metric == "auroc"} >= {"entropy", "max_probability"}
+        assert {"energy", "dempster_shafer", "max_logit"}.isdisjoint(row.score for row in rows)

@@ -75,6 +75,8 @@ class Objective(ABC):
         """
         check_batch(x, y, images=self.needs_images, objective=type(self).__name__)
         y = as_labels(y, multi_label=self.multi_label)
+        if not (generator is None or isinstance(generator, torch.Generator)):
+            raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         if not isinstance(draw, Draw):

@@ -77,6 +77,8 @@ def per_image(version: Version, *, classwise: bool = False, scores: Sequence[str
         softmax = Softmax(part.logits)
         probs = part.probs.double() if part.probs is not None else softmax.probs
         outcomes = Outcomes.of(probs, part.labels, terms=True, class_bins=NUM_BINS if classwise else 0)
+        if part.probs is None:  # logits tell the logarithm of a probability that is 0 in float64
+            outcomes = replace(outcomes, nll=softmax.nll(part.labels))
         return PerImage(outcomes, scores_of_rows(part, scores, softmax))
 
     def outcomes() -> Iterator[Outcomes]:
@@ -144,12 +146,12 @@ class Measure:
             outcomes = found[posthoc].outcomes
             counts = self.counts(len(outcomes.correct))
             if counts is not None:
-                table: tuple[Tensor | Outcomes, Tensor | None] = outcomes, None
                 quick = [name for name in metrics if name != "classwise_ece"]
+                values = resample_classification(outcomes, None, counts, quick)
                 if classwise and version.predictions.logits.shape[1] <= _MOST_CLASSES:
-                    quick, table = list(metrics), (probabilities(version.whole()), version.predictions.labels)
-                values = resample_classification(*table, counts, quick)
-                resampled |= {(posthoc, name): values[name] for name in quick}
+                    table = probabilities(version.whole()), version.predictions.labels
+                    values |= resample_classification(*table, counts, ["classwise_ece"])
+                resampled |= {(posthoc, name): value for name, value in values.items()}
             for name in metrics:
                 value = CLASSIFICATION[name].value(outcomes)
                 own = replace(row, posthoc=posthoc, metric=name, value=value, n=len(outcomes.correct))

@@ -48,6 +48,11 @@ class Softmax:
         """(N,) logsumexp s: what the softmax took from the largest logit."""
         return self.largest - self.probs.gather(1, self.top).squeeze(1).log()
 
+    def nll(self, labels: Tensor) -> Tensor:
+        """Return (N,) -log p_y, finite for finite logits."""
+        own = self.logits.gather(1, labels[:, None]).squeeze(1)
+        return self.largest - own - self.probs.gather(1, self.top).squeeze(1).log()
+
     @cached_property
     def rest(self) -> Tensor:
         """(N,) 1 - max_k p_k. The sum of the other probabilities keeps its digits where 1 - p would round to zero."""
