@@ -191,6 +191,21 @@ def test_compilation_is_paid_once_and_evaluation_is_learned(tasks, clock):
     assert budget.forecast(fresh).seconds == pytest.approx(50 + 7)
 
 
+def test_every_process_compiles_for_itself(tasks, clock):
+    """What its first run took, start included, says nothing about the evaluation of the next."""
+    first, second = (task for task in tasks if task.label.startswith("dnn"))
+    write_history(first.run, [30.0, 10.0, 10.0, 10.0, 10.0])
+    budget = Budget(10, places(tasks), CPU)
+    budget.learn(TaskOutcome(task=first, rows=[], process=1), 999.0)
+    assert budget.forecast(second).start == 0  # the process that is known is the one that is free
+    archived = replace(first, archive=first.run.folder)
+    budget.learn(TaskOutcome(task=archived, rows=[], process=2), 0.1)
+    assert budget.forecast(second).start == 20
+    budget.learn(TaskOutcome(task=first, rows=[], process=2), 999.0)
+    assert budget.forecast(second).start == 0
+    assert budget.evaluating == []
+
+
 def test_what_is_done_always_fits_and_what_failed_teaches_nothing(tasks, clock):
     budget = Budget(0, places(tasks), CPU)
     assert not budget.fits(tasks[0])
@@ -213,7 +228,7 @@ def test_what_was_done_before_neither_compiles_nor_says_how_long_an_evaluation_t
         budget.learn(TaskOutcome(task=first, rows=[]), 0.1)
         budget.learn(TaskOutcome(task=first, rows=[]), 0.1)
         assert budget.forecast(second).seconds == before
-    budget.begun.add(kind_of(first.run.config))
+    budget.begun[0].add(kind_of(first.run.config))
     budget.learn(TaskOutcome(task=first, rows=[]), 40.0)
     assert budget.evaluating == [40.0]
 
@@ -223,7 +238,7 @@ def test_a_task_whose_companion_another_one_trains_says_nothing_about_evaluation
     task, other = (task for task in tasks if task.label.startswith("dnn"))
     task = replace(task, companion=other.run)
     budget = Budget(10, places(tasks), CPU)
-    budget.begun.add(kind_of(task.run.config))
+    budget.begun[0] = {kind_of(task.run.config)}
     assert budget.fits(task)
     write_history(task.run, [10.0] * 5)
     write_history(other.run, [10.0] * 5)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from regmixup.data import load
 from regmixup.data.catalogue import find
 from regmixup.methods import METHODS
+from regmixup.objectives.regmixup import RegMixup
 from regmixup.study.cost import (
     PASSES,
     Estimate,
@@ -33,6 +35,8 @@ def test_a_training_costs_its_images_times_the_time_of_a_step():
     found = training_minutes("regmixup", configure("cifar10-wrn28-10", "regmixup"))
     assert found == pytest.approx(350 * 50_000 / 128 * 20.31 / 60_000)
     assert 45 < found < 48  # 391 steps, 350 epochs
+    clean = replace(configure("cifar10-wrn28-10", "regmixup"), objective=RegMixup(passes="separate-clean"))
+    assert training_minutes("regmixup", clean) == pytest.approx(found * 2 * 10.89 / 20.31)
     sngp = configure("cifar10-wrn28-10", "sngp")  # its batches are twice as large, its steps half as many
     assert training_minutes("sngp", sngp) == pytest.approx(250 * 50_000 / 128 * 10.89 * 48.5 / 17.3 / 60_000)
 
@@ -44,6 +48,7 @@ def test_a_step_time_is_the_measured_one_or_follows_from_measured_ones():
     assert step_milliseconds("wrn28-10", "regmixup+cutmix") == pytest.approx((10.89 + 20.31) / 2)
     assert step_milliseconds("wrn28-10", "dnn-sn") == pytest.approx(10.89 * 46.6 / 17.3)  # eager times give the ratio
     assert step_milliseconds("resnet18", "regmixup") == pytest.approx(2.5 * 11.16 / 6.66)  # the ratio of ResNet-50
+    assert step_milliseconds("resnet50", "regmixup", apart=True) == 2 * 6.66  # two passes, each a plain step
     assert step_milliseconds("small", "kfac-llla") == 40.0  # trains as dnn does
     assert step_milliseconds("timm/resnet18", "dnn") is None
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from regmixup import data, metrics
+from regmixup import data, metrics, predict
 from regmixup.cli import main
 from regmixup.data.images import interpolate
 from regmixup.metrics.calibration import ece
@@ -35,7 +35,7 @@ from regmixup.training.train import train
 from regmixup.types import Row
 from tests.data.official import write_cifar
 from tests.holding import held_by_another_process
-from tests.study.mini import write_mini
+from tests.study.mini import FEW_SETS, write_mini
 
 # On random images the best temperature and prior variance may lie on the edges of their ranges.
 pytestmark = pytest.mark.filterwarnings("ignore:the best")
@@ -117,6 +117,41 @@ def test_refreshed_batch_norm_gives_further_rows_of_the_same_run(tmp_path):
 def run_of(root, config):
     config = resolve(config, torch.device("cpu"))
     return Run(root / "runs" / config.name, config)
+
+
+def test_lines_of_one_run_predict_each_set_once_and_fit_a_map_once(tmp_path, monkeypatch):
+    """Also a shifted set, whose features only the second line needs; the first has the rows that it has alone."""
+    predicted, fitted = [], []
+    plain, fit = predict._predict, LastLayerLaplace.fit
+    monkeypatch.setattr(predict, "_predict", lambda *a, **k: predicted.append(a[2]) or plain(*a, **k))
+    monkeypatch.setattr(LastLayerLaplace, "fit", lambda *a, **k: fitted.append(a) or fit(*a, **k))
+    text = FEW_SETS.replace("[0, 1]", "[0]").replace("resamples = 100", "resamples = 10")
+    both, alone = (text.replace('"dnn", "regmixup"', methods) for methods in ('"dnn", "kfac-llla"', '"dnn"'))
+    both += "\n[grid.kfac-llla]\nposthoc.samples = 10\n"
+
+    def rows(text, runs):
+        folder = run_study(load_study(str(write_mini(tmp_path, text))), tmp_path / runs, device="cpu")
+        return [row for row in read_rows(folder / "rows.csv") if row.method == "dnn"]
+
+    found = rows(both, "both")
+    assert len(predicted) == len(set(predicted)) == 5  # with the train set
+    assert len(fitted) == 1
+    monkeypatch.setattr(module, "evaluate", None)
+    assert rows(both, "both") == found  # the files have not changed since
+    monkeypatch.undo()
+    assert rows(alone, "alone") == found
+
+
+def test_figures_find_a_folder_of_images_under_the_root(tmp_path):
+    (tmp_path / "root" / "photos" / "one").mkdir(parents=True)
+    for number in range(3):
+        Image.new("L", (8, 8), 50 * number).save(tmp_path / "root" / "photos" / "one" / f"{number}.png")
+    text = FEW_SETS.replace("photographs/test", "folder:photos").replace("[0, 1]", "[0]")
+    study = load_study(str(write_mini(tmp_path, text.replace(', "regmixup"', ""))))
+    (planned,) = study.runs()
+    folder = run_study(study, tmp_path / "runs", root=tmp_path / "root", device="cpu")
+    drawn = read_table(figures_path(run_of(folder.parent.parent, planned.config).folder, planned.stem))
+    assert "folder:photos" in drawn["scores"]["dempster_shafer"]["roc"]
 
 
 def test_there_is_one_companion_for_all_seeds_and_methods_that_train_alike(companions):
@@ -427,10 +462,14 @@ def test_a_posthoc_map_is_applied_first(run, stem, evaluation, monkeypatch, tmp_
     """Variances so large that Monte-Carlo probabilities are near uniform, whatever the logits say."""
     plain = Run.predict
     monkeypatch.setattr(module.run_folder, "figures_path", lambda *_: tmp_path / "figures.json")
-    monkeypatch.setattr(
-        Run, "predict", lambda run, name: (p := plain(run, name)) and replace(p, logit_variance=1e8 * p.logits.abs())
-    )
-    drawn = figure_data(run, evaluation, stem, posthoc=MonteCarlo(samples=50))
+
+    def unsure(run, name, **here):
+        own = plain(run, name, **here)
+        return replace(own, logit_variance=1e8 * own.logits.abs())
+
+    monkeypatch.setattr(Run, "predict", unsure)
+    given = MonteCarlo(samples=50)
+    drawn = figure_data(run, evaluation, stem, posthoc=given, fitted=given.fit)
     assert min(drawn["path"]["mean"]) > 1.5
     assert "temperature" not in drawn["reliability"]
 

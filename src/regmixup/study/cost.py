@@ -50,17 +50,20 @@ def device_of(network: str) -> str:
     return "one H200" if _section(network) else "an unknown device"
 
 
-def step_milliseconds(network: str, method: str) -> float | None:
+def step_milliseconds(network: str, method: str, *, apart: bool = False) -> float | None:
     """Return the time of a training step with 128 images; None where nothing is known.
 
     Measured (compiled) where there is a measurement. Otherwise a method that forwards p times the images of plain
     training takes dnn + (p - 1) (regmixup - dnn), and any other dnn times its relative time in eager mode.
+    apart: the p passes are separate; then each takes as long as a plain step, p dnn together.
     """
     network = network.removesuffix("-sngp")
     if (section := _section(network)) is None:
         return None
     plain, similar = section["dnn"], _FACTORS_OF.get(network, "resnet50")
     compiled, eager = step_times()["compiled"][similar], step_times()["eager"][similar]
+    if apart and method in PASSES:
+        return float(plain * PASSES[method])
     if method in section:
         return float(section[method])
     if method in PASSES:
@@ -111,7 +114,8 @@ class Estimate:
 
 def training_minutes(method: str, config: TrainConfig) -> float | None:
     """Return the training time of one model."""
-    step, count = step_milliseconds(config.network, method), find(config.train_set).images
+    apart = getattr(config.objective, "passes", "joint") != "joint"
+    step, count = step_milliseconds(config.network, method, apart=apart), find(config.train_set).images
     if step is None or count is None:
         return None
     slower = FLOAT32_FACTOR if config.precision == "float32" and "CPU" not in device_of(config.network) else 1.0

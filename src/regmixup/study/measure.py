@@ -107,35 +107,37 @@ def measure(
             assert isinstance(mapped, LastLayerLaplace), "no other map chooses anything on a validation set"
             mapped = replace(mapped, prior_variance=choices.get("prior_variance"))
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
-    features = True if mapped is not None and mapped.needs_features else None
-    fits_train = mapped is not None and mapped.needs_train
-    names = [*sets.datasets(), *([run.config.train_set] if fits_train or sets.feature_scores else [])]
+    features = True if planned.keeps_features else None
+    names = [*sets.datasets(), *_fitted_on(run, sets, mapped)]
     run.store(names, features=features, **here)
+    # Sampling and resampling are faster where the model was; scores of features are fitted on the CPU.
+    where = torch.device("cpu") if sets.feature_scores else device
 
-    def fitted(validation: Predictions | None) -> FittedPosthoc:
+    @cache
+    def validation() -> Predictions | None:
+        return run.predict(sets.validation, **here).to(where) if sets.validation else None
+
+    @cache
+    def fitted() -> FittedPosthoc:
+        """Fit the map, for the rows and the figures, if any of these are not stored."""
         if mapped is None:
             return as_given
-        own = run.predict(run.config.train_set, **here) if fits_train else None
-        return mapped.fit(train=own, validation=validation)
+        train = run.predict(run.config.train_set, **here) if mapped.needs_train else None
+        return mapped.fit(train=train, validation=validation())
 
     def compute() -> list[Row]:
-        # Sampling and resampling are faster where the model was; scores of features are fitted on the CPU.
-        where = torch.device("cpu") if sets.feature_scores else device
-        validation = run.predict(sets.validation, **here).to(where) if sets.validation else None
-        if validation is not None and not sets.test:
+        held_out = validation()
+        if held_out is not None and not sets.test:
             # A study that selects may know no more: validation metrics, and the T with the smallest ECE.
-            own = fitted(validation)
-            found = evaluate(validation, posthoc=own, bootstrap=intervals, row=row)
-            named = replace(row, dataset=validation.dataset, posthoc="temperature", metric="temperature")
-            return [*found, replace(named, value=fit_temperature(own, validation))]
+            found = evaluate(held_out, posthoc=fitted(), bootstrap=intervals, row=row)
+            named = replace(row, dataset=held_out.dataset, posthoc="temperature", metric="temperature")
+            return [*found, replace(named, value=fit_temperature(fitted(), held_out))]
         return evaluate(
             run.predict(sets.test, **here).to(where),
-            validation=validation,
+            validation=held_out,
             temperature=temperature,
-            train=run.predict(run.config.train_set, **here)
-            if sets.feature_scores and run.config.members == 1
-            else None,
-            posthoc=fitted(validation),
+            train=_scored_by(run, sets, **here),
+            posthoc=fitted(),
             shift=[p.to(where) for p in run.predict_all(sets.shift_sets(), features=features, **here)],
             ood=[p.to(where) for p in run.predict_all(list(sets.ood), **here)],
             bootstrap=intervals,
@@ -153,7 +155,7 @@ def measure(
     files = [run.predictions_path(name) for name in names]
     settings = (sets, mapped, row) if temperature is None else (sets, mapped, row, temperature)
     rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, settings, compute)
-    figure_data(run, sets, planned.stem, root, rows=rows, posthoc=mapped, device=device)
+    figure_data(run, sets, planned.stem, root, rows=rows, posthoc=mapped, fitted=fitted, device=device)
     return rows
 
 
@@ -165,13 +167,14 @@ def figure_data(
     *,
     rows: Sequence[Row] = (),
     posthoc: Posthoc | None = None,
+    fitted: Callable[[], FittedPosthoc] = lambda: as_given,
     device: torch.device = torch.device("cpu"),  # noqa: B008 a constant
 ) -> dict[str, Any]:
     """Return the data of a run's figures; computed again only if it is damaged, or its inputs or the code changed.
 
     stem: the stem of its files in the run folder. rows: the rows of the evaluation, for the temperature.
-    posthoc: the method's posthoc map, applied on `device`. A run that is evaluated on no test set has no figures. The
-    outcome of every image is written beside them.
+    posthoc: the method's posthoc map; fitted: returns what it became, which is applied on `device`. A run that is
+    evaluated on no test set has no figures. The outcome of every image is written beside them.
     The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
     `regmixup.rows.curves` makes them; and where the study has a profile, "path" likewise and "images", the two
     ends of its first paths with their classes.
@@ -179,10 +182,8 @@ def figure_data(
     if not evaluation.test:
         return {}
     temperature = next((row.value for row in rows if row.metric == "temperature"), None)
-    needs_train = evaluation.feature_scores or (posthoc is not None and posthoc.needs_train)
     names = [evaluation.validation, evaluation.test, *evaluation.ood, evaluation.profile]
-    names += [run.config.train_set] if needs_train else []
-    files = [run.predictions_path(name) for name in names if name]
+    files = [run.predictions_path(name) for name in (*names, *_fitted_on(run, evaluation, posthoc)) if name]
     settings = (_VERSION, evaluation, posthoc, temperature)
     path = run_folder.figures_path(run.folder, stem)
     outcomes = outcomes_path(run.folder, stem)
@@ -192,35 +193,42 @@ def figure_data(
                 return stored
         except ValueError as error:
             warnings.warn(f"{error}; made again", stacklevel=2)
-    train = run.predict(run.config.train_set) if needs_train else None
-    validation = run.predict(evaluation.validation).to(device) if evaluation.validation else None
-    fitted_map = as_given if posthoc is None else posthoc.fit(train=train, validation=validation)
+    here: dict[str, Any] = {"root": root, "device": device}
 
     def treat(given: Predictions, at: float = 1.0) -> Predictions:
-        return fitted_map(given.to(device), at).to("cpu")
+        return fitted()(given.to(device), at).to("cpu")
 
-    test = run.predict(evaluation.test)
+    test = run.predict(evaluation.test, **here)
     versions = {"none": treat(test)}
     if temperature is not None:
         versions["temperature"] = treat(test, temperature)
-    others = [treat(run.predict(name)) for name in evaluation.ood]
+    others = [treat(run.predict(name, **here)) for name in evaluation.ood]
     write_outcomes(outcomes, [versions["none"], *others])
-    fitted = fit_scores(train if evaluation.feature_scores and run.config.members == 1 else None)
     found: dict[str, Any] = {
         "test": evaluation.test,
         "reliability": reliability_bins(versions),
-        "scores": score_curves(versions["none"], others, fitted),
+        "scores": score_curves(versions["none"], others, fit_scores(_scored_by(run, evaluation, **here))),
     }
     looks, _ = find_images([evaluation.test, *evaluation.ood], root)
     if looks:
         classes = run.provenance()["classes"]  # which number the labels; a test folder may lack some of them
         found["examples"] = examples(versions["none"], others, looks, classes=classes)
     if evaluation.profile:
-        found["path"] = path_curves(treat(run.predict(evaluation.profile)), pairs=PAIRS)
+        found["path"] = path_curves(treat(run.predict(evaluation.profile, **here)), pairs=PAIRS)
         found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
     found = {"key": cache_key(files, settings), **found}  # at the end, as a damaged file may have been made again
     write_table(path, found, indent=None)
     return found
+
+
+def _fitted_on(run: Run, sets: Evaluation, mapped: Posthoc | None) -> list[str]:
+    """Return the train set where anything is fitted on it: scores of features, or a posthoc map."""
+    return [run.config.train_set] if sets.feature_scores or (mapped is not None and mapped.needs_train) else []
+
+
+def _scored_by(run: Run, sets: Evaluation, **here: Any) -> Predictions | None:
+    """Return the train predictions that scores of features are fitted on; an ensemble has no features."""
+    return run.predict(run.config.train_set, **here) if sets.feature_scores and run.config.members == 1 else None
 
 
 def find_images(names: Sequence[str], root: str | Path | None) -> tuple[dict[str, Look], tuple[str, ...]]:

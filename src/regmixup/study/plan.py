@@ -144,7 +144,12 @@ class Study:
 
     def runs(self) -> Iterator[PlannedRun]:
         """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
-        return self._runs() if self.scale == "full" else shrink(self._runs())
+        plan = list(self._runs() if self.scale == "full" else shrink(self._runs()))
+        # Lines of one run share its predictions, which are made again where features are needed and not stored.
+        alike = [(planned.config, planned.batch_norm, planned.evaluate) for planned in plan]
+        maps = [planned.posthoc for planned in plan]
+        needed = {key for key, own in zip(alike, maps, strict=True) if own is not None and own.needs_features}
+        return (replace(planned, keeps_features=key in needed) for key, planned in zip(alike, plan, strict=True))
 
     def at_smoke_scale(self) -> Study:
         """Return the study at smoke scale, under a name and a title that say so."""

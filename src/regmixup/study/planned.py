@@ -87,7 +87,8 @@ class PlannedRun:
     method: its name in METHODS. recipe: the name of the recipe. label: its name in tables, regmixup(alpha=10, eta=1).
     posthoc: applied to predictions before they are scored. companion: a model trained on all but the validation set,
     with the study's first seed or one per seed; T and sigma_0 then come from it. point: the place in the method's
-    grid. batch_norm: the statistics that predictions use, see `Run`.
+    grid. batch_norm: the statistics that predictions use, see `Run`. keeps_features: features of shifted sets are
+    stored, too, as this or another line of the same run needs them.
     """
 
     method: str
@@ -99,6 +100,7 @@ class PlannedRun:
     companion: TrainConfig | None = None
     point: Point = field(default_factory=Point)
     batch_norm: BatchNorm = "trained"
+    keeps_features: bool = False
 
     def __post_init__(self) -> None:
         chosen, config = self.posthoc, self.config

@@ -148,7 +148,7 @@ class Budget:
         self.end = time.monotonic() + 60 * minutes
         self.places, self.device = places, device
         self.evaluating: list[float] = []
-        self.begun: set[object] = set()
+        self.begun: dict[int, set[object]] = {}  # by process: the kinds of models that it has compiled
         # By task: seconds of its own epochs and of its companion's before it started; None if it was done.
         self.earlier: dict[int, tuple[float, float] | None] = {}
 
@@ -165,10 +165,14 @@ class Budget:
         return f"{shortest}, while {max(0.0, left):.0f} s were left" if shortest is not None else ""
 
     def forecast(self, task: Task) -> Forecast:
-        """Return what is left of a task by the pace that similar runs have now. A kind of model is compiled once."""
+        """Return what is left of a task by the pace that similar runs have now.
+
+        A process compiles a kind of model once. Any of them may be the one that executes the task.
+        """
         models = Paces(self.places, self.device).left(task)
         starts = {kind_of(one.config): one.start for one in models}
-        start = sum(seconds for kind, seconds in starts.items() if kind not in self.begun)
+        compiled = set[object].intersection(*self.begun.values()) if self.begun else set()
+        start = sum(seconds for kind, seconds in starts.items() if kind not in compiled)
         evaluation = max(self.evaluating) if self.evaluating else 60 * (evaluation_minutes(task.planned) or 0.0)
         return Forecast(task, start, models, evaluation)
 
@@ -179,14 +183,17 @@ class Budget:
         """
         task = outcome.task
         earlier = self.earlier.get(task.index, (0.0, 0.0))
-        if outcome.rows is None or task.archive is not None or earlier is None:
+        if outcome.rows is None:
+            return
+        compiled = self.begun.setdefault(outcome.process, set())
+        if task.archive is not None or earlier is None:
             return
         kind, after = kind_of(task.run.config), _trained_seconds(task)
         trained = after[0] - earlier[0]
-        if kind in self.begun and after[1] == earlier[1]:
+        if kind in compiled and after[1] == earlier[1]:
             self.evaluating.append(max(0.0, seconds - trained))
         if trained > 0:
-            self.begun.add(kind)
+            compiled.add(kind)
 
 
 def _trained_seconds(task: Task) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 import warnings
@@ -161,13 +162,14 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, pla
 class TaskOutcome:
     """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
 
-    held: which folder, by whom and since when.
+    held: which folder, by whom and since when. process: the process that executed it.
     """
 
     task: Task
     rows: list[Row] | None = None
     error: str = ""
     held: str = ""
+    process: int = 0
 
     @property
     def in_use(self) -> bool:
@@ -182,7 +184,8 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         return TaskOutcome(task=task, error=error)
     try:
         if task.archive is not None:
-            return TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem))
+            rows = archived_rows(task.archive, task.planned.stem)
+            return TaskOutcome(task=task, rows=rows, process=os.getpid())
         run_folder.clear_failure(task.run.folder)
         rows = complete_run(
             task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
@@ -190,7 +193,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         )  # fmt: skip
         if job.archive is not None:
             _archive(job, task, job.archive)
-        return TaskOutcome(task=task, rows=rows)
+        return TaskOutcome(task=task, rows=rows, process=os.getpid())
     except InUseError as error:
         return TaskOutcome(task=task, held=error.args[0])
     except Exception as error:
