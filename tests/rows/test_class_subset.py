@@ -51,6 +51,13 @@ def test_an_ood_set_of_some_classes_is_compared_with_test_images_of_these_classe
     assert [(r.value, r.n) for r in scod] == [(pytest.approx((5 / 7) ** 2 / 2), 7)]
 
 
+def test_an_ood_set_without_classes_of_its_own_is_compared_with_all_test_images():
+    ood = Predictions(torch.zeros(5, 4), torch.full((5,), -1), dataset="svhn/test")
+    found = restrict_pair(TEST, ood)
+    assert found[0] is TEST
+    assert found[1] is ood
+
+
 NAMES = ("zero", "one", "two", "three")
 
 

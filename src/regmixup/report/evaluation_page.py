@@ -195,14 +195,16 @@ def conclude_evaluation(measured: Measured, lines: Sequence[SummaryLine]) -> Ite
             among = f"; 95 % interval {bounds[0]}" if bounds[0] else ""
             yield line.section, f"{title}: {values[0]}{unit}{among}."
             continue
-        found = line.difference
-        numbers = (
-            f"{values[0]} against {values[1]}{unit}, a difference of {shown(line.metric, found.value, signed=True)}"
-        )
-        if bounds_text := interval(line.metric, found.low, found.high, signed=True):
-            numbers += f" ({bounds_text})"
-        verdict = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[found.better]
+        better = line.difference.better
+        verdict = {True: "is better than", False: "is worse than", None: "is not shown to differ from"}[better]
+        numbers = f"{values[0]} against {values[1]}{unit}, a difference of {_apart(line.metric, line.difference)}"
         yield line.section, f"{title}: {names[0]} {verdict} {names[1]}; {numbers}."
+
+
+def _apart(metric: str, found: Difference) -> str:
+    """Return a difference, and its interval where there is one."""
+    bounds = interval(metric, found.low, found.high, signed=True)
+    return shown(metric, found.value, signed=True) + (f" ({bounds})" if bounds else "")
 
 
 @dataclass(frozen=True)
@@ -227,10 +229,8 @@ class _IntervalCells(Cells):
         found = self.differences.get(row.quantity)
         verdict = {True: 1, False: -1, None: 0}[found.better if found is not None else None]
         if found is not None and place == 0:
-            bounds = interval(row.metric, found.low, found.high, signed=True)
             sign = {1: "▲ better: ", -1: "▼ worse: ", 0: ""}[verdict]
-            text = f"{sign}{shown(row.metric, found.value, signed=True)}"
-            facts.append(f"{text} ({bounds})" if bounds else text)
+            facts.append(sign + _apart(row.metric, found))
         best, shown_verdict = verdict == (1 if place == 0 else -1), verdict if place == 0 else 0
         return [round(100 * row.value, 2), None, row.n, None, shown_verdict, int(best), None, [*filter(None, facts)]]
 

@@ -63,7 +63,12 @@ def restrict_predictions(predictions: Predictions) -> Predictions:
 
 
 def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Predictions]:
-    """Return the test images of an OOD set's classes and the OOD set, both with the logits of these classes alone."""
+    """Return the test images of an OOD set's classes and the OOD set, both with the logits of these classes alone.
+
+    Both are unchanged where the OOD set has no classes of its own.
+    """
+    if "class_subset" not in ood.info:
+        return test, ood
     subset = subset_of(ood.info)
     inside = torch.isin(test.labels, torch.tensor(subset))
     if not bool(inside.any()):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.calibration import reliability
-from regmixup.metrics.detection import roc_curve
+from regmixup.metrics.detection import needed_count, roc_curve
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import FittedScore, score_all
 from regmixup.metrics.selective import risk_coverage
@@ -58,11 +58,8 @@ def score_curves(
     ordering = known if own is test else known | score_all(own)  # errors are ordered by what competes
     pairs = {}
     for other in ood:
-        if "class_subset" in other.info:
-            inside, outside = restrict_pair(test, other)
-            pairs[other.dataset] = score_all(inside, fitted), score_all(outside, fitted)
-        else:
-            pairs[other.dataset] = known, score_all(other, fitted)
+        inside, outside = restrict_pair(test, other)
+        pairs[other.dataset] = known if inside is test else score_all(inside, fitted), score_all(outside, fitted)
     found = {}
     for name, values in known.items():
         sets = {test.dataset: values}
@@ -192,7 +189,7 @@ def examples(
         ]
     for other in ood:
         if other.dataset in looks:
-            inside, outside = restrict_pair(test, other) if "class_subset" in other.info else (test, other)
+            inside, outside = restrict_pair(test, other)
             most = threshold if inside is own else _threshold(score_all(inside, names=[name])[name])
             values = score_all(outside, names=[name])[name]
             passed, names = (values <= most).nonzero()[:, 0], _competing(other, classes)
@@ -202,7 +199,7 @@ def examples(
 
 def _threshold(score: Tensor) -> float:
     """Return the smallest threshold that accepts 95 % of the images."""
-    return float(score.sort().values[min(len(score) - 1, math.ceil(ACCEPTED * len(score)) - 1)])
+    return float(score.sort().values[needed_count(ACCEPTED, len(score)) - 1])
 
 
 def _competing(given: Predictions, classes: Sequence[str]) -> list[str]:

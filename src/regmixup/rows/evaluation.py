@@ -258,33 +258,22 @@ def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: 
     return fitted.temperature
 
 
-class _Source(NamedTuple):
-    """The run of a row and the set it was measured on."""
-
-    method: str
-    network: str
-    train_set: str
-    seed: int | None
-    dataset: str
-    posthoc: str
-
-
 def relative_rows(rows: Iterable[Row], *, reference: str) -> list[Row]:
     """Return mCE rows of all methods relative to the `reference` method of the same network, train set and seed.
 
     rows: with accuracies per (corruption, severity). Where the reference is missing, was measured under other
     conditions or makes no error under some corruption, there is no mCE.
     """
-    errors: dict[_Source, dict[Condition, float]] = {}
-    templates: dict[_Source, Row] = {}
+    errors: dict[tuple[object, ...], dict[Condition, float]] = {}
+    templates: dict[tuple[object, ...], Row] = {}
     for row in rows:
         if row.metric == "accuracy" and row.severity is not None:
-            key = _Source(row.method, row.network, row.train_set, row.seed, row.dataset, row.posthoc)
+            key: tuple[object, ...] = (row.method, row.network, row.train_set, row.seed, row.dataset, row.posthoc)
             errors.setdefault(key, {})[row.corruption, row.severity] = 1 - row.value
             templates.setdefault(key, row)
     found = []
     for key, own in errors.items():
-        theirs = errors.get(key._replace(method=reference), {})
+        theirs = errors.get((reference, *key[1:]), {})
         corruptions = {corruption for corruption, _ in own}
         if set(own) == set(theirs) and all(any(theirs[c] > 0 for c in theirs if c[0] == name) for name in corruptions):
             found.append(

@@ -18,6 +18,7 @@ from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, make_loaders
+from regmixup.training.optim import cut_up, flattened
 
 _SMALL = 3
 """Most images of a shard of which an objective may forward one alone."""
@@ -53,11 +54,10 @@ class Statistics:
         """End a step: apply the changes of all shards, on all ranks."""
         if not self.buffers:
             return
-        every = torch.cat([change.flatten() for change in self.change])
+        every = flattened(self.change)
         self.ranks.sum(every)
-        changes = every.split([buffer.numel() for buffer in self.buffers])
-        for buffer, before, change in zip(self.buffers, self.before, changes, strict=True):
-            torch.add(before, change.view_as(before), out=buffer)
+        for buffer, before, change in zip(self.buffers, self.before, cut_up(every, self.before), strict=True):
+            torch.add(before, change, out=buffer)
 
 
 def drop_counters(model: nn.Module) -> None:

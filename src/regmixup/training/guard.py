@@ -12,7 +12,7 @@ from regmixup.storage import write_json
 from regmixup.training.checkpoint import Checkpoint, write_checkpoint
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
-from regmixup.training.optim import joined
+from regmixup.training.optim import cut_up, flattened
 from regmixup.training.run import Run
 
 
@@ -43,7 +43,7 @@ class Guard:
         self._buffers: dict[torch.dtype, list[Tensor]] = defaultdict(list)
         for buffer in buffers:
             self._buffers[buffer.dtype].append(buffer)
-        self._kept = {dtype: joined(group) for dtype, group in self._buffers.items()}
+        self._kept = {dtype: flattened(group) for dtype, group in self._buffers.items()}
         self.closed = torch.zeros((), device=device)
         self.step = torch.zeros((), dtype=torch.int64, device=device)
         self.bad_step = torch.full((), -1, dtype=torch.int64, device=device)
@@ -54,14 +54,13 @@ class Guard:
         """Copy the buffers before a step, unless one was bad. Takes two kernels for each of their types."""
         for dtype, group in self._buffers.items():
             kept = self._kept[dtype]
-            torch.where(self.closed > 0, kept, joined(group), out=kept)
+            torch.where(self.closed > 0, kept, flattened(group), out=kept)
 
     def restore_buffers(self) -> None:
         """Give the buffers the values they had before the bad step."""
         for dtype, group in self._buffers.items():
-            values = self._kept[dtype].split([buffer.numel() for buffer in group])
-            for buffer, value in zip(group, values, strict=True):
-                buffer.copy_(value.view_as(buffer))
+            for buffer, value in zip(group, cut_up(self._kept[dtype], group), strict=True):
+                buffer.copy_(value)
 
     def check_step(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> Tensor:
         """Check a step's losses, gradients and buffers, and disable the optimizer if they are bad.
@@ -72,7 +71,7 @@ class Guard:
         bad = ~torch.isfinite(torch.stack([norm.float(), *(loss.detach().float() for loss in losses)])).all()
         for dtype, group in self._buffers.items():
             if dtype.is_floating_point:  # a mask may be infinite from the start
-                bad |= (torch.isfinite(self._kept[dtype]) & ~torch.isfinite(joined(group))).any()
+                bad |= (torch.isfinite(self._kept[dtype]) & ~torch.isfinite(flattened(group))).any()
         flag = bad.to(self.closed.dtype)
         self.ranks.largest(flag)
         self.bad_step.copy_(torch.where((self.bad_step < 0) & (flag > 0), self.step, self.bad_step))

@@ -6,7 +6,7 @@ All of it is decided on the device, so that a CUDA graph can capture the step: l
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
@@ -141,7 +141,7 @@ class Copy:
 
     def live_rows(self) -> dict[torch.dtype, Tensor]:
         """Return what the model has now."""
-        return {dtype: joined(group.values()) for dtype, group in self._live.items()}
+        return {dtype: flattened(group.values()) for dtype, group in self._live.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return the values by the names of the model's state dict, and the counters; views, not copies."""
@@ -169,9 +169,8 @@ class Copy:
     def _parts(self, rows: dict[torch.dtype, Tensor]) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Yield each name of the model's state dict, the model's tensor, and the values for it in the rows: a view."""
         for dtype, group in self._live.items():
-            parts = rows[dtype].split([value.numel() for value in group.values()])
-            for (name, live), part in zip(group.items(), parts, strict=True):
-                yield name, live, part.view(live.shape)
+            for (name, live), part in zip(group.items(), cut_up(rows[dtype], [*group.values()]), strict=True):
+                yield name, live, part
 
 
 class Average(Copy):
@@ -195,13 +194,19 @@ class Average(Copy):
         updates = self.updates.to(torch.float64 if closed.device.type == "cpu" else torch.float32)
         decay = ((1 + updates) / (10 + updates)).clamp(max=self.decay)
         for dtype, mean in self.rows.items():
-            live = joined(self._live[dtype].values())
+            live = flattened(self._live[dtype].values())
             new = torch.lerp(mean, live, (1 - decay).to(dtype)) if dtype.is_floating_point else live
             # Equal numbers stay: an infinite one, as in a mask, has no difference from itself.
             torch.where((closed > 0) | (mean == live), mean, new, out=mean)
         self.updates += closed <= 0
 
 
-def joined(values: Iterable[Tensor]) -> Tensor:
+def flattened(values: Iterable[Tensor]) -> Tensor:
     """Return all values in one row."""
     return torch.cat([value.detach().flatten() for value in values])
+
+
+def cut_up(row: Tensor, values: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parts of a row of `flattened` values, each in the shape of its value: views, not copies."""
+    parts = row.split([value.numel() for value in values])
+    return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
