@@ -509,6 +509,10 @@ def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, 
     assert f"| accuracy |  | {100 * accuracy['value']:.2f} % | {100 * accuracy['low']:.2f} % to " in text
     assert f"| temperature | {record['temperature']:.4g} |" in text
     assert str(folder.parent) not in text
+    assert f"Trained on {folder.name}/train. " in text
+    assert f"| fitted on | {folder.name}/validation |" in text
+    assert f"| {folder.name}/test | accuracy |" in text
+    assert f'type: "{folder.name}"\n          name: "{folder.name}/test"\n          split: "test"' in text
     photo = folder / "lime" / "0.jpg"
     mine, theirs = (
         rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")
