@@ -214,6 +214,14 @@ class TestSaving:
         self.check(found, rm.Predictor.load(tmp_path / "saved", device="cpu"), digits["test"].images[:50])
         assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["predictor.json", "weights.safetensors"]
 
+    def test_a_given_model_is_used_and_no_other_built(self, digits, tmp_path, monkeypatch):
+        config = rm.configure("digits", "dnn", epochs=1, lr=0.05)
+        found = rm.Predictor.from_run(rm.train(config, tmp_path / "runs", device="cpu"))
+        found.save(tmp_path / "saved")
+        model = found.architecture.build()[0]
+        monkeypatch.setattr(type(found.architecture), "build", lambda self: pytest.fail("built"))
+        self.check(found, rm.Predictor.load(tmp_path / "saved", model=model, device="cpu"), digits["test"].images[:50])
+
     def test_any_model_is_loaded_into_a_module_of_its_architecture(self, fitted, digits, tmp_path):
         fitted.save(tmp_path)
         torch.manual_seed(1)

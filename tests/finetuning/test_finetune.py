@@ -446,23 +446,25 @@ def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(fo
     assert "epochs     1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]
 
 
-def test_images_smaller_than_the_stride_are_refused_before_anything_is_written(folder, weights, tmp_path):
-    message = "image_size must be at least 32, the stride of the last features of timm/test_resnet: .*, got 31"
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"image_size": 31},
+            "image_size must be at least 32, the stride of the last features of timm/test_resnet: .*, got 31. .* 160 p",
+        ),
+        ({"backbone": "timm/test_convnext"}, "init must hold weights of timm/test_convnext"),
+        ({"backbone": "test_resnet"}, "unknown network 'test_resnet': did you mean 'timm/test_resnet'"),
+    ],
+)
+def test_what_does_not_suit_the_backbone_is_refused_before_images_are_read(folder, weights, tmp_path, wrong, message):
+    said = []
     with pytest.raises(ValueError, match=message):
-        finetune(folder, tmp_path / "runs", weights, image_size=31)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_weights_of_another_architecture_are_refused(folder, weights, tmp_path):
-    with pytest.raises(ValueError, match="init must hold weights of timm/test_convnext"):
         rm.finetune(
-            folder,
-            tmp_path / "runs",
-            backbone="timm/test_convnext",
-            init=str(weights),
-            device="cpu",
-            say=lambda _: None,
-        )
+            folder, tmp_path / "runs", init=str(weights), say=said.append, device="cpu",
+            **{"backbone": "timm/test_resnet", **wrong},
+        )  # fmt: skip
+    assert not said
     assert not (tmp_path / "runs").exists()
 
 
@@ -507,6 +509,10 @@ def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, 
     assert f"| accuracy |  | {100 * accuracy['value']:.2f} % | {100 * accuracy['low']:.2f} % to " in text
     assert f"| temperature | {record['temperature']:.4g} |" in text
     assert str(folder.parent) not in text
+    assert f"Trained on {folder.name}/train. " in text
+    assert f"| fitted on | {folder.name}/validation |" in text
+    assert f"| {folder.name}/test | accuracy |" in text
+    assert f'type: "{folder.name}"\n          name: "{folder.name}/test"\n          split: "test"' in text
     photo = folder / "lime" / "0.jpg"
     mine, theirs = (
         rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")

@@ -85,12 +85,12 @@ def card(contents: Contents) -> str:
         f"{_tuning(contents)}\n",
         f"## Use\n\n```python\n{_usage(contents)}```\n\n`sha256sum --check SHA256SUMS` checks the files, but for this "
         f"one.\n{_orientation(contents)}",
-        f"## Data\n\nTrained on {_plain(public_name(config.train_set))}. Checksum of the images: "
+        f"## Data\n\nTrained on {_plain(public_name(config.train_set, contents.tuned))}. Checksum of the images: "
         f"{', '.join(f'`{text}`' for text in record['data'].values())}.\n",
         f"## Recipe\n\n{_table(('', ''), recipe)}\n`training.json` has every field."
         + (f" It was trained with code of others: {_plain(', '.join(plugins))}." if plugins else "") + "\n",
         f"## Results\n\n{_results(contents)}",
-        f"## Calibration and rejection\n\n{_calibration(contents.predictor)}",
+        f"## Calibration and rejection\n\n{_calibration(contents)}",
         f"## Limits\n\n{_limits(contents)}",
         f"## Licence\n\n{_licence(contents)}",
         f"## Citation\n\n```bibtex\n{_CITATION}```\n",
@@ -155,14 +155,14 @@ def _number(row: Row, value: float) -> str:
     return f"{value:.4f}" if row.metric in PLAIN else f"{100 * value:.2f} %"
 
 
-def _calibration(predictor: Predictor | None) -> str:
-    if predictor is None:
+def _calibration(contents: Contents) -> str:
+    if (predictor := contents.predictor) is None:
         return "None: the probabilities are a plain softmax, and there is no threshold.\n"
     lines = [
         ("temperature", f"{predictor.temperature:.4g}"),
         ("score, larger for stranger images", predictor.score),
         ("accepted", f"score <= {predictor.threshold:.6g}"),
-        ("fitted on", public_name(predictor.validation)),
+        ("fitted on", public_name(predictor.validation, contents.tuned)),
         ("share of these images accepted", f"{'at most ' * (predictor.promise is not None)}{predictor.acceptance:.3g}"),
     ]
     if (promise := predictor.promise) is not None:

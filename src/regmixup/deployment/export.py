@@ -24,18 +24,20 @@ from torch.export import Dim, ExportedProgram
 from regmixup.config import encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
+from regmixup.data.folders import SPLITS
 from regmixup.deployment.calibration import Promise
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
 from regmixup.mixing import logits_of, to_float
 from regmixup.names import check_name, shortened
-from regmixup.networks import bake, build, library_names
+from regmixup.networks import bake, build, head_of, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
 from regmixup.posthoc import FittedConformal
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions import HasVariance
 from regmixup.run_folder import PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
+from regmixup.training.run import Run
 
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
@@ -128,6 +130,20 @@ class Architecture:
     members: int
     factor: float
 
+    @classmethod
+    def of(cls, run: Run, record: Mapping[str, Any], *, members: int = 1, factor: float = 0.0) -> Architecture:
+        """Return how the network of a run is built. record: the run's, see `Run.provenance`."""
+        return cls(
+            network=run.config.network,
+            num_classes=len(record["classes"]),
+            input_shape=tuple(record["input"]),
+            mean=run.config.mean,
+            std=run.config.std,
+            head=head_of(run.config.head),
+            members=members,
+            factor=factor,
+        )
+
     def build(self) -> list[Classifier]:
         """Return the networks, freshly initialised."""
         channels, height, width = self.input_shape
@@ -187,16 +203,26 @@ class Program(nn.Module):
         return self.program(images)
 
 
-def public_name(dataset: str) -> str:
-    """Return the name of a dataset without the place of a folder.
+def public_name(dataset: str, tuned: Mapping[str, Any] | None = None) -> str:
+    """Return the name of a dataset without the place of a folder; train, test and the like keep the one above.
 
-    >>> public_name("folder:/home/me/photos/val-10"), public_name("digits/test")
-    ('folder:photos/val-10', 'digits/test')
+    tuned: the record of `regmixup finetune`, whose parts are named by their roles.
+
+    >>> public_name("folder:/home/me/photos/val-10"), public_name("folder:/home/me/photos/test")
+    ('folder:photos/val-10', 'folder:photos/test')
+    >>> part = "folder:/home/me/photos/val-15"
+    >>> public_name(part, {"photos": {"path": "/home/me/photos", "train": "", "validation": "", "test": part}})
+    'photos/test'
     """
+    photos = {} if tuned is None else tuned["photos"]
+    for role in ("train", "validation", "test"):
+        if photos.get(role) == dataset:
+            return f"{Path(photos['path']).name}/{role}"
     if not dataset.startswith("folder:"):
         return dataset
     whole = find(dataset).whole
-    return f"folder:{Path(whole.removeprefix('folder:')).name}{dataset.removeprefix(whole)}"
+    above, own = ("", *Path(whole.removeprefix("folder:")).parts)[-2:]
+    return f"folder:{f'{above}/' * (own.lower() in SPLITS)}{own}{dataset.removeprefix(whole)}"
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

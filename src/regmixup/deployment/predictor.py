@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from regmixup.deployment.calibration import Calibration, Labelled, accepting_thr
 from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
-from regmixup.networks import head_of, import_components
+from regmixup.networks import import_components
 from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
@@ -207,7 +207,7 @@ class Predictor(Facts):
             acceptance=acceptance,
             validation=found.dataset,
             fingerprint=run.fingerprint,
-            architecture=architecture_of(run, record, members=len(members), factor=factor),
+            architecture=Architecture.of(run, record, members=len(members), factor=factor),
             **vars(fitted),
         )
 
@@ -234,14 +234,17 @@ class Predictor(Facts):
         table = files.read_facts(path)
         weights = str(table.pop("weights", ""))
         facts = decode(Facts, table, str(path / files.PREDICTOR))
-        if facts.architecture is None and model is None:
+        if model is not None:
+            members: Sequence[nn.Module] = [copy.deepcopy(unwrapped(model))]
+        elif facts.architecture is not None:
+            members = facts.architecture.build()
+        else:
             raise ValueError(
                 f"model must be given for {path}, whose model is not a network of this package: "
                 "Predictor.load(folder, model=one of the same architecture)"
             )
-        members = facts.architecture.build() if facts.architecture is not None else []
         module = Deployable(
-            members if model is None else [copy.deepcopy(unwrapped(model))],
+            members,
             temperature=facts.temperature,
             score=facts.score,
             threshold=facts.threshold,
@@ -331,20 +334,6 @@ class Predictor(Facts):
         if not bool(torch.isfinite(low) & torch.isfinite(high)):
             raise ValueError(f"images must be finite, got {float(low):g} to {float(high):g}")
         return batch.float()
-
-
-def architecture_of(run: Run, record: Mapping[str, Any], *, members: int = 1, factor: float = 0.0) -> Architecture:
-    """Return how the network of a run is built. record: the run's, see `Run.provenance`."""
-    return Architecture(
-        network=run.config.network,
-        num_classes=len(record["classes"]),
-        input_shape=tuple(record["input"]),
-        mean=run.config.mean,
-        std=run.config.std,
-        head=head_of(run.config.head),
-        members=members,
-        factor=factor,
-    )
 
 
 def deployed_score(objective: Objective) -> str:

@@ -30,7 +30,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
 from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, plain, public_name, restore
-from regmixup.deployment.predictor import Predictor, architecture_of, deployed_score
+from regmixup.deployment.predictor import Predictor, deployed_score
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
@@ -83,7 +83,7 @@ def publish(
         run=run,
         record=record,
         tuned=read_finetuned(run.folder),
-        architecture=(found and found.architecture) or architecture_of(run, record),
+        architecture=(found and found.architecture) or Architecture.of(run, record),
         predictor=found,
         rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
         name=name or folder.resolve().name,
@@ -166,17 +166,17 @@ def _rows(run: Run, predictor: Predictor | None, test_set: str, *, uncertain: bo
     for test in stored.get("test", []):
         rows += evaluate(test, shift=shift, ood=ood, temperature=temperature, posthoc=posthoc, bootstrap=Bootstrap())
         shift, ood = [], []  # they are measured beside the first test set alone
-    return list(_shown(rows, score))
+    return list(_shown(rows, score, read_finetuned(run.folder)))
 
 
-def _shown(rows: list[Row], score: str) -> Iterator[Row]:
+def _shown(rows: list[Row], score: str, tuned: dict[str, Any] | None) -> Iterator[Row]:
     """Yield the rows for the card: of shifted sets the mean, and no accuracy that a temperature leaves as it is."""
     sets = Counter(row.dataset for row in rows if row.metric == "accuracy" and row.posthoc == "none")
     for row in rows:
         unchanged = row.metric == "accuracy" and row.posthoc == "temperature"
         if row.metric in METRICS and row.corruption in ("", MEAN) and row.score in ("", score) and not unchanged:
             mean = f", mean of {sets[row.dataset] - 1} sets" if row.corruption == MEAN else ""
-            yield replace(row, dataset=public_name(row.dataset) + mean)
+            yield replace(row, dataset=public_name(row.dataset, tuned) + mean)
 
 
 def _files(run: Run) -> list[Path]:

@@ -37,6 +37,7 @@ from regmixup.finetuning.folder import (
     hide_files,
     inspect,
     load_files,
+    native_size,
     suggest,
 )
 from regmixup.finetuning.probe import (
@@ -52,7 +53,7 @@ from regmixup.finetuning.probe import (
 )
 from regmixup.losses import CrossEntropy, balanced_weight
 from regmixup.names import check_name, percent
-from regmixup.networks import check_network
+from regmixup.networks import build, check_network
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.recipes import BACKBONE
 from regmixup.storage import check_writable, save_tensors
@@ -137,6 +138,7 @@ def finetune(
     if not init:
         raise ValueError("init must be timm or the path of a file with weights, got '': a linear probe needs features")
     init = identify(init, backbone)  # last, as it may download the weights
+    initial = _check_backbone(backbone, init, image_size)
     if hide_unreadable and (hidden := hide_files(path)):
         say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
     say(f"reading    {path}: every file is decoded once")
@@ -147,9 +149,6 @@ def finetune(
     say(photos.describe())
     say(job.describe())
     kept = held_out(photos, risk, say)
-    model, initial = job.build(image_size or settings.image_size)
-    if image_size is not None:
-        _check_size(model, image_size, settings)
     say(f"weights    {str(initial).removeprefix('init: ')}")
     asked = (minutes, epochs, image_size, *(("held out",) if kept else ()))
     work = Path(runs) / f"finetune-{photos.path.name}-{job.key(*asked)}"
@@ -243,14 +242,14 @@ class _Job:
             f"{100 * config.color_jitter:.0f} %"
         )
 
-    def build(self, size: int) -> tuple[Classifier, InitialWeights]:
+    def build(self, size: int) -> Classifier:
         """Return the backbone with its pretrained weights."""
         config = resolve(self.configure(size, epochs=0), self.device)
         with torch.random.fork_rng([]):
             shape = (3, size, size)
             model = Run(Path(), config).build(num_classes=len(self.images.classes), input_shape=shape)
-        initial = load_initial_weights(model, config, input_shape=shape)
-        return model.to(self.device), initial
+        load_initial_weights(model, config, input_shape=shape)
+        return model.to(self.device)
 
     def pace_at(self, size: int) -> Pace:
         """Measure the pace at an image size."""
@@ -274,15 +273,21 @@ def _check_method(method: str, class_weights: str) -> None:
         raise ValueError(f"class_weights must be none for {method}, which has a loss of its own, got balanced")
 
 
-def _check_size(model: Classifier, image_size: int, settings: Settings) -> None:
+def _check_backbone(backbone: str, init: str, image_size: int | None) -> InitialWeights:
+    """Raise if the weights or the size do not suit the backbone; return which weights it takes, a new head aside."""
     from regmixup.networks.timm_models import total_stride
 
-    if image_size < (least := total_stride(model)):
+    native = native_size(backbone)
+    size = image_size or native
+    config = configure("imagenet-resnet50", network=backbone, init=init, **expected_pixels(backbone))
+    with torch.random.fork_rng([]):
+        model = build(backbone, num_classes=1, image_size=size)
+    if size < (least := total_stride(model)):
         raise ValueError(
-            f"image_size must be at least {least}, the stride of the last features of {settings.backbone}: smaller "
-            f"images do not fill one position of them, got {image_size}. Its own weights were trained on "
-            f"{settings.image_size} pixels"
+            f"image_size must be at least {least}, the stride of the last features of {backbone}: smaller images do "
+            f"not fill one position of them, got {size}. Its own weights were trained on {native} pixels"
         )
+    return load_initial_weights(model, config, input_shape=(3, size, size))
 
 
 class _TooSlowError(Exception):
@@ -320,7 +325,7 @@ def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, *, part: bool) -> 
     time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
     say(f"features   of {count:,} images are computed by the frozen backbone{time_needed}")
     begun = time.monotonic()
-    model, _ = job.build(plan.probe_size)
+    model = job.build(plan.probe_size)
     config = resolve(job.configure(plan.probe_size, epochs=0), job.device)
     classes = job.images.classes
     train_features = store_features(model, job.images, config, classes)
@@ -347,7 +352,7 @@ def _write_stopped(path: Path, job: _Job, run: Run) -> int:
     A run of no epochs then has them as its model, as the probe has its own. The run itself can still be resumed.
     """
     found = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint)
-    model, _ = job.build(run.config.image_size)
+    model = job.build(run.config.image_size)
     found.restore_model(model)
     save_tensors(path, model.state_dict(), {"epoch": str(found.position.epoch)})
     return found.position.epoch
