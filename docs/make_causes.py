@@ -303,31 +303,37 @@ def _moved(rows: Aggregation, column: Any) -> tuple[list[str], list[str], int]:
 
 LEFT, ACROSS, DOWN, TOP = 250, 125, 19, 44
 """Width of the names, of a panel, height of a line, and of what is above the first."""
+NOTE = (
+    "Difference from plain training in points (AUGRC x 1000), with 95 % intervals over seeds, each by itself, cut off "
+    "at the frame; grey: one seed.",
+    "ECE and AUGRC are better when lower. AUROC is filled by the method's own score, and hollow by MSP.",
+)
 
 
-def figure(found: Mapping[Training, Aggregation], columns: Sequence[Any], heads: Sequence[str]) -> str:
-    """Return every choice's difference from plain training, a panel per column, as SVG text.
+def figure(
+    rows: Aggregation, columns: Sequence[Any], heads: Sequence[str], names: Mapping[str, str], title: str
+) -> str:
+    """Return the differences of labels from plain training, a panel per column, as SVG text.
 
-    Detection is drawn by each method's own score, and hollow by MSP.
+    Detection is drawn by each method's own score, and hollow by MSP. names: of the labels, in their order.
     """
-    _, rows = setting(found)
-    labels = [label for label in DRAWN if label != PLAIN and columns[0].rows(rows, label)]
+    labels = [label for label in names if label != PLAIN and columns[0].rows(rows, label)]
     width, bottom = LEFT + ACROSS * len(columns) + 10, TOP + DOWN * len(labels)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 44}" width="{width}" '
-        f'height="{bottom + 44}" font-family="sans-serif" font-size="10">',
-        "<title>Differences from plain training, choice by choice</title>",
-        f'<rect width="{width}" height="{bottom + 44}" fill="white"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 54}" width="{width}" '
+        f'height="{bottom + 54}" font-family="sans-serif" font-size="10">',
+        f"<title>{title}</title>",
+        f'<rect width="{width}" height="{bottom + 54}" fill="white"/>',
     ]
     for line, label in enumerate(labels):
         weight = ' font-weight="bold"' if label == BASE else ""
-        parts.append(f'<text x="{LEFT - 8}" y="{_y(line) + 3}" text-anchor="end"{weight}>{DRAWN[label]}</text>')
+        parts.append(f'<text x="{LEFT - 8}" y="{_y(line) + 3}" text-anchor="end"{weight}>{names[label]}</text>')
     for place, (column, head) in enumerate(zip(columns, heads, strict=True)):
         parts.append(f'<g transform="translate({LEFT + place * ACROSS},0)">')
         parts += [*_panel(rows, column, head, labels, bottom), "</g>"]
-    note = "Difference from plain training in points (AUGRC x 1000), 95 % intervals over seeds, each by itself, cut "
-    note += "off at the frame. ECE and AUGRC are better when lower. AUROC: filled by Dempster-Shafer, hollow by MSP."
-    return "\n".join([*parts, f'<text x="12" y="{bottom + 36}" fill="#444">{note}</text>', "</svg>"]) + "\n"
+    for line, text in enumerate(NOTE):
+        parts.append(f'<text x="12" y="{bottom + 32 + 13 * line}" fill="#444">{text}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _panel(rows: Aggregation, column: Any, head: str, labels: Sequence[str], bottom: int) -> list[str]:
@@ -357,11 +363,12 @@ def _panel(rows: Aggregation, column: Any, head: str, labels: Sequence[str], bot
             parts.append(f'<text x="{x(value):.1f}" y="{bottom + 13}" text-anchor="middle">{_short(value)}</text>')
     for line, hollow, one in drawn:
         at = _y(line) + (4 if hollow else -2 if len(scores) > 1 else 0)
+        colour = "#c53030" if one.interval is not None else "#999"
         if one.interval is not None:
             ends = f"M{x(one.interval[0]):.1f} {at}H{x(one.interval[1]):.1f}"
-            parts.append(f'<path d="{ends}" stroke="#c53030"/>')
-        fill = "white" if hollow else "#c53030"
-        parts.append(f'<circle cx="{x(one.value):.1f}" cy="{at}" r="2.6" fill="{fill}" stroke="#c53030"/>')
+            parts.append(f'<path d="{ends}" stroke="{colour}"/>')
+        fill = "white" if hollow else colour
+        parts.append(f'<circle cx="{x(one.value):.1f}" cy="{at}" r="2.6" fill="{fill}" stroke="{colour}"/>')
     return parts
 
 

@@ -34,7 +34,7 @@ from regmixup.types import MEAN, Row
 
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
-FIGURE, CAUSES_FIGURE = (DOCS / "images" / f"{name}.svg" for name in ("length", "causes"))
+FIGURE, CAUSES_FIGURE, STANDARD_FIGURE = (DOCS / "images" / f"{name}.svg" for name in ("length", "causes", "standard"))
 LENGTH, CAUSES, SCORES = (runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes", "scores"))
 FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 """The recipes of the headline tables."""
@@ -282,9 +282,14 @@ def calibration_columns(recipe: str) -> list[Column]:
     ]
 
 
+def own_length(recipe: str) -> Training:
+    """Return the training of a recipe as it stands."""
+    return Training(recipe, (), RECIPES[recipe].recipe.epochs, "bfloat16")
+
+
 def headline(found: Mapping[Training, Aggregation], recipe: str) -> str:
     """Return the tables of a recipe at its own length: ours, and the paper's with its networks."""
-    training = Training(recipe, (), RECIPES[recipe].recipe.epochs, "bfloat16")
+    training = own_length(recipe)
     tables = [beside_paper(found, training, own(recipe)) for own in (standard_columns, calibration_columns)]
     return "\n".join([f"### {training}\n", *tables])
 
@@ -424,6 +429,7 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         "The field's ResNet-18 (OpenOOD's training) at its own length; below ours the paper's means over 5 seeds with "
         "larger networks and 350 epochs. Calibration is in a table of its own. T is chosen by ECE on train images that "
         "a companion was trained without, once for all seeds of a method; intervals do not cover that choice.\n",
+        f"![Differences from plain training, method by method](images/{STANDARD_FIGURE.name})\n",
         *(headline(found, recipe) for recipe in FIELD),
         "\n".join(map(command, ("standard", "constrained", "cifar100"))) + "\n",
         "## Beside others' numbers\n",
@@ -452,13 +458,20 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
 def pages(results: Path = RESULTS) -> dict[Path, str]:
     """Return every generated file with its text."""
     found, own = settings(everything(results)), standard_columns(LENGTH["RECIPE"])
+    standard, title = found.get(own_length(LENGTH["RECIPE"]), Aggregation([])), "Differences from plain training"
+    drawn = own, headings(own)
     return {
         ROOT / "README.md": front_page(found),
         results / "README.md": readme(results),
         DOCS / "results.md": page(found, results),
         DOCS / "claims.md": runpy.run_path(str(DOCS / "make_claims.py"))["ledger"](found),
         FIGURE: LENGTH["measured_figure"](found, planned_lengths(), own, interval),
-        CAUSES_FIGURE: CAUSES["figure"](found, own, headings(own)),
+        CAUSES_FIGURE: CAUSES["figure"](
+            CAUSES["setting"](found)[1], *drawn, CAUSES["DRAWN"], f"{title}, choice by choice"
+        ),
+        STANDARD_FIGURE: CAUSES["figure"](
+            standard, *drawn, {name: name for name in METHODS}, f"{title}, method by method"
+        ),
     }
 
 

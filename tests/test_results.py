@@ -49,6 +49,7 @@ def pages():
         "docs/claims.md",
         "docs/images/length.svg",
         "docs/images/causes.svg",
+        "docs/images/standard.svg",
     ],
 )
 def test_a_page_is_what_the_archives_say(pages, name):
@@ -267,7 +268,7 @@ def test_the_figure_has_a_point_for_every_number(pages):
 
 def test_the_figure_of_causes_draws_every_choice_by_both_scores(pages):
     drawn = ET.fromstring(pages[ROOT / "docs" / "images" / "causes.svg"])
-    names = [one.text for one in drawn if one.tag.endswith("text")][:-1]  # the last is the note
+    names = [one.text for one in drawn if one.tag.endswith("text")][:-2]  # the last are the note
     panels = [one for one in drawn if one.tag.endswith("}g")]
     circles = [[one for one in panel if one.tag.endswith("circle")] for panel in panels]
     assert len(names) == 10
@@ -276,6 +277,17 @@ def test_the_figure_of_causes_draws_every_choice_by_both_scores(pages):
     ordered = sorted(by_dempster_shafer, key=by_dempster_shafer.get)
     assert ordered[:2] == ["alpha 1", "separate passes"]  # -10.0 and -8.4 points, as the tables say
     assert ordered[-1] == "separate passes, statistics of clean images"
+
+
+def test_the_figure_of_methods_marks_what_has_one_seed(pages):
+    drawn = ET.fromstring(pages[ROOT / "docs" / "images" / "standard.svg"])
+    names = [one.text for one in drawn if one.tag.endswith("text")][:-2]
+    circles = [one for panel in drawn if panel.tag.endswith("}g") for one in panel if one.tag.endswith("circle")]
+    accuracy = dict(zip(names, circles[: len(names)], strict=True))
+    table = pages[ROOT / "docs" / "results.md"].partition("### ResNet-18 on CIFAR-10")[2]
+    seeds = dict(re.findall(r"^\| ([\w+-]+) \| 100 \| (\d) \|", table.partition("\n\n| ")[2], re.MULTILINE))
+    assert set(names) == set(seeds) - {"dnn"}
+    assert all((one.get("stroke") == "#999") == (seeds[name] == "1") for name, one in accuracy.items())
 
 
 def detection(epochs, plain, mixed, dataset="svhn/test", by_msp=None):
