@@ -1,6 +1,7 @@
 """The text of docs/claims.md: the paper's claims, asked of our rows. make_results.py calls it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import CLAIMS, Claim, Finding, Training, nearest, points, prose
@@ -19,8 +20,8 @@ seeds of a method. Each interval is at 95 % by itself: of twenty claims that not
 look decided. Failing at another setting than the paper's does not contradict the paper. `dnn` is plain training, and
 `regmixup(alpha=1)` RegMixup with that value in place of its own. Detection is by each method's own score where none is
 named (Dempster-Shafer; entropy for Mixup, CutMix, their mixture and KFAC-LLLA), calibration without temperature
-scaling, and CIFAR-10-C is rebuilt. n counts the seeds of the two. Some runs were trained a second time and replaced;
-[results](results.md) and the [log](log.md) say what that changed. The paper's effects are differences of its tables; in
+scaling, and CIFAR-10-C is rebuilt. n counts the seeds of the two. Some runs were trained a second time and replaced; a
+verdict that is another with all trainings is marked. The paper's effects are differences of its tables; in
 doubt are those with a number that the tables contradict ([slips](paper-tables.md#slips)).
 
 ```python
@@ -40,17 +41,30 @@ assert finding.verdict == "holds" and not finding.training.is_papers
 ```
 """
 
+REPLACED = """## With the trainings that were replaced
 
-def ledger(found: Mapping[Training, Aggregation], claims: Sequence[Claim] = CLAIMS) -> str:
-    """Return the page. found: the rows by how the networks were trained."""
+An archive holds no weights, so runs were trained a second time where further lines needed them, and the later training
+took the place of the earlier one, whatever it showed. The same seed trained again is another network, as a GPU does not
+add up in a fixed order. The main rows of the earlier trainings are in [replaced.csv](../results/replaced.csv). Here
+they count as further seeds, although they share initial weights and mixing with the later ones, and what was paired by
+seed becomes Welch's test.
+"""
+PLACE = "#with-the-trainings-that-were-replaced"
+
+
+def ledger(
+    found: Mapping[Training, Aggregation], every: Mapping[Training, Aggregation], claims: Sequence[Claim] = CLAIMS
+) -> str:
+    """Return the page. found: the rows by how the networks were trained; every: with replaced trainings among them."""
     findings = {claim: claim.ask_all(found) for claim in claims}
+    again = {_place(one): one for claim in claims for one in claim.ask_all(every)}
     lines = []
     for claim, own in findings.items():
         near: dict[Training, list[Finding]] = {}
         for one in nearest(own):
             near.setdefault(one.training, []).append(one)
         for training, here in near.items():
-            told = "; ".join(f"{prose(one.dataset)} {_marked(one)}" for one in here)
+            told = "; ".join(f"{prose(one.dataset)} {_marked(one, again[_place(one)])}" for one in here)
             lines.append([claim.title, claim.place, f"{training}", _same(training), told])
         if not near:
             lines.append([claim.title, claim.place, "nowhere yet", "–", "*undecided*"])
@@ -60,28 +74,57 @@ def ledger(found: Mapping[Training, Aggregation], claims: Sequence[Claim] = CLAI
         "nearest to the paper's, those with an interval first; the others are below:\n"
     )
     shown = markdown_table(["claim", "place in the paper", "asked at", "setting", "verdict"], lines)
-    return "\n".join([LEDGER, summary, shown, *(_details(claim, own) for claim, own in findings.items())])
+    details = [_details(claim, own, again) for claim, own in findings.items()]
+    return "\n".join([LEDGER, summary, shown, *details, _replaced([*chain(*findings.values())], again)])
+
+
+def _place(finding: Finding) -> tuple[Claim, Training, str]:
+    return finding.claim, finding.training, finding.dataset
+
+
+def _replaced(findings: Sequence[Finding], again: Mapping[tuple[Claim, Training, str], Finding]) -> str:
+    """Return which verdicts are others where the replaced trainings count, too."""
+    asked = [(one, again[_place(one)]) for one in findings if again[_place(one)].n != one.n]
+    moved = [(one, other) for one, other in asked if one.verdict != other.verdict]
+    lines = [
+        [one.claim.title, f"{one.training}", prose(one.dataset), _told(one), _marked(one), _told(other), _marked(other)]
+        for one, other in moved
+    ]
+    heads = ["claim", "asked at", "set", "in the tables", "verdict", "with all trainings", "verdict"]
+    count = f"{len(moved)} of the {len(asked)} findings that they are part of have another verdict then"
+    return f"{REPLACED}\n{count}" + (f":\n\n{markdown_table(heads, lines)}" if lines else ".\n")
+
+
+def _told(finding: Finding) -> str:
+    return f"{points(finding.effect)}, {_bounds(finding)}, n {finding.n[0]}, {finding.n[1]}"
+
+
+def _bounds(finding: Finding) -> str:
+    if finding.interval is None:
+        return "none"
+    return f"{points(finding.interval[0])} to {points(finding.interval[1])}, {TESTS[finding.test]}"
 
 
 def _same(training: Training) -> str:
     return "the paper's" if training.is_papers else "another"
 
 
-def _marked(finding: Finding) -> str:
+def _marked(finding: Finding, again: Finding | None = None) -> str:
+    """Return a verdict. again: the finding with all trainings, told where its verdict is another."""
     if finding.interval is None:
         return "*undecided*, one seed"
-    return "*undecided*" if finding.verdict == "undecided" else f"**{finding.verdict}**"
+    own = "*undecided*" if finding.verdict == "undecided" else f"**{finding.verdict}**"
+    if again is None or again.verdict == finding.verdict:
+        return own
+    return f"{own}, with [all trainings]({PLACE}) {_marked(again)}"
 
 
-def _details(claim: Claim, findings: Sequence[Finding]) -> str:
+def _details(claim: Claim, findings: Sequence[Finding], again: Mapping[tuple[Claim, Training, str], Finding]) -> str:
     head = f"## {claim.title}\n\n{claim.text} ({claim.place})\n"
     if not findings:
         return f"{head}\n{claim.rule} No rows yet: verdict *undecided*.\n"
     lines = []
     for one in findings:
-        bounds = (
-            f"{points(one.interval[0])} to {points(one.interval[1])}, {TESTS[one.test]}" if one.interval else "none"
-        )
         papers = "; ".join(map(str, claim.papers(one.training.train_set, one.dataset))) or "–"
         runs = " ".join(f"`{run}`" for run in one.runs)
         seeds = f"{one.n[0]}, {one.n[1]}"
@@ -90,9 +133,9 @@ def _details(claim: Claim, findings: Sequence[Finding]) -> str:
             _same(one.training),
             prose(one.dataset),
             points(one.effect),
-            bounds,
+            _bounds(one),
             seeds,
-            _marked(one),
+            _marked(one, again[_place(one)]),
         ]
         lines.append([*cells, papers, runs])
     heads = [

@@ -35,7 +35,9 @@ from regmixup.types import MEAN, Row
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
 FIGURE, CAUSES_FIGURE, STANDARD_FIGURE = (DOCS / "images" / f"{name}.svg" for name in ("length", "causes", "standard"))
-LENGTH, CAUSES, SCORES = (runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes", "scores"))
+LENGTH, CAUSES, SCORES, REPLACED, CLAIMS = (
+    runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes", "scores", "replaced", "claims")
+)
 FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 """The recipes of the headline tables."""
 README = """# Results
@@ -45,9 +47,9 @@ n counts seeds, and `dnn` is plain training. AUROC is by each method's own score
 entropy for Mixup, CutMix, Mixup+CutMix and KFAC-LLLA. AUGRC (x 1000, lower is better) is by the maximum probability, as
 others report it. CIFAR-10-C was rebuilt with `regmixup data corrupt`. Every folder beside this file is a study, and
 every folder in it an archived run ([what it holds](../docs/studies.md#archives-and-time-limits)), named by its
-configuration's fingerprint. Runs that shared a GPU took longer than they would have alone. What the numbers mean is in
-[results](../docs/results.md), and what they say about the paper in [claims](../docs/claims.md). All three are written
-by `python docs/make_results.py`.
+configuration's fingerprint; `replaced.csv` has the main rows of trainings that others took the place of. Runs that
+shared a GPU took longer than they would have alone. What the numbers mean is in [results](../docs/results.md), and what
+they say about the paper in [claims](../docs/claims.md). All three are written by `python docs/make_results.py`.
 """
 PAGE = """# Results
 
@@ -63,16 +65,9 @@ method's own score as in the paper where no other is named: Dempster-Shafer; ent
 KFAC-LLLA. AUGRC and ECE are of the test set, AUGRC by MSP, the maximum probability, as others report it. CIFAR-10-C was
 rebuilt here. `dnn` is plain training, and `bn=refreshed` the same weights with batch-norm statistics estimated again.
 The last epoch is the model, and nothing was selected on test, shifted or OOD sets. Some runs were trained a second
-time, as further lines needed their weights, and replaced with all of their lines: the [log](log.md) names them. The
+time, as further lines needed their weights, and replaced with all of their lines: the [log](log.md) names them, and
+[claims](claims.md#with-the-trainings-that-were-replaced) says which verdicts are others with the earlier trainings. The
 last column names the runs by fingerprint; they are listed at the end.
-"""
-
-REPLACED = """The same seed trained again is another network, as a GPU does not add up in a fixed order. Of 100 epochs
-four plain trainings and one of RegMixup were replaced, as the [log](log.md) says. The plain ones had an AUROC on SVHN
-of 89.5 (seed 0), 93.4 and 95.2 (seed 1) and 80.7 (seed 2), where those that took their place have 94.8, 95.0 and 92.8.
-With all of them, 9 plain and 4 of RegMixup, the difference at 100 epochs is −0.35 [−0.94, +0.24] on CIFAR-100,
-+0.61 [−3.26, +4.49] on SVHN and +1.04 [+0.36, +1.73] on Tiny-ImageNet (Welch). So what the table shows for SVHN at 100
-epochs is not settled.
 """
 
 
@@ -141,9 +136,14 @@ def everything(results: Path = RESULTS) -> list[Archived]:
     return found
 
 
-def settings(found: Iterable[Archived]) -> dict[Training, Aggregation]:
-    """Return the rows of all studies by how the networks were trained."""
-    return gather((one.record, rows_of(one.folder, one.planned.stem)) for one in found)
+def settings(found: Sequence[Archived], replaced: Sequence[Row] = ()) -> dict[Training, Aggregation]:
+    """Return the rows of all studies by how the networks were trained.
+
+    replaced: rows of trainings that were replaced, which count as further seeds.
+    """
+    rows = [(one.record, rows_of(one.folder, one.planned.stem)) for one in found]
+    others = [(one.record, REPLACED["kept"](replaced, one.record.key, one.planned.label)) for one in found]
+    return gather([*rows, *others])
 
 
 def columns(test: str, shift: Sequence[str], ood: Sequence[str]) -> list[Column]:
@@ -414,7 +414,6 @@ def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
         "statistics](#whose-batch-norm-statistics).\n",
         f"![Metrics against training length](images/{FIGURE.name})\n",
         length_table(found),
-        REPLACED,
         f"{command('length')}\n{command('length-mixup')}\n",
         "## Which of RegMixup's choices matter?\n",
         f"![Differences from plain training, choice by choice](images/{CAUSES_FIGURE.name})\n",
@@ -459,12 +458,13 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
     """Return every generated file with its text."""
     found, own = settings(everything(results)), standard_columns(LENGTH["RECIPE"])
     standard, title = found.get(own_length(LENGTH["RECIPE"]), Aggregation([])), "Differences from plain training"
-    drawn = own, headings(own)
+    drawn, replaced = (own, headings(own)), REPLACED["read"](results / REPLACED["PLACE"].name)
+    every = settings(everything(results), replaced)
     return {
         ROOT / "README.md": front_page(found),
         results / "README.md": readme(results),
         DOCS / "results.md": page(found, results),
-        DOCS / "claims.md": runpy.run_path(str(DOCS / "make_claims.py"))["ledger"](found),
+        DOCS / "claims.md": CLAIMS["ledger"](found, every),
         FIGURE: LENGTH["measured_figure"](found, planned_lengths(), own, interval),
         CAUSES_FIGURE: CAUSES["figure"](
             CAUSES["setting"](found)[1], *drawn, CAUSES["DRAWN"], f"{title}, choice by choice"

@@ -10,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.special import softmax
+from scipy.stats import ttest_ind
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import CLAIMS, Training
+from regmixup.report.claims import CLAIMS, Training, points
 from regmixup.report.significance import difference
-from regmixup.storage import read_table, write_table
+from regmixup.storage import read_rows, read_table, write_table
 from regmixup.study.archive import archived_rows, outcomes_path
 from regmixup.study.plan import load_study, read_header, studies
 from regmixup.study.tasks import Job
-from regmixup.types import Row
+from regmixup.types import Quantity, Row
 
 ROOT = Path(__file__).parent.parent
 made = runpy.run_path(str(ROOT / "docs" / "make_results.py"))
@@ -251,6 +252,48 @@ def test_numbers_that_were_computed_differently_are_not_mixed(tmp_path):
         write_table(target, record)
     with pytest.raises(ValueError, match="one numerics version"):
         made["pages"](tmp_path)
+
+
+def test_claims_are_also_asked_with_the_trainings_that_were_replaced(pages):
+    rows = read_rows(ROOT / "results" / "replaced.csv")
+    archived = {folder.name.rpartition("-")[2]: folder for found in ARCHIVED.values() for _, folder in found}
+    for run in {row.run for row in rows}:
+        fingerprint, _, commit = run.partition("@")
+        assert not read_table(archived[fingerprint] / "provenance.json")["commit"].startswith(commit), (
+            "the same training"
+        )
+    own = []
+    for method, stem in (("regmixup", "regmixup(epochs=100)-ea60a6f0"), ("dnn", "dnn-b52d74eb")):
+        folders = {folder for found in ARCHIVED.values() for planned, folder in found if planned.stem == stem}
+        kept = [row for folder in folders for row in archived_rows(folder, stem)]
+        kept += [row for row in rows if row.method == f"{method}(epochs=100)"]
+        wanted = Quantity("svhn/test", "auroc", score="dempster_shafer")
+        own.append([100 * row.value for row in kept if row.quantity == wanted])
+    tested = ttest_ind(*own, equal_var=False)
+    bounds = [points(value / 100) for value in tested.confidence_interval()]
+    found = (
+        f"| {points((np.mean(own[0]) - np.mean(own[1])) / 100)}, {bounds[0]} to {bounds[1]}, Welch, n {len(own[0])}, "
+    )
+    section = pages[ROOT / "docs" / "claims.md"].partition("## With the trainings that were replaced")[2]
+    assert section.count(f"{found}{len(own[1])} |") == 1
+
+
+def test_a_training_is_kept_once_before_it_is_replaced(tmp_path):
+    folder = ARCHIVED["length"][0][1]
+    made["REPLACED"]["keep"]([folder], tmp_path / "one.csv")
+    rows = read_rows(tmp_path / "one.csv")
+    fingerprint = folder.name.rpartition("-")[2]
+    assert {row.run.partition("@")[0] for row in rows} == {fingerprint}
+    assert {row.metric for row in rows} == set(made["REPLACED"]["METRICS"])
+    found = made["REPLACED"]["kept"](rows, fingerprint, rows[0].method)
+    assert {row.seed for row in found} == {-1}
+    assert [row.value for row in found] == [row.value for row in rows if row.method == rows[0].method]
+    with pytest.raises(ValueError, match="that is not kept yet, got"):
+        made["REPLACED"]["keep"]([folder], tmp_path / "one.csv")
+    other = ARCHIVED["causes"][0][1]
+    made["REPLACED"]["keep"]([other], tmp_path / "one.csv")
+    assert read_rows(tmp_path / "one.csv")[: len(rows)] == rows
+    assert len({row.run for row in read_rows(tmp_path / "one.csv")}) == 2
 
 
 def test_the_figure_has_a_point_for_every_number(pages):

@@ -106,15 +106,16 @@ def gather(found: Iterable[tuple[RunRecord, Sequence[Row]]]) -> dict[Training, A
     """Group the rows of evaluated runs by how the runs were trained, from short to long.
 
     A label keeps the values that are the method's own: `regmixup(epochs=50, eta=2)` is `regmixup(eta=2)` among the
-    runs of 50 epochs. A run that several studies evaluated counts once.
+    runs of 50 epochs. A run that several studies evaluated counts once, and one with rows of
+    several trainings, which they name, once for each.
     """
-    rows: dict[Training, dict[tuple[str, str, Quantity], Row]] = {}
+    rows: dict[Training, dict[tuple[str, str, str, Quantity], Row]] = {}
     for run, own in found:
         changes = tuple(change for change in run.changes if change.partition(" ")[0] in _FIELDS)
         training = Training(run.recipe, changes, run.config["epochs"], run.config["precision"])
         kept, label = rows.setdefault(training, {}), method_label(run.label)
         for row in own:
-            if (place := (run.key, label, row.quantity)) not in kept:
+            if (place := (run.key, row.run, label, row.quantity)) not in kept:
                 kept[place] = replace(row, method=label)
     ordered = sorted(rows, key=lambda one: (one.recipe, one.epochs, one.precision, one.changes))
     return {training: Aggregation(rows[training].values()) for training in ordered}
