@@ -94,11 +94,8 @@ class Task:
 
 
 TASKS = {
-    task.name: task
-    for task in (
-        Task("photographs", "tiny", epochs=10, batch_size=32, image_size=224, overlap=0.25),
-        Task("cifar100", "svhn", epochs=20, batch_size=50, image_size=128),
-    )
+    "photographs": Task("photographs", "tiny", epochs=10, batch_size=32, image_size=224, overlap=0.25),
+    "cifar100": Task("cifar100", "svhn", epochs=20, batch_size=50, image_size=128),
 }
 
 
@@ -320,11 +317,8 @@ def table(args: argparse.Namespace) -> None:
         # Two of three begin with the photographs, which must be decoded anew in every epoch.
         names = [args.tasks[-1] if number % 3 == 2 else args.tasks[0] for number in range(jobs)]
         names = names if jobs > 2 else [""] * jobs
-        threads = [threading.Thread(target=queue.work, args=(name,)) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(jobs) as threads:
+            list(threads.map(queue.work, names))
     else:
         while (job := queue.take("")) is not None:
             queue.add(job, execute(job, args))
@@ -339,25 +333,23 @@ def markdown(records: list[dict[str, Any]]) -> str:
     records = [record for record in records if record["settings"] == records[-1]["settings"]]
     for name in TASKS:
         own = [record for record in records if record["task"] == name]
-        found = {m: {(r["fold"], r["seed"]): r for r in own if r["method"] == m} for m in METHODS}
         if not own:
             continue
+        found = {m: {(r["fold"], r["seed"]): r for r in own if r["method"] == m} for m in METHODS}
         heads = [title for title, _ in COLUMNS.values()]
         lines += [f"| {name} | runs | epochs | {' | '.join(heads)} | s per run |", "|" + "---|" * (len(heads) + 4)]
         for method, runs in found.items():
-            if runs:
-                own = list(runs.values())
-                cells = [mean_of([r[metric] for r in own], factor) for metric, (_, factor) in COLUMNS.items()]
-                seconds = statistics.fmean(r["train_seconds"] for r in own)
-                lines.append(f"| {method} | {len(own)} | {own[0]['epochs']} | {' | '.join(cells)} | {seconds:.1f} |")
+            if every := list(runs.values()):
+                cells = [mean_of([r[metric] for r in every], factor) for metric, (_, factor) in COLUMNS.items()]
+                seconds, epochs = statistics.fmean(r["train_seconds"] for r in every), every[0]["epochs"]
+                lines.append(f"| {method} | {len(every)} | {epochs} | {' | '.join(cells)} | {seconds:.1f} |")
         for method, reference in (("regmixup", "dnn"), ("regmixup", "dnn x2"), ("dnn x2", "dnn")):
-            pairs = sorted(found[method].keys() & found[reference].keys())
-            if pairs:
+            if pairs := sorted(found[method].keys() & found[reference].keys()):
                 cells = []
                 for metric, (_, factor) in COLUMNS.items():
                     both = {pair: (found[method][pair][metric], found[reference][pair][metric]) for pair in pairs}
                     values = {pair: a - b for pair, (a, b) in both.items() if a is not None and b is not None}
-                    cells.append(difference_of(values, factor, next(iter(found[method].values()))["overlap"]))
+                    cells.append(difference_of(values, factor, own[0]["overlap"]))
                 lines.append(f"| {method} − {reference} | {len(pairs)} | | {' | '.join(cells)} | |")
         lines.append("")
     return "\n".join(lines)
