@@ -31,6 +31,7 @@ import tempfile
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -47,8 +48,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import regmixup as rm
-from regmixup import predictions
-from regmixup.data.decode import EvalTransform, TrainTransform
+from regmixup.data.decode import TrainTransform
 from regmixup.data.folders import FolderSet, class_folders, image_files
 from regmixup.data.images import ImageSet
 from regmixup.data.streaming import StreamingLoader
@@ -56,7 +56,6 @@ from regmixup.report.significance import resampled_difference
 from regmixup.training.config import device_name, resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, cudnn, settings
-from regmixup.training.loading import reader
 from regmixup.training.run import Run
 from regmixup.training.setup import prepare, resume
 from regmixup.training.stopping import Stop
@@ -67,7 +66,6 @@ SETS, PER_SET, OOD = 5, 5, 500
 """Train sets of CIFAR-100, images of each class in one of them, and images of each other dataset."""
 PER_CLASS = SETS * PER_SET + 20
 """Images of each class of CIFAR-100: 20 are in no train set."""
-KEY = ("task", "fold", "seed", "method", "settings")
 METHODS = {"dnn": ("dnn", 1), "dnn x2": ("dnn", 2), "regmixup": ("regmixup", 1)}
 """By name in the table: the method, and the factor of its epochs."""
 SETTINGS = {
@@ -94,22 +92,10 @@ class Task:
     folds: int = 5
     overlap: float = 0.0
 
-    @property
-    def files(self) -> bool:
-        """Return whether the images are files, rather than in memory."""
-        return self.name == "photographs"
-
-    def train_set(self, fold: int) -> str:
-        """Return the name of a fold's train set; folds are numbered from 1."""
-        return f"folder:{self.name}/without-{fold}-of-{self.folds}" if self.files else f"small-{self.name}/set{fold}"
-
 
 TASKS = {
-    task.name: task
-    for task in (
-        Task("photographs", "tiny", epochs=10, batch_size=32, image_size=224, overlap=0.25),
-        Task("cifar100", "svhn", epochs=20, batch_size=50, image_size=128),
-    )
+    "photographs": Task("photographs", "tiny", epochs=10, batch_size=32, image_size=224, overlap=0.25),
+    "cifar100": Task("cifar100", "svhn", epochs=20, batch_size=50, image_size=128),
 }
 
 
@@ -121,16 +107,14 @@ class Job:
     fold: int
     seed: int
     method: str
-    network: str
-    init: str
     settings: str
-    device: torch.device
     engine: Engine = Engine()  # noqa: RUF009 (frozen)
 
     @property
-    def name(self) -> str:
-        """Return the name of the task."""
-        return self.task.name
+    def key(self) -> dict[str, Any]:
+        """Return what identifies its line in the file of runs."""
+        own = {"task": self.task.name, "fold": self.fold, "seed": self.seed, "method": self.method}
+        return {**own, "settings": self.settings}
 
 
 # ---------------------------------------------------------------------------------------------------------------- data
@@ -196,49 +180,34 @@ def small_part(data: Path, task: Task, fold: int) -> ImageSet:
     return whole.select((group == fold - 1 if fold else group >= SETS).nonzero()[:, 0])
 
 
-@cache
-def held_out(data: Path, task: Task, fold: int, transform: EvalTransform | None) -> ImageSet:
-    """Return the images to test on, at the network's size."""
-    if transform is None:
-        return small_part(data, task, 0)
-    files = rm.data.load(f"folder:{task.name}/fold-{fold}-of-{task.folds}", root=data)
-    (whole,) = files.parts(reader(transform, (task.image_size, task.image_size)), size=len(files))
-    return whole
-
-
 # --------------------------------------------------------------------------------------------------------------- table
 
 
-def configuration(job: Job, data: Path) -> rm.TrainConfig:
-    """Return the run of a job; a train set in memory is registered under its name."""
-    task, (method, longer) = job.task, METHODS[job.method]
-    if not task.files:
-        rm.data.register(task.train_set(job.fold), partial(small_part, data, task, job.fold), role="train")
-    return rm.configure(
-        "imagenet-resnet50", method, train_set=task.train_set(job.fold), network=job.network, init=job.init,
-        seed=job.seed, epochs=longer * task.epochs, batch_size=task.batch_size, image_size=task.image_size, **SETTINGS,
-    )  # fmt: skip
-
-
-def execute(job: Job, data: Path, decoders: int) -> dict[str, Any]:
+def execute(job: Job, args: argparse.Namespace) -> dict[str, Any]:
     """Train a run, predict what it has not seen, and return its metrics."""
-    if job.device.type == "cuda":
+    if args.device.type == "cuda":
         torch.set_num_threads(1)  # several of these processes share the cores with those that decode
-    task, device, started = job.task, job.device, time.perf_counter()
-    config = configuration(job, data)
+    task, fold, data, started = job.task, job.fold, args.data, time.perf_counter()
+    if task.name == "photographs":
+        train_set, test_set = (f"folder:{task.name}/{part}-{fold}-of-{task.folds}" for part in ("without", "fold"))
+    else:
+        train_set, test_set = f"small-{task.name}/set{fold}", small_part(data, task, 0)
+        rm.data.register(train_set, partial(small_part, data, task, fold), role="train")
+    method, longer = METHODS[job.method]
+    config = rm.configure(
+        "imagenet-resnet50", method, train_set=train_set, network=args.network, init=args.init, seed=job.seed,
+        epochs=longer * task.epochs, batch_size=task.batch_size, image_size=task.image_size, **SETTINGS,
+    )  # fmt: skip
+    here = {"root": data, "device": args.device}
     with tempfile.TemporaryDirectory() as runs:
-        run = rm.train(config, runs, root=data, device=device, workers=decoders, engine=job.engine)
+        run = rm.train(config, runs, workers=args.decoders, engine=job.engine, **here)
         trained, record = time.perf_counter() - started, run.provenance()
-        model, transform = run.model(device=device, root=data), run.transform()
-    test, ood = held_out(data, task, job.fold, transform), enlarged(data, task.ood, task.image_size)
-    logits, unlike = (
-        predictions.predict(model, part.images, part.labels, role=role, features=False, batch_size=500).logits
-        for part, role in ((test, "test"), (ood, "ood"))
-    )
+        others = enlarged(data, task.ood, task.image_size)
+        test, ood = (run.predict(images, features=False, **here) for images in (test_set, others))
+        metrics = measure(test.logits, test.labels, ood.logits)
     return {
-        "task": task.name, "fold": job.fold, "seed": job.seed, "method": job.method, "settings": job.settings,
-        "network": job.network, "epochs": config.epochs, "objective": repr(config.objective),
-        **measure(logits, test.labels, unlike), "test_images": len(test), "ood_images": len(ood),
+        **job.key, "network": args.network, "epochs": config.epochs, "objective": repr(config.objective),
+        **metrics, "test_images": len(test), "ood_images": len(ood),
         "overlap": task.overlap, "train_seconds": round(trained, 2), "seconds": round(time.perf_counter() - started, 2),
         "device": record["device"], "execution": record["execution"], "torch": torch.__version__,
         "init": record.get("init", {}).get("sha256", ""),
@@ -266,7 +235,7 @@ def planned(args: argparse.Namespace) -> list[Job]:
     told = [SETTINGS, METHODS, {name: asdict(task) for name, task in TASKS.items()}, args.network, init]
     settings = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
     return [
-        Job(task, fold, seed, method, args.network, args.init, settings, args.device)
+        Job(task, fold, seed, method, settings)
         for seed in range(args.seeds)
         for fold in range(1, args.folds + 1)
         for method in METHODS
@@ -297,8 +266,8 @@ class Queue:
 
     def __init__(self, jobs: list[Job], args: argparse.Namespace) -> None:
         self.args, self.until, self.lock = args, time.monotonic() + 60 * args.minutes, threading.Lock()
-        done = {tuple(r[name] for name in KEY) for r in read_records(args.out)}
-        self.jobs = [job for job in jobs if tuple(getattr(job, name) for name in ("name", *KEY[1:])) not in done]
+        done = read_records(args.out)
+        self.jobs = [job for job in jobs if not any(job.key.items() <= record.items() for record in done)]
         self.total, self.failed = len(self.jobs), 0
         print(f"{len(jobs) - self.total} of {len(jobs)} runs are in {args.out} already", flush=True)
 
@@ -307,7 +276,7 @@ class Queue:
         with self.lock:
             if not self.jobs or time.monotonic() > self.until:
                 return None
-            job = next((job for job in self.jobs if job.name == preferred), self.jobs[0])
+            job = next((job for job in self.jobs if job.task.name == preferred), self.jobs[0])
             self.jobs.remove(job)
             return job
 
@@ -315,7 +284,7 @@ class Queue:
         """Write a finished run; none: it failed, and is tried once more, kernel by kernel."""
         with self.lock:
             left = f"{len(self.jobs)} not begun, {max(0, self.until - time.monotonic()):.0f} s to begin them"
-            words = f"{job.name} fold {job.fold} seed {job.seed} {job.method}"
+            words = f"{job.task.name} fold {job.fold} seed {job.seed} {job.method}"
             if record is None:
                 print(f"{words}: FAILED\n{traceback.format_exc()}", flush=True)
                 if job.engine == Engine():
@@ -333,7 +302,7 @@ class Queue:
             with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin_process) as process:
                 while (job := self.take(preferred)) is not None:
                     try:
-                        self.add(job, process.submit(execute, job, self.args.data, self.args.decoders).result())
+                        self.add(job, process.submit(execute, job, self.args).result())
                     except Exception:
                         self.add(job, None)
                         break
@@ -348,14 +317,11 @@ def table(args: argparse.Namespace) -> None:
         # Two of three begin with the photographs, which must be decoded anew in every epoch.
         names = [args.tasks[-1] if number % 3 == 2 else args.tasks[0] for number in range(jobs)]
         names = names if jobs > 2 else [""] * jobs
-        threads = [threading.Thread(target=queue.work, args=(name,)) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(jobs) as threads:
+            list(threads.map(queue.work, names))
     else:
         while (job := queue.take("")) is not None:
-            queue.add(job, execute(job, args.data, args.decoders))
+            queue.add(job, execute(job, args))
     left, failed = len(queue.jobs), queue.failed
     print(f"{queue.total - left - failed} runs done, {failed} failed, {left} not begun\n")
     print(markdown(read_records(args.out)))
@@ -366,28 +332,24 @@ def markdown(records: list[dict[str, Any]]) -> str:
     lines = []
     records = [record for record in records if record["settings"] == records[-1]["settings"]]
     for name in TASKS:
-        found: dict[str, dict[tuple[int, int], dict[str, Any]]] = {method: {} for method in METHODS}
-        for record in records:
-            if record["task"] == name:
-                found[record["method"]][record["fold"], record["seed"]] = record
-        if not any(found.values()):
+        own = [record for record in records if record["task"] == name]
+        if not own:
             continue
+        found = {m: {(r["fold"], r["seed"]): r for r in own if r["method"] == m} for m in METHODS}
         heads = [title for title, _ in COLUMNS.values()]
         lines += [f"| {name} | runs | epochs | {' | '.join(heads)} | s per run |", "|" + "---|" * (len(heads) + 4)]
         for method, runs in found.items():
-            if runs:
-                own = list(runs.values())
-                cells = [mean_of([r[metric] for r in own], factor) for metric, (_, factor) in COLUMNS.items()]
-                seconds = statistics.fmean(r["train_seconds"] for r in own)
-                lines.append(f"| {method} | {len(own)} | {own[0]['epochs']} | {' | '.join(cells)} | {seconds:.1f} |")
+            if every := list(runs.values()):
+                cells = [mean_of([r[metric] for r in every], factor) for metric, (_, factor) in COLUMNS.items()]
+                seconds, epochs = statistics.fmean(r["train_seconds"] for r in every), every[0]["epochs"]
+                lines.append(f"| {method} | {len(every)} | {epochs} | {' | '.join(cells)} | {seconds:.1f} |")
         for method, reference in (("regmixup", "dnn"), ("regmixup", "dnn x2"), ("dnn x2", "dnn")):
-            pairs = sorted(found[method].keys() & found[reference].keys())
-            if pairs:
+            if pairs := sorted(found[method].keys() & found[reference].keys()):
                 cells = []
                 for metric, (_, factor) in COLUMNS.items():
                     both = {pair: (found[method][pair][metric], found[reference][pair][metric]) for pair in pairs}
                     values = {pair: a - b for pair, (a, b) in both.items() if a is not None and b is not None}
-                    cells.append(difference_of(values, factor, next(iter(found[method].values()))["overlap"]))
+                    cells.append(difference_of(values, factor, own[0]["overlap"]))
                 lines.append(f"| {method} − {reference} | {len(pairs)} | | {' | '.join(cells)} | |")
         lines.append("")
     return "\n".join(lines)
@@ -490,15 +452,13 @@ def throughput(args: argparse.Namespace) -> None:
     where = f"{device_name(args.device)}, torch {torch.__version__}, {os.cpu_count()} cores"
     print(f"{where}, batch {args.batch_size} at {args.size} px\n\n| files | workers | images/s |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        photographs = image_files(args.data / "photographs")
+        photographs = rm.data.load("folder:photographs", root=args.data)
         larger = enlarge_files(photographs, Path(folder), (500, 375))
-        for what, paths in (("photographs as they are", photographs), ("as 500 x 375 pixels", larger)):
-            rate = loader_rate(paths, args)
+        for what, files in (("photographs as they are", photographs), ("as 500 x 375 pixels", larger)):
+            rate = loader_rate(files, args)
             print(f"| {what} | {args.workers} | {rate:,.0f} |", flush=True)
-        print(
-            "\n| network | method | ours | bare | ours / bare | ours, from files |\n|---|---|---|---|---|---|",
-            flush=True,
-        )
+        heads = "| network | method | ours | bare | ours / bare | ours, from files |"
+        print(f"\n{heads}\n|---|---|---|---|---|---|", flush=True)
         files = repeated(larger, args.images)
         for network in args.networks:
             for method in ("dnn", "regmixup"):
@@ -533,41 +493,33 @@ def rates(network: str, method: str, files: FolderSet, args: argparse.Namespace)
     return [f"{ours:,.0f}", f"{bare:,.0f}", f"{ours / bare:.3f}", f"{from_files:,.0f}"]
 
 
-def enlarge_files(paths: list[str], folder: Path, size: tuple[int, int]) -> list[str]:
+def enlarge_files(files: FolderSet, folder: Path, size: tuple[int, int]) -> FolderSet:
     """Write each photograph once more, as large as ImageNet's usually are; return the new files."""
 
-    def write(path: str) -> str:
-        target = folder / "photographs" / Path(path).parent.name / Path(path).name
+    def write(path: str) -> None:
+        target = folder / Path(path).relative_to(files.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(path) as image:
             image.convert("RGB").resize(size, Image.Resampling.BICUBIC).save(target, "JPEG", quality=90)
-        return str(target)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(write, paths))
+        list(pool.map(write, files.paths))
+    return rm.data.load(f"folder:{folder}")
 
 
-def repeated(paths: list[str], count: int) -> FolderSet:
-    """Return so many files, each several times, as a dataset; a class for every folder."""
-    every = tuple(paths[place % len(paths)] for place in range(count))
-    classes = tuple(sorted({Path(path).parent.name for path in paths}))
-    labels = torch.tensor([classes.index(Path(path).parent.name) for path in every])
-    return FolderSet(every, labels, classes, "files", Path(paths[0]).parent.parent)
+def repeated(files: FolderSet, count: int) -> FolderSet:
+    """Return so many files, each several times."""
+    return files.select(torch.arange(count) % len(files))
 
 
-def loader_rate(paths: list[str], args: argparse.Namespace) -> float:
+def loader_rate(files: FolderSet, args: argparse.Namespace) -> float:
     """Return the images per second of an epoch, the start of the workers included."""
-    files = repeated(paths, args.loaded)
+    files = repeated(files, args.loaded)
     loader = StreamingLoader(
         files.paths, files.labels, transform=TrainTransform(size=args.size), batch_size=args.batch_size, seed=0,
         device=args.device, workers=args.workers,
     )  # fmt: skip
-
-    def load() -> None:
-        for _ in loader.epoch(0):
-            pass
-
-    return len(files) / seconds(load)
+    return len(files) / seconds(lambda: deque(loader.epoch(0), maxlen=0))
 
 
 def main() -> None:

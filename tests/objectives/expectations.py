@@ -5,7 +5,19 @@ from itertools import permutations
 import torch
 from torch.nn import functional as F
 
-from tests.objectives.cases import CLASSES, gradients
+from tests.objectives.cases import CLASSES, batch, conv_net, gradients
+
+SIZE = (3, 6, 8)
+LAMBDAS = [torch.tensor(lam, dtype=torch.float64) for lam in (0.1, 0.5, 0.85)]
+
+
+def plain_net():
+    """Without batch norm an image's logits do not depend on its neighbours."""
+    return conv_net(batch_norm=False, dtype=torch.float64)
+
+
+def exact_batch(batch_size):
+    return batch(batch_size, dtype=torch.float64)
 
 
 def cycles(batch_size):

@@ -11,19 +11,17 @@ from regmixup.objectives.bimodal import Bimodal, CoinDraw
 from regmixup.objectives.mixup import Mixup
 from regmixup.objectives.regmixup import RegMixup
 from tests.objectives.cases import batch, conv_net, forwarded, seeded
-from tests.objectives.expectations import assert_equal, cycles, image_by_image, mean_and_variance, value
-
-SIZE = (3, 6, 8)
-LAMBDAS = [torch.tensor(lam, dtype=torch.float64) for lam in (0.1, 0.5, 0.85)]
-
-
-def plain_net():
-    """Without batch norm an image's logits do not depend on its neighbours."""
-    return conv_net(batch_norm=False, dtype=torch.float64)
-
-
-def exact_batch(batch_size):
-    return batch(batch_size, dtype=torch.float64)
+from tests.objectives.expectations import (
+    LAMBDAS,
+    SIZE,
+    assert_equal,
+    cycles,
+    exact_batch,
+    image_by_image,
+    mean_and_variance,
+    plain_net,
+    value,
+)
 
 
 def over_all_coins(objective, model, x, y, lam, partner):

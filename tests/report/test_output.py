@@ -186,7 +186,7 @@ def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
 
 
 def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tmp_path):
-    empty = Results(tmp_path, "Empty", "", [], [], {})
+    empty = Results(tmp_path, "Empty", "", [], [])
     with pytest.raises(ValueError, match="nothing to report yet"):
         write_report(empty)
 

@@ -40,7 +40,7 @@ def kept(finished_study, tmp_path_factory):
 
 
 def test_an_archive_holds_everything_but_weights_and_predictions(finished_study, kept):
-    for entry in Results.open(finished_study.folder).study["runs"]:
+    for entry in read_table(finished_study.folder / "study.json")["runs"]:
         folder, stem = kept / entry["folder"], entry["stem"]
         names = {"config.json", "provenance.json", "history.jsonl", f"logits-{stem}.npz", NOTE}
         names |= {f"rows-{stem}.csv.gz", f"figures-{stem}.json.gz", f"outcomes-{stem}.npz"}
@@ -58,7 +58,7 @@ def test_an_archive_holds_everything_but_weights_and_predictions(finished_study,
 
 
 def test_outcomes_and_logits_say_what_the_predictions_do(finished_study, kept):
-    entry = Results.open(finished_study.folder).study["runs"][-1]
+    entry = read_table(finished_study.folder / "study.json")["runs"][-1]
     folder, stem = kept / entry["folder"], entry["stem"]
     run = Run.open(finished_study.runs / entry["folder"])
     outcomes, logits = np.load(folder / f"outcomes-{stem}.npz"), np.load(folder / f"logits-{stem}.npz")
@@ -122,7 +122,7 @@ def test_an_archive_that_has_the_whole_path_of_its_images_in_its_name_is_found_a
 
 def test_outcomes_are_kept_of_the_first_seed_and_rows_of_all(finished_study, kept, tmp_path):
     run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path)
-    for entry in Results.open(finished_study.folder).study["runs"]:
+    for entry in read_table(finished_study.folder / "study.json")["runs"]:
         folder, stem = tmp_path / entry["folder"], entry["stem"]
         assert (folder / f"outcomes-{stem}.npz").is_file() == (entry["seed"] == 0)
         assert archived_rows(folder, stem) == archived_rows(kept / entry["folder"], stem)

@@ -13,7 +13,7 @@ from regmixup.posthoc import MonteCarlo
 from regmixup.report.output import main_tables, shift_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results
-from regmixup.storage import read_rows
+from regmixup.storage import read_rows, read_table
 from regmixup.study import runner
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
@@ -44,7 +44,7 @@ def test_wrong_workers_are_refused_before_any_run(tmp_path):
 
 def test_each_run_folder_holds_its_own_rows_and_predictions(finished_study):
     _, runs, folder = finished_study
-    for entry in Results.open(folder).study["runs"]:
+    for entry in read_table(folder / "study.json")["runs"]:
         own = runs / entry["folder"]
         assert {row.method for row in read_rows(own / f"rows-{entry['stem']}.csv")} == {entry["method"]}
         assert (own / "predictions" / "digits-c__contrast__5.safetensors").is_file()
@@ -160,7 +160,7 @@ def test_a_study_that_stops_has_rows_and_a_report_of_what_is_done(finished_study
         run_study(finished_study.study, tmp_path, device="cpu", progress=StopAfterOne())
     results = Results.open(tmp_path / "study-mini")
     assert {row.method for row in results.rows} == {"dnn"}
-    assert len(results.study["runs"]) == 1
+    assert len(results.runs) == 1
     assert "<dt>dnn</dt>" in render(results, main_tables(results), shift_tables(results))
 
 
@@ -174,7 +174,7 @@ def test_methods_that_change_their_predictions_are_measured_through_what_they_do
     text += "\n[grid.kfac-llla]\nposthoc.samples = 10\n"
     study = load_study(str(write_mini(tmp_path, text)))
     folder = run_study(study, tmp_path, device="cpu")
-    entries = Results.open(folder).study["runs"]
+    entries = read_table(folder / "study.json")["runs"]
     assert entries[0]["folder"] == entries[1]["folder"] != entries[2]["folder"]
     ece = {
         (row.method, row.dataset, row.severity): row.value

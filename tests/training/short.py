@@ -41,6 +41,12 @@ def config(method="regmixup", **changes):
     return rm.configure("digits", method, **{"epochs": 3, "batch_size": BATCH, "dropout": 0.2, **changes})
 
 
+def tensors_of(run, prefix):
+    """The tensors of a run's checkpoint whose names begin like this, by the rest of their names."""
+    found = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors
+    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+
+
 def ending(run):
     """Every tensor that a run ended with, and its history but for the time it took."""
     tensors = {}

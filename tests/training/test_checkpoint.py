@@ -39,6 +39,8 @@ from tests.training.short import (
     signal_after,
 )
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 NEW, PREVIOUS = "checkpoint-new.safetensors", "checkpoint-previous.safetensors"
 
 CONTENT = Checkpoint(
@@ -51,11 +53,6 @@ CONTENT = Checkpoint(
     Position(2, 3, {("loss", "clean"): [0.1 + 0.2, 1e-300, 48.0], ("loss",): [5.0, 16.0]}, 1.25),
     "d" * 64,
 )
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
 
 
 @pytest.fixture(scope="module")

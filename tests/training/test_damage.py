@@ -12,6 +12,8 @@ from regmixup.run_folder import CHECKPOINT
 from regmixup.training.run import Run
 from tests.training.short import EVERY_STEP, after_step, assert_same_ending, config, ending, load_few
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 DAMAGE = {
     "emptied": lambda content: b"",
     "zeroed": lambda content: bytes(len(content)),
@@ -22,11 +24,6 @@ DAMAGE = {
 }
 SETTINGS = config("dnn-sn", epochs=2, head=GPHead(num_features=32))
 """The head is finished by a pass after the last epoch, which must not change it a second time."""
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 import regmixup as rm
-from regmixup import data
 from regmixup.data.loader import epoch_batches
 from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
@@ -35,6 +34,8 @@ from tests.training.short import (
     same_bits,
     signal_after,
 )
+
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 ORDER = epoch_batches(IMAGES, BATCH, 0, epoch=0)
 BAD = 2
@@ -63,11 +64,6 @@ class Poisoned(rm.Objective):
 
 def poisoned(spoils="nan loss", **changes):
     return config(objective=Poisoned(spoils=spoils), **{"crop_padding": 0, **changes})
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
 
 
 def state_before(settings, runs, steps):

@@ -8,12 +8,9 @@ import regmixup as rm
 from regmixup import data
 from regmixup.training import loop, reporting
 from regmixup.training.stopping import Interrupted
-from tests.training.short import IMAGES, STEPS, config, load_all, load_few, signal_after
+from tests.training.short import IMAGES, STEPS, config, load_all, signal_after
 
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 
 @pytest.fixture

@@ -22,15 +22,12 @@ from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import resolve
 from regmixup.training.initial_weights import load_initial_weights, read_tensors
 from tests.networks.weights import randomise_batch_norm
-from tests.training.short import config, load_all, load_few
+from tests.training.short import config, load_all
+
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 CPU = torch.device("cpu")
 COLOUR = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
 
 
 def built(network, *, classes=10, channels=3, **settings):

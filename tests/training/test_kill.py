@@ -16,17 +16,14 @@ from regmixup.training.stopping import Interrupted
 from tests.crashes import Disk, no_warnings
 from tests.training.short import EVERY_STEP, assert_same_ending, config, ending, load_few
 
+pytestmark = pytest.mark.usefixtures("few_digits")
+
 CASES = [
     config("regmixup", epochs=2),
     config("regmixup+cutmix", epochs=2),
     config("dnn-sn", epochs=2, head=GPHead(num_features=32, covariance="momentum")),
     config("duq", epochs=2),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
 
 
 def train_to_the_end(case, runs):

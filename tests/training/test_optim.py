@@ -9,12 +9,11 @@ from timm.optim import param_groups_layer_decay
 from torch import nn
 
 import regmixup as rm
-from regmixup import data, networks
+from regmixup import networks
 from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.optim import Average, layers, make_optimizer, set_frozen, set_lr
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
@@ -29,22 +28,15 @@ from tests.training.short import (
     load_few,
     same_bits,
     signal_after,
+    tensors_of,
 )
 
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 
 def plain(**changes):
     """No augmentation, no dropout, no mixing: what a loop of a few lines can repeat."""
     return config("dnn", **{"crop_padding": 0, "flip": False, "dropout": 0.0, **FINE_TUNING, **changes})
-
-
-def tensors_of(run, prefix):
-    found = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors
-    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
 
 
 def trained_by_hand(settings, model):

@@ -15,7 +15,6 @@ from regmixup.data.images import ImageSet
 from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.distributed import Ranks
 from regmixup.training.initial_weights import read_tensors
 from regmixup.training.optim import Average
@@ -32,20 +31,13 @@ from tests.training.short import (
     load_few,
     same_bits,
     signal_after,
+    tensors_of,
 )
+
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 UNSTEADY = {"lr": 0.1, "epochs": 3, "dropout": 0.0, "schedule": "step", "milestones": (2,), "lr_decay": 20.0}
 """So that the last epoch is not the best: its learning rate is far too large."""
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
-
-
-def tensors_of(run, prefix):
-    found = read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors
-    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
 
 
 def trained_by_hand(settings, model):

@@ -7,18 +7,14 @@ import pytest
 import torch
 
 import regmixup as rm
-from regmixup import data
 from regmixup.cli import main
 from regmixup.run_folder import CHECKPOINT
 from regmixup.training.stopping import Interrupted, stopping
-from tests.training.short import STEPS, after_step, assert_same_ending, config, ending, load_few, signal_after
+from tests.training.short import STEPS, after_step, assert_same_ending, config, ending, signal_after
+
+pytestmark = pytest.mark.usefixtures("few_digits")
 
 BOTH = [signal.SIGINT, signal.SIGTERM]
-
-
-@pytest.fixture(autouse=True)
-def _few_digits(monkeypatch):
-    monkeypatch.setattr(data, "load", load_few)
 
 
 def handlers():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -131,17 +131,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Results:
-    """folder: where the report goes. study: the contents of study.json, or nothing for bare runs.
-
-    selected: the choices that a study made on validation sets, as in its selected.json.
-    """
+    """folder: where the report goes. selected: what a study chose on validation sets, as in its selected.json."""
 
     folder: Path
     title: str
     about: str
     runs: Sequence[RunRecord]
     rows: Sequence[Row]
-    study: dict[str, Any] = field(default_factory=dict)
     selected: Sequence[dict[str, Any]] = ()
 
     @classmethod
@@ -173,7 +169,7 @@ class Results:
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
         out = Path(out) if out is not None else folder
-        return cls(out, study["title"], study["about"], runs, rows, study, selected)
+        return cls(out, study["title"], study["about"], runs, rows, selected)
 
     @classmethod
     def of_runs(cls, folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:

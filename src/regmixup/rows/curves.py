@@ -227,8 +227,8 @@ def _exhibit(
     return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
 
 
-def thumbnail(image: Any, side: int = SIDE) -> str:
-    """Return an image as a data URI: PNG as it is where it is small, else JPEG with its longest side at `side` pixels.
+def thumbnail(image: Any) -> str:
+    """Return an image as a data URI: PNG as it is where it is small, else JPEG with its longest side at SIDE pixels.
 
     image: a tensor (C, H, W) of uint8 or in [0, 1], an array (H, W, C) or (H, W), a PIL image, or a file, which is
     shown upright, as viewers do.
@@ -240,16 +240,16 @@ def thumbnail(image: Any, side: int = SIDE) -> str:
         image = levels.cpu().permute(1, 2, 0).squeeze(-1).numpy()
     if isinstance(image, (str, Path)):
         with Image.open(image) as opened:
-            opened.draft("RGB", (side, side))
+            opened.draft("RGB", (SIDE, SIDE))
             image = opened.convert("RGB")
         with suppress(Exception):  # metadata may be damaged
             ImageOps.exif_transpose(image, in_place=True)
     picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
-    file, small = io.BytesIO(), max(picture.size) <= side
+    file, small = io.BytesIO(), max(picture.size) <= SIDE
     if small:
         picture.save(file, "PNG", optimize=True)
     else:
-        scale = side / max(picture.size)
+        scale = SIDE / max(picture.size)
         size = [max(1, round(scale * length)) for length in picture.size]
         picture.convert("RGB").resize((size[0], size[1])).save(file, "JPEG", quality=80)
     return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(file.getvalue()).decode()}"

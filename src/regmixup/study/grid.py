@@ -58,6 +58,10 @@ class Point:
         """Return the values by the names of their axes."""
         return {axis.name: value for axis, value in self.values}
 
+    def fields(self) -> dict[str, Any]:
+        """Return the values by the fields that take them."""
+        return {field: value for axis, value in self.values for field in axis.fields}
+
     def is_corner(self) -> bool:
         """Return whether it has an end value on the first two axes and the first value on all others."""
         return all(
@@ -102,7 +106,7 @@ class ValueGrid:
 
     def changes(self, point: Point) -> dict[str, Any]:
         """Return every field that a point sets, with its value."""
-        return dict(self.fixed) | {field: value for axis, value in point.values for field in axis.fields}
+        return dict(self.fixed) | point.fields()
 
 
 def adjust(

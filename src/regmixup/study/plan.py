@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods, recipes
-from regmixup.config import check_choices, decode, encode, fingerprint, introduced
+from regmixup.config import check_choices, decode, encode, fingerprint, introduced, values_of
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, is_hidden, unknown
 from regmixup.study.grid import Point, ValueGrid, adjust, check_distinct, tupled
@@ -42,8 +42,8 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
-    """Methods x recipes x seeds x grids.
+class StudyKeys:
+    """The keys of a study file that a study has as they are.
 
     seeds_of: the seeds of a method, where they differ from `seeds`. grid: the values of a method, see `grid.py`.
     reuses: other studies; what is archived of them in folders of their names, beside this study's, is done here, too.
@@ -53,13 +53,11 @@ class Study:
     refresh_batch_norm: the methods (true for all) that are also measured with batch-norm statistics estimated again
     from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
     refresh_augmented: measure them with statistics of augmented images, too.
-    about: what the study can and cannot show, printed in the report. scale: "smoke" runs in seconds, see `smoke.py`.
-    source: the file that the study was read from.
+    about: what the study can and cannot show, printed in the report.
     """
 
     name: str
     title: str
-    parts: tuple[Part, ...]
     seeds: tuple[int, ...]
     seeds_of: dict[str, Any] = field(default_factory=dict, metadata={"introduced": {}})
     grid: dict[str, Any] = field(default_factory=dict)
@@ -70,6 +68,13 @@ class Study:
     reuses: tuple[str, ...] = introduced(())
     confirms: str = introduced("")
     about: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(StudyKeys):
+    """Methods x recipes x seeds x grids. scale: "smoke" runs in seconds, see `smoke.py`. source: the study file."""
+
+    parts: tuple[Part, ...]
     scale: Scale = "full"
     source: str = ""
 
@@ -228,7 +233,9 @@ class Study:
             found.setdefault(planned.recipe, {**trained, "evaluate": encode(planned.evaluate)})
         first = next(iter(found))
         own = {"content": self.content, "methods": list(self.methods), "recipes": found}
-        return {**encode(self), **own, "recipe": first, "evaluate": found[first]["evaluate"]}
+        values = encode(self)
+        head = {name: values[name] for name in ("kind", "name", "title", "parts")}  # in the order of older files
+        return {**head, **values, **own, "recipe": first, "evaluate": found[first]["evaluate"]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,30 +254,19 @@ class StudyHeader:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyFile(StudyHeader):
+class StudyFile(StudyKeys, StudyHeader):
     """The keys of a study file.
 
     Sections [train.X] and [evaluate.X] apply to the recipe X, or to all recipes whose train set is of the family X;
     keys of [train] and [evaluate] themselves apply to all.
     """
 
-    name: str
     methods: tuple[str, ...]
-    seeds: tuple[int, ...]
     evaluate: dict[str, Any]
     recipe: str = ""
     recipes: tuple[str, ...] = ()
     only: dict[str, Any] = field(default_factory=dict)
-    seeds_of: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
-    grid: dict[str, Any] = field(default_factory=dict)
-    select: bool = False
-    timing: bool = False
-    refresh_batch_norm: bool | tuple[str, ...] = False
-    refresh_augmented: bool = False
-    reuses: tuple[str, ...] = ()
-    confirms: str = ""
-    about: str = ""
 
     def study(self, source: str) -> Study:
         """Return the study, with every section resolved. source: the path of the file."""
@@ -290,9 +286,8 @@ class StudyFile(StudyHeader):
         for table in (self.train, self.evaluate):
             for section in _sections(table):
                 check_name("recipe or family of a section", section, {*families, *families.values()})
-        parts = [self._part(name, families[name]) for name in names]
-        own = {f.name for f in fields(Study)} & {f.name for f in fields(self)}
-        return Study(**{name: getattr(self, name) for name in own}, parts=tuple(parts), source=source)
+        parts = tuple(self._part(name, families[name]) for name in names)
+        return Study(**values_of(self, StudyKeys), parts=parts, source=source)
 
     def _part(self, recipe: str, family: str) -> Part:
         own = [method for method in self.methods if recipe in self.only.get(method, [recipe])]

@@ -143,7 +143,7 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Cho
         on=one.evaluate.validation,
         seeds=tuple(planned.config.seed for planned in chosen),
         values=values,
-        fields={name: value for axis, value in one.point.values for name in axis.fields},
+        fields=one.point.fields(),
         by=by,
         score=score,
         candidates=len(candidates),

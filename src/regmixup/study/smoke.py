@@ -71,12 +71,8 @@ def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
 
 
 def _shrink_run(planned: PlannedRun) -> PlannedRun:
-    kept = {
-        name: value
-        for axis, value in planned.point.values
-        for name in axis.fields
-        if "." not in name and name not in _OF_SIZE
-    }
+    own = planned.point.fields()
+    kept = {name: value for name, value in own.items() if "." not in name and name not in _OF_SIZE}
     return replace(
         planned,
         config=_config(planned.config, kept),
