@@ -305,8 +305,12 @@ def _assemble(path: Path, found: Found) -> Predictions:
             raise ValueError(f"it is empty: logits have shape {tuple(table.shape)}")
         found.understood += _two_classes(tensors)
         labels = tensors.setdefault("labels", torch.full(table.shape[:1], -1))
-        if labels.ndim == 1 and labels.is_floating_point() and bool((labels == labels.round()).all()):
-            tensors["labels"] = labels.long()  # a table of numbers, such as a csv, has no other way to write integers
+        if labels.ndim == 1 and labels.is_floating_point():  # a csv has no other way to write integers
+            whole = (labels == labels.round()) & (labels.abs() < 2**53)
+            if not bool(whole.all()):
+                row = int(whole.int().argmin())
+                raise ValueError(f"labels must be integers, got {float(labels[row])} in row {row} (counted from 0)")
+            tensors["labels"] = labels.long()
         info = dict(found.info)
         dataset = info.pop("dataset", path.stem.replace("__", "/"))
         role = cast("Role", info.pop("role")) if info.get("role") in get_args(Role) else ""
@@ -319,6 +323,10 @@ def _assemble(path: Path, found: Found) -> Predictions:
         if not predictions.from_probs and look_like_log_probabilities(predictions.logits):
             info["logits"] = LOG_OF_PROBS
             found.understood.append("log-probabilities: no score that needs the scale of logits")
+        if predictions.probs is not None and "dataset" not in found.info:  # ours may be of Monte-Carlo samples
+            others = int((predictions.probs.argmax(dim=1) != predictions.logits.argmax(dim=1)).sum())
+            told = f"probs name another class than logits in {others} of {len(predictions)} rows: accuracy is of probs"
+            found.understood += [told] if others else []
         if found.understood:
             info["read_as"] = "; ".join(found.understood)
         predictions = replace(predictions, info=info)
