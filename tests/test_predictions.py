@@ -285,6 +285,13 @@ class TestRefusals:
         np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=labels)
         self.refused(tmp_path / "p.npz", rf"labels must be an integer \(N,\) tensor, got {got}")
 
+    def test_probs_beside_logits_that_do_not_sum_to_one(self, tmp_path):
+        """Sigmoids lie in [0, 1], and were measured without a word."""
+        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), probs=LOGITS.sigmoid().numpy())
+        self.refused(
+            tmp_path / "p.npz", r"probs must be >= 0 and sum to 1 in every row, got values from .* and sums from "
+        )
+
     @pytest.mark.parametrize("name", ["labels", "features", "probs", "logit_variance"])
     def test_lengths_that_differ(self, tmp_path, name):
         tensors = {"logits": LOGITS.numpy(), "labels": LABELS.numpy(), name: getattr(full(), name)[:5].numpy()}

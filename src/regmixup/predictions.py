@@ -274,6 +274,13 @@ def from_probs(
     probs = as_tensor("probs", probs)
     if probs.ndim != 2 or not probs.is_floating_point() or probs.numel() == 0:
         raise ValueError(f"probs must be a floating-point (N, K) tensor, got {probs.dtype} of {tuple(probs.shape)}")
+    _check_probs(probs)
+    exact = torch.promote_types(probs.dtype, torch.float32)
+    logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
+    return Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
+
+
+def _check_probs(probs: Tensor) -> None:
     if not look_like_probabilities(probs):
         low, high = (float(value) for value in probs.aminmax())
         total = probs.sum(dim=1, dtype=torch.float64)
@@ -281,9 +288,6 @@ def from_probs(
             f"probs must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g} and sums from "
             f"{float(total.min()):g} to {float(total.max()):g}"
         )
-    exact = torch.promote_types(probs.dtype, torch.float32)
-    logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
-    return Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
 
 
 def _assemble(path: Path, found: Found) -> Predictions:
@@ -324,6 +328,7 @@ def _assemble(path: Path, found: Found) -> Predictions:
             info["logits"] = LOG_OF_PROBS
             found.understood.append("log-probabilities: no score that needs the scale of logits")
         if predictions.probs is not None and "dataset" not in found.info:  # ours may be of Monte-Carlo samples
+            _check_probs(predictions.probs)
             others = int((predictions.probs.argmax(dim=1) != predictions.logits.argmax(dim=1)).sum())
             told = f"probs name another class than logits in {others} of {len(predictions)} rows: accuracy is of probs"
             found.understood += [told] if others else []
