@@ -333,6 +333,18 @@ def test_balanced_weights_are_those_of_scikit_learn():
     assert rm.losses.CrossEntropy(weight=balanced_weight(labels)).weight == balanced_weight(labels)
 
 
+@pytest.mark.parametrize(
+    "given", [[0.5, 2.0], np.array([0.5, 2.0]), torch.tensor([0.5, 2.0])], ids=["list", "array", "tensor"]
+)
+def test_class_weights_of_any_sequence_are_kept_as_a_tuple_of_numbers(given):
+    loss = CrossEntropy(weight=given)
+    assert (loss, hash(loss), encode(loss)["weight"]) == (
+        CrossEntropy((0.5, 2.0)),
+        hash(CrossEntropy((0.5, 2.0))),
+        [0.5, 2.0],
+    )
+
+
 def test_a_class_without_images_has_no_balanced_weight():
     with pytest.raises(ValueError, match=r"an image of every class .* got the counts \[1, 0, 1\]"):
         balanced_weight(torch.tensor([0, 2]))
@@ -360,8 +372,10 @@ def test_a_loss_is_a_frozen_hashable_value_that_survives_json(loss):
         (lambda: Focal(-1), "gamma must be a finite number >= 0, got -1"),
         (lambda: Focal(math.nan), "gamma must be a finite number >= 0, got nan"),
         (lambda: CrossEntropy(smoothing=1), "smoothing must be a finite number >= 0 and < 1, got 1"),
-        (lambda: CrossEntropy([1.0, 2.0]), r"weight must be a tuple of one number per class, got \[1.0, 2.0\]"),
-        (lambda: CrossEntropy(2.0), "weight must be a tuple of one number per class, got 2.0"),
+        (lambda: CrossEntropy(2.0), "weight must be a sequence of one number per class, got 2.0"),
+        (lambda: CrossEntropy("12"), "weight must be a sequence of one number per class, got '12'"),
+        (lambda: CrossEntropy([]), r"weight must be a sequence of one number per class, got \[\]"),
+        (lambda: CrossEntropy([[1.0, 2.0]]), r"weight must be a finite number >= 0, got \[1.0, 2.0\]"),
         (lambda: CrossEntropy((1.0, -2.0)), "weight must be a finite number >= 0, got -2.0"),
         (lambda: CrossEntropy((1.0, 2.0))(*case()), "weight must hold one number per class, 4, got 2"),
     ],

@@ -1,5 +1,6 @@
 """Drawing and mixing against closed forms, statistical tests and the slow twins of `tests.references.mixing`."""
 
+import re
 from collections import Counter
 
 import numpy as np
@@ -13,6 +14,7 @@ from regmixup.mixing import (
     Draw,
     box_lam,
     cutmix,
+    height_and_width,
     mixup,
     sample_beta,
     sample_box,
@@ -209,6 +211,13 @@ def test_box_centre_is_uniform_over_the_pixels():
         counts = Counter((boxes[:, end] - 1).tolist())
         assert sorted(counts) == [0, 1, 2, 3, 4]
         assert stats.chisquare(list(counts.values())).pvalue > 0.01
+
+
+@pytest.mark.parametrize("wrong", [8.0, None, "88", (3,), (1, 2, 3, 4)])
+def test_an_image_size_that_is_none_is_refused(wrong):
+    contract = re.escape(f"image_size must be a side, (height, width) or (channels, height, width), got {wrong!r}")
+    with pytest.raises(ValueError, match=f"^{contract}$"):
+        height_and_width(wrong)
 
 
 def test_height_and_width_are_not_swapped():

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import re
 from dataclasses import fields, replace
 
 import numpy as np
@@ -108,6 +109,18 @@ class TestForeignFormats:
         for name in TENSORS:
             assert same(getattr(loaded, name), getattr(full(), name)), name
         assert loaded.dataset == "mine"
+
+    def test_probs_that_name_another_class_than_logits_are_told(self, tmp_path):
+        """Those of Monte-Carlo samples may, but so do rows in another order."""
+        arrays = {"logits": LOGITS.numpy(), "labels": LABELS.numpy()}
+        for probs, others in ((LOGITS.softmax(dim=1), 0), (LOGITS.softmax(dim=1).flip(0), 4)):
+            np.savez(tmp_path / "p.npz", **arrays, probs=probs.numpy())
+            told = (
+                f"probs name another class than logits in {others} of 6 rows: accuracy is of probs" if others else None
+            )
+            assert load(tmp_path / "p.npz").info.get("read_as") == told
+        save(replace(full(), probs=probs), tmp_path / "ours.safetensors")
+        assert load(tmp_path / "ours.safetensors").info == full().info
 
     def test_a_file_that_names_no_dataset_is_of_that_whose_file_it_could_be(self, tmp_path):
         path = tmp_path / file_name("toy-c/fog/3").replace(".safetensors", ".npy")
@@ -253,9 +266,12 @@ class TestRefusals:
         write_safetensors(tmp_path / "p.safetensors", logits=LOGITS.numpy(), labels=labels)
         self.refused(tmp_path / "p.safetensors", rf"labels must lie in \[0, 3\) \(-1: unknown\), got {found}")
 
-    def test_labels_that_are_no_integers(self, tmp_path):
-        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=LABELS.numpy() + 0.5)
-        self.refused(tmp_path / "p.npz", "labels must be an integer")
+    @pytest.mark.parametrize("bad", [0.5, np.inf, -np.inf, np.nan, 1e30])
+    def test_labels_that_are_no_integers(self, tmp_path, bad):
+        labels = LABELS.numpy().astype(float)
+        labels[2] = bad
+        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=labels)
+        self.refused(tmp_path / "p.npz", re.escape(f"labels must be integers, got {bad} in row 2 (counted from 0)"))
 
     @pytest.mark.parametrize(
         ("labels", "got"),
@@ -268,6 +284,13 @@ class TestRefusals:
     def test_labels_of_another_kind_are_reported_as_the_file_has_them(self, tmp_path, labels, got):
         np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=labels)
         self.refused(tmp_path / "p.npz", rf"labels must be an integer \(N,\) tensor, got {got}")
+
+    def test_probs_beside_logits_that_do_not_sum_to_one(self, tmp_path):
+        """Sigmoids lie in [0, 1], and were measured without a word."""
+        np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), probs=LOGITS.sigmoid().numpy())
+        self.refused(
+            tmp_path / "p.npz", r"probs must be >= 0 and sum to 1 in every row, got values from .* and sums from "
+        )
 
     @pytest.mark.parametrize("name", ["labels", "features", "probs", "logit_variance"])
     def test_lengths_that_differ(self, tmp_path, name):
@@ -290,7 +313,9 @@ class TestRefusals:
             np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), **{name: np.array(["cat"] * 6)})
             self.refused(tmp_path / "p.npz", f"{name} must be a tensor or an array of numbers, got ndarray of text")
         np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=np.array(["cat"] * 6, dtype=object))
-        self.refused(tmp_path / "p.npz", "cannot read predictions from .*: labels: ")
+        self.refused(
+            tmp_path / "p.npz", r"from .*: labels: an array of Python objects \(6,\) is never read: save it as"
+        )
 
     def test_one_array_under_the_name_of_an_archive(self, tmp_path):
         np.save(tmp_path / "p.npy", LOGITS.numpy())

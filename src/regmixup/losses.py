@@ -63,8 +63,8 @@ class CrossEntropy(Loss):
     """Return -sum_c w_c t'_c log p_c, p the softmax of the logits and t' = (1 - s) t + s / K."""
 
     weight: tuple[float, ...] | None = None
-    """w, one number >= 0 per class; None weighs all classes by 1. The mean over the batch divides by N, not by the sum
-    of the labels' weights."""
+    """w, one number >= 0 per class, kept as a tuple if given as a list, array or tensor; None weighs all classes by 1.
+    The mean over the batch divides by N, not by the sum of the labels' weights."""
     smoothing: float = 0.0
     """s, from 0 to below 1."""
     ignore_index: int | None = introduced(None)
@@ -74,10 +74,12 @@ class CrossEntropy(Loss):
         check_number("smoothing", self.smoothing, least=0, below=1)
         _check_ignore_index(self.ignore_index)
         if self.weight is not None:
-            if not isinstance(self.weight, tuple):
-                raise ValueError(f"weight must be a tuple of one number per class, got {self.weight!r}")
-            for number in self.weight:
+            given: object = self.weight.tolist() if hasattr(self.weight, "tolist") else self.weight
+            if not isinstance(given, tuple | list) or not given:
+                raise ValueError(f"weight must be a sequence of one number per class, got {self.weight!r}")
+            for number in given:
                 check_number("weight", number, least=0)
+            object.__setattr__(self, "weight", tuple(given))
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
         weight = None

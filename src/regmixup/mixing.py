@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol, Self, get_args
 import torch
 from torch import Tensor
 
-from regmixup.config import check_number
+from regmixup.config import check_count, check_number
 from regmixup.names import check_name
 
 LamMode = Literal["batch", "sample"]
@@ -57,6 +57,8 @@ class Draw:
 
 
 def _device(generator: torch.Generator | None) -> torch.device:
+    if not (generator is None or isinstance(generator, torch.Generator)):
+        raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
     return generator.device if generator is not None else torch.device("cpu")
 
 
@@ -176,7 +178,7 @@ def height_and_width(image_size: ImageSize) -> tuple[int, int]:
     """
     if isinstance(image_size, int):
         return image_size, image_size
-    if len(image_size) not in (2, 3):
+    if not isinstance(image_size, tuple | list) or len(image_size) not in (2, 3):
         raise ValueError(f"image_size must be a side, (height, width) or (channels, height, width), got {image_size!r}")
     return image_size[-2], image_size[-1]
 
@@ -190,6 +192,7 @@ def draw_pairs(
     generator: torch.Generator | None = None,
 ) -> Draw:
     """Draw lambda ~ Beta(alpha, alpha), one for the batch or one per sample, and a partner for every image."""
+    check_count("batch_size", batch_size)
 
     def one() -> Draw:
         weight = sample_beta(alpha, () if lam == "batch" else (batch_size,), generator)

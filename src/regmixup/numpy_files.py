@@ -23,6 +23,8 @@ def _check_header(file: IO[bytes], size: int) -> None:
     version = npy.read_magic(file)
     read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
     shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError(f"an array of Python objects {shape} is never read: save it as numbers, array.astype(float)")
     announced = math.prod(shape) * dtype.itemsize
     if announced > size - file.tell():
         raise ValueError(f"an array of {dtype} {shape} takes {announced} bytes, found {size - file.tell()}")

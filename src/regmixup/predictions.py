@@ -274,6 +274,13 @@ def from_probs(
     probs = as_tensor("probs", probs)
     if probs.ndim != 2 or not probs.is_floating_point() or probs.numel() == 0:
         raise ValueError(f"probs must be a floating-point (N, K) tensor, got {probs.dtype} of {tuple(probs.shape)}")
+    _check_probs(probs)
+    exact = torch.promote_types(probs.dtype, torch.float32)
+    logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
+    return Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
+
+
+def _check_probs(probs: Tensor) -> None:
     if not look_like_probabilities(probs):
         low, high = (float(value) for value in probs.aminmax())
         total = probs.sum(dim=1, dtype=torch.float64)
@@ -281,9 +288,6 @@ def from_probs(
             f"probs must be >= 0 and sum to 1 in every row, got values from {low:g} to {high:g} and sums from "
             f"{float(total.min()):g} to {float(total.max()):g}"
         )
-    exact = torch.promote_types(probs.dtype, torch.float32)
-    logits = probs.to(exact).clamp(min=LEAST_PROBABILITY).log()
-    return Predictions(logits, labels, dataset=dataset, info={**(info or {}), "logits": LOG_OF_PROBS})
 
 
 def _assemble(path: Path, found: Found) -> Predictions:
@@ -305,8 +309,12 @@ def _assemble(path: Path, found: Found) -> Predictions:
             raise ValueError(f"it is empty: logits have shape {tuple(table.shape)}")
         found.understood += _two_classes(tensors)
         labels = tensors.setdefault("labels", torch.full(table.shape[:1], -1))
-        if labels.ndim == 1 and labels.is_floating_point() and bool((labels == labels.round()).all()):
-            tensors["labels"] = labels.long()  # a table of numbers, such as a csv, has no other way to write integers
+        if labels.ndim == 1 and labels.is_floating_point():  # a csv has no other way to write integers
+            whole = (labels == labels.round()) & (labels.abs() < 2**53)
+            if not bool(whole.all()):
+                row = int(whole.int().argmin())
+                raise ValueError(f"labels must be integers, got {float(labels[row])} in row {row} (counted from 0)")
+            tensors["labels"] = labels.long()
         info = dict(found.info)
         dataset = info.pop("dataset", path.stem.replace("__", "/"))
         role = cast("Role", info.pop("role")) if info.get("role") in get_args(Role) else ""
@@ -319,6 +327,11 @@ def _assemble(path: Path, found: Found) -> Predictions:
         if not predictions.from_probs and look_like_log_probabilities(predictions.logits):
             info["logits"] = LOG_OF_PROBS
             found.understood.append("log-probabilities: no score that needs the scale of logits")
+        if predictions.probs is not None and "dataset" not in found.info:  # ours may be of Monte-Carlo samples
+            _check_probs(predictions.probs)
+            others = int((predictions.probs.argmax(dim=1) != predictions.logits.argmax(dim=1)).sum())
+            told = f"probs name another class than logits in {others} of {len(predictions)} rows: accuracy is of probs"
+            found.understood += [told] if others else []
         if found.understood:
             info["read_as"] = "; ".join(found.understood)
         predictions = replace(predictions, info=info)

@@ -227,6 +227,20 @@ def test_one_number_means_a_square_image(objective):
 # ------------------------------------------------------------------------------------------------------ inputs
 
 
+@each_random_objective
+@pytest.mark.parametrize("wrong", [8.0, 0, -1, "8", None])
+def test_a_draw_for_no_number_of_images_is_refused(objective, wrong):
+    for side in filter(is_random, getattr(objective, "sides", (objective,))):
+        with pytest.raises(ValueError, match=rf"^batch_size must be an integer >= 1, got {wrong!r}$"):
+            side.draw(wrong, SIZE)
+
+
+@each_random_objective
+def test_a_draw_with_a_seed_for_a_generator_is_refused(objective):
+    with pytest.raises(ValueError, match=r"^generator must be a torch.Generator or None, got 3$"):
+        objective.draw(7, SIZE, 3)
+
+
 @each_objective
 def test_inputs_are_not_changed(objective):
     for draw in draws_of(objective):

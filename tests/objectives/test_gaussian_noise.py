@@ -107,8 +107,11 @@ def test_images_in_half_precision_take_the_noise_in_float32():
 
 @pytest.mark.parametrize("objective", [GaussianNoise(), RegGaussianNoise()])
 def test_the_number_of_channels_is_needed(objective):
-    with pytest.raises(ValueError, match=r"^image_size must be \(channels, height, width\), because .*, got 8$"):
-        objective.draw(4, 8)
+    for wrong in (8, 8.0, None):
+        with pytest.raises(
+            ValueError, match=rf"^image_size must be \(channels, height, width\), because .* got {wrong}$"
+        ):
+            objective.draw(4, wrong)
     x, y = batch(4)
     with pytest.raises(ValueError, match=r"^draw.noise must have shape \(4, 3, 6, 8\) .* got shape \(4, 6, 8\)$"):
         objective(conv_net(), x, y, draw=objective.draw(4, (6, 8)))

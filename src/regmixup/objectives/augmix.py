@@ -111,6 +111,7 @@ class AugMix(Objective):
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         if self.jsd_weight == 0:
             return Draw()
+        check_count("batch_size", batch_size)
         chains = (_VERSIONS, batch_size, self.width)
         steps = (*chains, self._longest)
         operation = 1 + (len(self._names) * sample_uniform(steps, generator)).long()

@@ -55,7 +55,8 @@ class GaussianNoise(Objective):
         check_count("samples", self.samples)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
-        if isinstance(image_size, int):
+        check_count("batch_size", batch_size)
+        if not isinstance(image_size, tuple | list):
             raise ValueError(
                 f"image_size must be (channels, height, width), because every channel of a pixel has its own noise, or "
                 f"x.shape[1:] of inputs that are not images, got {image_size!r}"
