@@ -315,7 +315,7 @@ class TestErrors:
 def test_the_command_prints_how_to_upload(run, tmp_path, capsys):
     assert command("publish", run.folder, tmp_path / "my net", "--calibrate", "--license", "mit") == 0
     shown = capsys.readouterr()
-    assert f"hf upload 'YOUR_NAME/my net' '{tmp_path / 'my net'}' .\n" in shown.out
+    assert f"hf upload YOUR_NAME/my-net '{tmp_path / 'my net'}' .\n" in shown.out
     assert not shown.err
     assert rm.Predictor.load(tmp_path / "my net").validation == "digits/val"
     assert command("publish", run.folder, tmp_path / "my net") == 2

@@ -338,10 +338,19 @@ def test_images_that_test_a_promise_do_not_fit_another_threshold_either(
         ({"class_weights": "some"}, "class_weights"),
     ],
 )  # fmt: skip
-def test_values_are_checked_before_images_are_read(wrong, message, tmp_path):
+def test_values_are_checked_before_images_are_read(wrong, message, folder, tmp_path):
     said = []
     with pytest.raises(ValueError, match=message):
-        rm.finetune(tmp_path, tmp_path / "runs", say=said.append, **{"init": "", **wrong})
+        rm.finetune(folder, tmp_path / "runs", say=said.append, **{"init": "", **wrong})
+    assert not said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_of_one_class_is_refused_before_images_are_read_or_weights_looked_up(tmp_path):
+    said = []
+    write_photos(tmp_path / "photos", 6, colours={"apple": COLOURS["apple"]})
+    with pytest.raises(ValueError, match="at least two classes, found apple"):
+        rm.finetune(tmp_path / "photos", tmp_path / "runs", init="nowhere.pth", say=said.append)
     assert not said
     assert not (tmp_path / "runs").exists()
 

@@ -84,7 +84,9 @@ def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path, mo
         patch.setattr(Path, "rename", refuse)
         with pytest.raises(ValueError, match=r"able to rename files: Permission denied, .*2\.jpg\. Copy"):
             hide_files(tmp_path)
-    assert {name.rpartition("/")[2] for name in hide_files(tmp_path)} == {".2.jpg", ".notes.png"}
+    text.with_name(".notes.png").write_text("hidden before")
+    assert {name.rpartition("/")[2] for name in hide_files(tmp_path)} == {".2.jpg", "..notes.png"}
+    assert text.with_name(".notes.png").read_text() == "hidden before"
     assert inspect(tmp_path).counts == (6, 5, 6)
 
 

@@ -148,7 +148,7 @@ def _classify(verb: PredictVerb) -> None:
         write_text(verb.out, text.getvalue())
         print(f"{verb.out}  {len(files)} images")
     print(
-        f"{tally['accepted']} accepted, {tally['rejected']} not, of which {tally['out']} are out of distribution"
+        f"{tally['accepted']} accepted, {tally['rejected']} rejected, {tally['out']} of these out of distribution"
         + (f"; {tally['unreadable']} could not be read" if tally["unreadable"] else "")
     )
     if tally["unreadable"] == len(files):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -74,5 +75,14 @@ def main(args: Sequence[str]) -> None:
     if verb.license == "unknown":
         print("warning: no licence is named, so nobody may use the weights: give --license", file=sys.stderr)
     print(f"weights  {folder / MODEL}\ncard     {folder / CARD}: read it, and add what only you know")
-    hub_name = f"YOUR_NAME/{verb.name or folder.resolve().name}"
-    print(printable(f"upload   hf upload {shlex.quote(hub_name)} {shlex.quote(str(folder))} ."))
+    hub_name = f"YOUR_NAME/{_hub_name(verb.name or folder.resolve().name)}"
+    print(printable(f"upload   hf upload {hub_name} {shlex.quote(str(folder))} ."))
+
+
+def _hub_name(name: str) -> str:
+    """Return a name as a hub takes it: at most 96 ASCII letters, digits and `_`, with a `-` or `.` between them.
+
+    >>> _hub_name("my net (2) v1.0"), _hub_name("été..net--b-"), _hub_name("网")
+    ('my-net-2-v1.0', 't-net-b', 'MODEL')
+    """
+    return "-".join(re.findall(r"\w+(?:\.\w+)*", name, re.ASCII))[:96].strip("-.") or "MODEL"

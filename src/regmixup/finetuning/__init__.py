@@ -33,7 +33,7 @@ from regmixup.finetuning.folder import (
     PhotoFolder,
     Settings,
     expected_pixels,
-    find_folder,
+    find_classes,
     hide_files,
     inspect,
     load_files,
@@ -134,7 +134,7 @@ def finetune(
     check_present(device)
     _check_method(method, class_weights)
     check_network(backbone)
-    find_folder(path)
+    find_classes(path)
     if not init:
         raise ValueError("init must be timm or the path of a file with weights, got '': a linear probe needs features")
     init = identify(init, backbone)  # last, as it may download the weights

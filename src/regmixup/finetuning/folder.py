@@ -161,17 +161,26 @@ def find_folder(path: str | Path) -> Path:
     return folder
 
 
-def inspect(path: str | Path) -> PhotoFolder:
-    """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
+def find_classes(path: str | Path) -> tuple[Path, _Names, dict[str, dict[str, list[str]]]]:
+    """Return the folder, its parts, and of each part's folder the files by class; raise without two classes.
 
-    Raises where nothing can be learned from it: no folder, no images, one class, classes with fewer than three
-    different images, files that cannot be decoded. The error says what to do.
+    No file is read, so what is wrong with the folder is told before weights are downloaded.
     """
     folder = find_folder(path)
     names = _name_parts(folder)
     roots = sorted({name.removeprefix("folder:") for name in names.wholes})
     inside = {root: {name: image_files(Path(root) / name) for name in class_folders(Path(root))} for root in roots}
     _check_classes(folder, inside)
+    return folder, names, inside
+
+
+def inspect(path: str | Path) -> PhotoFolder:
+    """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
+
+    Raises where nothing can be learned from it: no folder, no images, one class, classes with fewer than three
+    different images, files that cannot be decoded. The error says what to do.
+    """
+    folder, names, inside = find_classes(path)
     sides, unreadable = _decode([file for found in inside.values() for files in found.values() for file in files])
     if unreadable:
         shown = shortened([printable(file) for file in unreadable], _SHOWN)
@@ -200,7 +209,7 @@ def inspect(path: str | Path) -> PhotoFolder:
         sizes={names.parts[role]: len(part) for role, part in sets.items()},
         side=round(median(sides)),
         fingerprint="-".join(part.fingerprint[:16] for part in sets.values()),
-        unread=unread_files(*roots),
+        unread=unread_files(*inside),
         nested=describe_nested(wholes[0]),
     )
 
@@ -344,10 +353,19 @@ def _decode(files: list[str]) -> tuple[list[int], dict[str, str]]:
 
 
 def hide_files(path: str | Path) -> list[str]:
-    """Put a dot before the names of files that cannot be decoded, and return their new paths."""
+    """Put a dot before the names of files that cannot be decoded, and return their new paths.
+
+    More dots where a hidden file has that name already: renaming would delete it.
+    """
     _, unreadable = _decode(image_files(find_folder(path)))
+    hidden = []
     try:
-        return [str(file.rename(file.with_name(f".{file.name}"))) for file in map(Path, unreadable)]
+        for file in map(Path, unreadable):
+            target = file.with_name(f".{file.name}")
+            while os.path.lexists(target):
+                target = target.with_name(f".{target.name}")
+            hidden.append(str(file.rename(target)))
+        return hidden
     except OSError as error:
         raise ValueError(
             f"hide_unreadable must be able to rename files: {error.strerror}, {error.filename}. Copy the folder to "

@@ -208,7 +208,8 @@ class Plan:
         if self.wanted == 0:
             epochs = "0 (given): the linear probe is the model"
         elif self.epochs == 0:
-            epochs = f"none: not one fits in {minutes:g} minutes, so the linear probe is the model (--minutes)"
+            kept = f"{_OVERHEAD:.0f} s of them kept for what is not measured"
+            epochs = f"none: not one fits in {minutes:g} minutes, {kept}, so the linear probe is the model (--minutes)"
         elif self.epochs < self.wanted:
             epochs = f"{self.epochs}, what fits in {minutes:g} minutes (--minutes); {self.wanted} would be {why}"
         else:
