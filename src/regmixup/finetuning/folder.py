@@ -130,7 +130,8 @@ class PhotoFolder:
                 f"look better than they are; delete one of each: {shown}"
             )
         elif self.repeated:
-            lines.append(f"copies     {self.repeated} images are copies of others; copies are in the same part")
+            count = "1 image is a copy of another" if self.repeated == 1 else f"{self.repeated} images are copies of others"
+            lines.append(f"copies     {count}; copies are in the same part")
         return "\n".join(lines)
 
     def parts(self) -> dict[str, str]:
