@@ -130,8 +130,8 @@ class PhotoFolder:
                 f"look better than they are; delete one of each: {shown}"
             )
         elif self.repeated:
-            count = "1 image is a copy of another" if self.repeated == 1 else f"{self.repeated} images are copies of others"
-            lines.append(f"copies     {count}; copies are in the same part")
+            told = "image is a copy of another" if self.repeated == 1 else "images are copies of others"
+            lines.append(f"copies     {self.repeated} {told}; copies are in the same part")
         return "\n".join(lines)
 
     def parts(self) -> dict[str, str]:
