@@ -463,7 +463,7 @@ def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(fo
             "image_size must be at least 32, the stride of the last features of timm/test_resnet: .*, got 31. .* 160 p",
         ),
         ({"backbone": "timm/test_convnext"}, "init must hold weights of timm/test_convnext"),
-        ({"backbone": "test_resnet"}, "unknown network 'test_resnet': did you mean 'timm/test_resnet'"),
+        ({"backbone": "test_resnet"}, r"unknown network 'test_resnet': .* write timm/test_resnet$"),
     ],
 )
 def test_what_does_not_suit_the_backbone_is_refused_before_images_are_read(folder, weights, tmp_path, wrong, message):

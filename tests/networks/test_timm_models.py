@@ -10,7 +10,7 @@ import timm
 import torch
 from torch import nn
 
-from regmixup.networks import NETWORKS, build, check_network
+from regmixup.networks import build, check_network
 from regmixup.networks.timm_models import default_image_size, total_stride
 from tests.networks.weights import randomise_batch_norm
 
@@ -191,10 +191,10 @@ def test_an_unknown_timm_name_is_corrected_without_listing_them_all(name, neares
             refuse(name)
 
 
-def test_a_name_of_timm_without_the_prefix_is_corrected():
-    some = set(timm.list_models()[::40]) - {*NETWORKS}
-    for name in ("test_resnet", "resnet152", "resnet34.a1_in1k", "vgg11", *some):
-        with pytest.raises(ValueError, match=rf"^unknown network '{name}': did you mean 'timm/{name}'\? Available: de"):
+def test_a_name_of_timm_without_the_prefix_is_told_how_to_write_it():
+    for name in ("test_resnet", "resnet34.a1_in1k"):
+        told = rf"^unknown network '{name}': .*; for a model of timm's write timm/{name}$"
+        with pytest.raises(ValueError, match=told):
             check_network(name)
 
 
@@ -206,7 +206,7 @@ def test_the_names_of_our_own_networks_need_neither_torch_nor_timm():
         try:
             check_network("densenet")
         except ValueError as error:
-            assert "timm/NAME" in str(error)
+            assert str(error).endswith("write timm/densenet")
         assert not {"torch", "timm"} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-c", re.sub(r"^ {8}", "", code, flags=re.MULTILINE)], check=True)
