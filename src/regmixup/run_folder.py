@@ -8,6 +8,7 @@
     predictions-refreshed*/           the same with refreshed batch-norm statistics
     rows-STEM.csv figures-STEM.json   what a study measured
     failure.txt                       the traceback of a failed attempt
+    archive.json                      of an archived run, see `study/archive.py`: what it holds, with checksums
     .lock .owner                      held by the process that works in the folder
 
 Until training has finished there is also checkpoint-previous.safetensors, and diverged.* after a divergence: see
@@ -29,6 +30,7 @@ HISTORY = "history.jsonl"
 CHECKPOINT = "checkpoint.safetensors"
 PROVENANCE = "provenance.json"
 FAILURE = "failure.txt"
+ARCHIVED = "archive.json"
 FINETUNED = "finetune.json"
 FITTED = "predictor"
 """The folder of the predictor that `finetune` fits, beside its record."""
@@ -90,6 +92,20 @@ def read_figures(folder: Path, stem: str) -> dict[str, Any]:
     """Read the figure data of an evaluation; empty if none were stored."""
     path = figures_path(folder, stem)
     return storage.read_table(path) if storage.is_stored(path) else {}
+
+
+def read_archived(folder: Path) -> dict[str, Any]:
+    """Read what an archive holds; empty for every other folder."""
+    return storage.read_table(folder / ARCHIVED) if (folder / ARCHIVED).is_file() else {}
+
+
+def check_archive(folder: Path) -> None:
+    """Raise unless every file of an archive is there and has the content that it was archived with."""
+    for name, checksum in read_archived(folder).get("files", {}).items():
+        path = folder / name
+        if not path.is_file() or storage.digest(path) != checksum:
+            what = "has changed since it was archived" if path.is_file() else "is missing"
+            raise ValueError(f"{path} {what}: take the folder {folder} from where it was copied from again")
 
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:

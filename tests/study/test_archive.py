@@ -17,9 +17,9 @@ from regmixup.cli import main
 from regmixup.metrics import scores
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
-from regmixup.run_folder import rows_path
-from regmixup.storage import read_rows, read_table, write_table
-from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive, write_archive
+from regmixup.run_folder import check_archive, rows_path
+from regmixup.storage import digest, read_rows, read_table, write_table
+from regmixup.study.archive import NOTE, archived_rows, find_archive, write_archive
 from regmixup.study.cost import Paces
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
@@ -200,6 +200,9 @@ def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):
         record = read_table(folders[-1] / "provenance.json")
         record["versions"]["numerics"] += index
         write_table(folders[-1] / "provenance.json", record)
+        note = read_table(folders[-1] / NOTE)
+        note["files"]["provenance.json"] = digest(folders[-1] / "provenance.json")
+        write_table(folders[-1] / NOTE, note)
     with pytest.raises(ValueError, match=r"one numerics version, got 2 .* 3 "):
         Results.of_runs(folders, tmp_path / "out")
 

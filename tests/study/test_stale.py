@@ -14,9 +14,11 @@ import torch
 
 from regmixup.cli import main
 from regmixup.config import fingerprint
+from regmixup.report.results import Results
+from regmixup.run_folder import check_archive
 from regmixup.storage import is_held, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study import runner, tasks
-from regmixup.study.archive import NOTE, archived_rows, check_archive, find_archive, write_archive
+from regmixup.study.archive import NOTE, archived_rows, find_archive, write_archive
 from regmixup.study.plan import load_study
 from regmixup.study.runner import collect_archived, run_study
 from regmixup.study.select import take_selected, write_selected
@@ -163,6 +165,29 @@ def test_a_report_notices_an_edited_number_in_a_run_folder(here, capsys):
     table.write_text(table.read_text().replace("0.", "0.1"))
     assert main(["report", str(here / "mini.toml"), "--runs", str(here / "runs")]) == 2
     assert "its content has changed since it was written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["edited", "unpacked beside", "unnamed", "without its note"])
+def test_a_report_of_archived_run_folders_reads_what_was_archived_alone(here, capsys, damage):
+    folder = next((here / "results").glob("erm-*"))
+    (table,) = folder.glob("rows-*.csv.gz")
+    edited = gzip.decompress(table.read_bytes()).replace(b"accuracy,0.", b"accuracy,0.1")
+    whole = Results.of_runs([folder], here).rows
+    if damage == "unpacked beside":
+        table.with_suffix("").write_bytes(edited)
+        assert Results.of_runs([folder], here).rows == whole
+        return
+    if damage == "edited":
+        table.write_bytes(gzip.compress(edited))
+    elif damage == "unnamed":
+        write_table(folder / NOTE, {"evaluations": ["another line"], "files": {}})
+    else:
+        (folder / NOTE).unlink()
+    assert main(["report", str(folder), "--out", str(here / "out")]) == 2
+    said = {"edited": "has changed since it was archived", "unnamed": "which does not"}.get(damage, "which is missing")
+    error = capsys.readouterr().err
+    assert f"{table} " in error
+    assert said in error
 
 
 def test_runs_of_another_precision_are_not_left_out_in_silence(here):

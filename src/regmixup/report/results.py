@@ -233,10 +233,21 @@ def _evaluations(folder: Path, wanted: str) -> dict[str, list[Row]]:
     kept = [stem for stem in stems if not wanted or stem.endswith(f"-{wanted}")]
     if not kept:
         raise ValueError(f"evaluation must be the digits that end one of {', '.join(stems)} of {folder}, got {wanted}")
+    run_folder.check_archive(folder)
+    named = run_folder.read_archived(folder).get("evaluations", [])
     by_label: dict[str, dict[str, list[Row]]] = {}
     for stem in kept:
-        note = folder / f"rows-{stem}.json"
-        own = _rows(run_folder.rows_path(folder, stem), read_table(note).get("rows") if note.is_file() else None)
+        path, note = run_folder.rows_path(folder, stem), folder / f"rows-{stem}.json"
+        packed = path.with_name(f"{path.name}.gz")
+        if packed.is_file() and not note.is_file():  # archived, and then the file with a checksum counts
+            path = packed
+            if stem not in named:
+                raise ValueError(
+                    f"{packed} must be named in {run_folder.ARCHIVED}, which "
+                    f"{'does not' if named else 'is missing'}: take the folder {folder} from where it was copied from "
+                    "again"
+                )
+        own = _rows(path, read_table(note).get("rows") if note.is_file() else None)
         by_label.setdefault(stem.rpartition("-")[0], {})[stem] = own
     found: dict[str, list[Row]] = {}
     for label, evaluations in sorted(by_label.items()):

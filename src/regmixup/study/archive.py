@@ -25,13 +25,13 @@ from regmixup import predictions, run_folder
 from regmixup.config import fingerprint
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
-from regmixup.storage import digest, read_rows, read_table, replacing, write_table
+from regmixup.storage import digest, read_rows, replacing, write_table
 from regmixup.study.plan import PlannedRun, Study
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
-NOTE = "archive.json"
+NOTE = run_folder.ARCHIVED
 _AS_THEY_ARE = (run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY)
 
 
@@ -59,7 +59,7 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
     folder, stem = run.config.folder_in(into), planned.stem
     sets, written = planned.evaluate, list(_AS_THEY_ARE)
-    before = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
+    before = run_folder.read_archived(folder)
     stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
     checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
     others = [name for name in before.get("evaluations", []) if name != stem]
@@ -114,7 +114,7 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     config: that of the run, resolved.
     """
     for folder in map(config.folder_in, places):
-        note = read_table(folder / NOTE) if (folder / NOTE).is_file() else {}
+        note = run_folder.read_archived(folder)
         if note.get("fingerprint", fingerprint(config)) != fingerprint(config):
             raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")
         if stem in note.get("evaluations", []):
@@ -134,7 +134,7 @@ def has_logits(folder: Path, stem: str) -> bool:
 def is_of(folder: Path, run: Run) -> bool:
     """Return whether an archive was made from this very training, not from another one of the same configuration."""
     record = run.folder / run_folder.PROVENANCE
-    return record.is_file() and read_table(folder / NOTE).get("files", {}).get(record.name) == digest(record)
+    return record.is_file() and run_folder.read_archived(folder).get("files", {}).get(record.name) == digest(record)
 
 
 def check_trainable(run: Run) -> None:
@@ -148,17 +148,8 @@ def check_trainable(run: Run) -> None:
 
 def archived_rows(folder: Path, stem: str) -> list[Row]:
     """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
-    check_archive(folder)
+    run_folder.check_archive(folder)
     return read_rows(_packed_rows(folder, stem))  # the checked file, whatever else was unpacked beside it
-
-
-def check_archive(folder: Path) -> None:
-    """Raise unless every file of an archive is there and has the content that it was archived with."""
-    for name, checksum in read_table(folder / NOTE).get("files", {}).items():
-        path = folder / name
-        if not path.is_file() or digest(path) != checksum:
-            what = "has changed since it was archived" if path.is_file() else "is missing"
-            raise ValueError(f"{path} {what}: take the folder {folder} from where it was copied from again")
 
 
 def _packed_rows(folder: Path, stem: str) -> Path:
