@@ -47,9 +47,11 @@ An archive holds no weights, so runs were trained a second time where further li
 took the place of the earlier one, whatever it showed. The same seed trained again is another network, as a GPU does not
 add up in a fixed order. The main rows of the earlier trainings are in [replaced.csv](../results/replaced.csv). Here
 they count as further seeds, although they share initial weights and mixing with the later ones, and what was paired by
-seed becomes Welch's test.
+seed becomes Welch's test. That alone can change a verdict: the last column has Welch's test of the trainings in the
+tables, without the earlier ones.
 """
 PLACE = "#with-the-trainings-that-were-replaced"
+Findings = Mapping[tuple[Claim, Training, str], Finding]
 
 
 def ledger(
@@ -75,23 +77,33 @@ def ledger(
     )
     shown = markdown_table(["claim", "place in the paper", "asked at", "setting", "verdict"], lines)
     details = [_details(claim, own, again) for claim, own in findings.items()]
-    return "\n".join([LEDGER, summary, shown, *details, _replaced([*chain(*findings.values())], again)])
+    unpaired = (
+        one for claim in claims for training, rows in found.items() for one in claim.ask(training, rows, paired=False)
+    )
+    by_welch = {_place(one): one for one in unpaired}
+    return "\n".join([LEDGER, summary, shown, *details, _replaced([*chain(*findings.values())], again, by_welch)])
 
 
 def _place(finding: Finding) -> tuple[Claim, Training, str]:
     return finding.claim, finding.training, finding.dataset
 
 
-def _replaced(findings: Sequence[Finding], again: Mapping[tuple[Claim, Training, str], Finding]) -> str:
-    """Return which verdicts are others where the replaced trainings count, too."""
+def _replaced(findings: Sequence[Finding], again: Findings, by_welch: Findings) -> str:
+    """Return which verdicts are others where the replaced trainings count, too, and which of them the test changes."""
     asked = [(one, again[_place(one)]) for one in findings if again[_place(one)].n != one.n]
     moved = [(one, other) for one, other in asked if one.verdict != other.verdict]
-    lines = [
-        [one.claim.title, f"{one.training}", prose(one.dataset), _told(one), _marked(one), _told(other), _marked(other)]
-        for one, other in moved
-    ]
-    heads = ["claim", "asked at", "set", "in the tables", "verdict", "with all trainings", "verdict"]
-    count = f"{len(moved)} of the {len(asked)} findings that they are part of have another verdict then"
+    lines, by_test = [], 0
+    for one, other in moved:
+        welch = by_welch[_place(one)] if one.test != other.test else None
+        by_test += welch is not None and welch.verdict == other.verdict
+        verdicts = _told(one), _marked(one), _told(other), _marked(other)
+        alone = f"{_marked(welch)}, {_bounds(welch)}" if welch else "–"
+        lines.append([one.claim.title, f"{one.training}", prose(one.dataset), *verdicts, alone])
+    heads = ["claim", "asked at", "set", "in the tables", "verdict", "with all trainings", "verdict", "the test alone"]
+    count = (
+        f"{len(moved)} of the {len(asked)} findings that they are part of have another verdict then, {by_test} of them "
+        "by the test alone"
+    )
     return f"{REPLACED}\n{count}" + (f":\n\n{markdown_table(heads, lines)}" if lines else ".\n")
 
 
@@ -119,7 +131,7 @@ def _marked(finding: Finding, again: Finding | None = None) -> str:
     return f"{own}, with [all trainings]({PLACE}) {_marked(again)}"
 
 
-def _details(claim: Claim, findings: Sequence[Finding], again: Mapping[tuple[Claim, Training, str], Finding]) -> str:
+def _details(claim: Claim, findings: Sequence[Finding], again: Findings) -> str:
     head = f"## {claim.title}\n\n{claim.text} ({claim.place})\n"
     if not findings:
         return f"{head}\n{claim.rule} No rows yet: verdict *undecided*.\n"

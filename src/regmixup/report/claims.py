@@ -163,8 +163,11 @@ class Claim:
         metric = METRICS.get(self.metric, self.metric)
         return f"Holds if the {metric} of {sides[0]} minus that of {sides[1]}, on {self.on} sets, is {sign}."
 
-    def ask(self, training: Training, rows: Aggregation) -> list[Finding]:
-        """Return a finding for every set of the kind on which both methods were measured."""
+    def ask(self, training: Training, rows: Aggregation, *, paired: bool = True) -> list[Finding]:
+        """Return a finding for every set of the kind on which both methods were measured.
+
+        paired: pair the seeds where both methods have the same ones; else always Welch's test.
+        """
         found = []
         for quantity in self._quantities(training, rows):
             scored = [quantity._replace(score=score) for score in self.scores]
@@ -172,8 +175,8 @@ class Claim:
             own, other = (rows.values(*side) for side in sides)
             if not own or not other:
                 continue
-            paired = not is_ensemble(self.method) and not is_ensemble(self.reference)
-            measured = difference(own, other, paired=paired)
+            alike = paired and not is_ensemble(self.method) and not is_ensemble(self.reference)
+            measured = difference(own, other, paired=alike)
             effect = measured.mean if measured else sum(own.values()) / len(own) - sum(other.values()) / len(other)
             runs = [row.run for side in sides for row in rows.rows(*side)]
             found.append(
