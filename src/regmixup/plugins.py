@@ -57,6 +57,7 @@ class Origin:
 REGISTERED: dict[tuple[str, str], Origin] = {}
 _done: set[str] = set()
 _at_work: list[str] = []
+_by_this_import: set[tuple[str, str]] = set()
 
 
 def load(modules: Iterable[str] = ()) -> None:
@@ -108,6 +109,9 @@ def record(kind: Kind, name: str, value: object, known: Iterable[str], *, versio
         raise ValueError(f"name of a {kind} must be new, got {name!r}, which {before.module} has registered")
     if before is None and name in (listed := list(known)):
         raise ValueError(f"name of a {kind} must not be a built-in one, got {name!r}; built in: {', '.join(listed)}")
+    if _at_work and (kind, name) in _by_this_import:
+        raise ValueError(f"name of a {kind} must be new, got {name!r}, which {origin.module} registers twice")
+    _by_this_import.add((kind, name))
     REGISTERED[kind, name] = origin
 
 
@@ -290,9 +294,10 @@ def _import_once(name: str, source: str, run: Callable[[], object]) -> None:
     if name in _done:
         return
     _at_work.append(name)
+    _by_this_import.clear()
     try:
         run()
-    except Exception as error:  # whatever the code of others raises
+    except (Exception, SystemExit) as error:  # whatever the code of others raises
         place = traceback.extract_tb(error.__traceback__)[-1]
         own = Path(place.filename) != Path(__file__) and not place.filename.startswith("<")
         line = f" ({place.filename}, line {place.lineno})" if own else ""
