@@ -5,10 +5,11 @@ import json
 import math
 import re
 from dataclasses import dataclass, field, make_dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+import torch
 
 import regmixup.config
 from regmixup import recipes
@@ -337,3 +338,15 @@ class TestFieldsIntroducedLater:
         assert encode(later(1)) == {"kind": "Later", "a": 1, "b": 3}
         assert decode(later, encode(later(1, 4))) == later(1, 4)
         assert decode(later, {"kind": "Later", "a": 1}) == later(1, 3)
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), {1}, b"a", (1, b"a"), [object()], len])
+def test_a_field_that_json_cannot_hold_is_named(value):
+    @dataclasses.dataclass(frozen=True)
+    class Own:
+        weight: Any = None
+
+    with pytest.raises(
+        ValueError, match=r"^weight must be a number, a text, .* to be recorded in a configuration, got "
+    ):
+        encode(Own(value))

@@ -104,6 +104,11 @@ class TestLoading:
             ),
             ("\n\n1 +", r"SyntaxError: invalid syntax \(mine.py, line 3\)"),
             ("{}['x']", r"KeyError: 'x' \(.*mine.py, line 1\)"),
+            ("raise SystemExit(0)", r"SystemExit: 0 \(.*mine.py, line 1\)"),
+            (
+                "import regmixup as rm\nfor _ in 'ab':\n    rm.networks.register('flat', lambda num_classes: None)",
+                r"ValueError: name of a network must be new, got 'flat', which mine registers twice",
+            ),
             (None, r"ModuleNotFoundError: No module named 'mine'"),
         ],
     )

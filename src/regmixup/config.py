@@ -142,13 +142,21 @@ def _encode(value: Any, hint: Any, *, every: bool) -> Any:
 
 
 def _check_recordable(name: str, value: Any, hint: Any) -> None:
-    """Refuse a callable that `decode` could not build again, such as a function or a class of another family."""
-    if not callable(value):
+    """Refuse what `decode` could not build again, such as a function, a tensor or a class of another family."""
+    if isinstance(value, tuple):
+        for item in value:
+            _check_recordable(name, item, Any)
         return
     bases = [option for option in _options(hint) if dataclasses.is_dataclass(option)]
-    if bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
+    if callable(value) and bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
         names = " or ".join(base.__name__ for base in bases)  # type: ignore[union-attr]
         raise ValueError(f"{name} must be a {names} to be recorded in a configuration, got {value!r}")
+    if not (dataclasses.is_dataclass(value) or _is_number(value)):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError) as error:
+            contract = "must be a number, a text, a bool, None or a tuple of these to be recorded in a configuration"
+            raise ValueError(f"{name} {contract}, got {value!r}") from error
 
 
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
@@ -159,7 +167,8 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     if not isinstance(values, dict):
         raise ValueError(f"{where} must be {_contract(base)}, got {values!r}")
     values = dict(values)
-    classes = {cls.__name__: cls for cls in _family(base) if not inspect.isabstract(cls)}
+    family = sorted(_family(base), key=lambda cls: cls.__module__.startswith("regmixup."))  # the last of a name counts
+    classes = {cls.__name__: cls for cls in family if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
     hints = _hints(cls)
     fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]

@@ -34,6 +34,7 @@ GROUP = "regmixup.plugins"
 Kind = Literal["dataset", "network", "objective", "method", "score", "transform"]
 _OBJECT = "object:"
 _LIBRARIES = ("builtins", "torch", "torchvision", "timm", "numpy", "PIL", "regmixup")
+_OF_PLACE = ("__module__", "__qualname__", "__firstlineno__")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 
 
@@ -56,6 +57,7 @@ class Origin:
 REGISTERED: dict[tuple[str, str], Origin] = {}
 _done: set[str] = set()
 _at_work: list[str] = []
+_by_this_import: set[tuple[str, str]] = set()
 
 
 def load(modules: Iterable[str] = ()) -> None:
@@ -107,7 +109,22 @@ def record(kind: Kind, name: str, value: object, known: Iterable[str], *, versio
         raise ValueError(f"name of a {kind} must be new, got {name!r}, which {before.module} has registered")
     if before is None and name in (listed := list(known)):
         raise ValueError(f"name of a {kind} must not be a built-in one, got {name!r}; built in: {', '.join(listed)}")
+    if _at_work and (kind, name) in _by_this_import:
+        raise ValueError(f"name of a {kind} must be new, got {name!r}, which {origin.module} registers twice")
+    _by_this_import.add((kind, name))
     REGISTERED[kind, name] = origin
+
+
+def record_class(cls: type) -> None:
+    """Note where a class comes from that is used without a name, such as an objective of the user's own module."""
+    if cls.__module__.partition(".")[0] != "regmixup":
+        where = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {"__name__": cls.__module__}
+        REGISTERED["class", class_name(cls)] = _origin("class", class_name(cls), cls, where, "")
+
+
+def class_name(cls: type) -> str:
+    """Return the name by which `record_class` notes a class."""
+    return f"{cls.__module__}.{cls.__qualname__}".replace("__mp_main__", "__main__")
 
 
 def record_object(kind: Kind, label: str, value: object, *, content: str = "", version: str = "", end: str = "") -> str:
@@ -182,13 +199,16 @@ def _source(value: Any) -> Iterator[str]:
     try:
         yield inspect.getsource(value)
     except (OSError, TypeError):
-        for part in [value, *(vars(value).values() if isinstance(value, type) else ())]:
+        for name, part in [("", value), *(vars(value).items() if isinstance(value, type) else ())]:
+            part = getattr(part, "fget", getattr(part, "__func__", part))  # of a property, or a class or static method
             if isinstance(code := getattr(part, "__code__", None), CodeType):
                 yield from _compiled(code)
+            elif isinstance(part, (bool, int, float, complex, str)) and name not in _OF_PLACE:
+                yield f"{name} = {part!r}"
 
 
 def _compiled(code: CodeType) -> Iterator[str]:
-    yield code.co_code.hex()
+    yield f"{code.co_code.hex()} {code.co_names}"  # the instructions have the names as numbers
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _compiled(constant)
@@ -274,9 +294,10 @@ def _import_once(name: str, source: str, run: Callable[[], object]) -> None:
     if name in _done:
         return
     _at_work.append(name)
+    _by_this_import.clear()
     try:
         run()
-    except Exception as error:  # whatever the code of others raises
+    except (Exception, SystemExit) as error:  # whatever the code of others raises
         place = traceback.extract_tb(error.__traceback__)[-1]
         own = Path(place.filename) != Path(__file__) and not place.filename.startswith("<")
         line = f" ({place.filename}, line {place.lineno})" if own else ""
@@ -308,8 +329,8 @@ def _origin(kind: str, name: str, value: object, caller: dict[str, Any], version
     ours = str(Path(__file__).parent)
     found = {str(Path(file).resolve()) for file in files if file and Path(file).is_file()}
     sources = sorted(Path(file).read_bytes() for file in found if not file.startswith(ours))
-    if not sources and hasattr(value, "__code__"):
-        sources.append(value.__code__.co_code)  # all there is of a function that was typed in
+    if not sources:  # it was typed in, as in a notebook
+        sources.append(source_checksum(value).encode())
     stated = [version, caller.get("__version__")]
     stated += [getattr(sys.modules.get(module.partition(".")[0]), "__version__", None)]
     chosen = next((str(value) for value in stated if value), "")

@@ -198,3 +198,20 @@ def test_floats_stay_in_the_unit_interval() -> None:
 def test_wrong_items(pairs: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         data.from_dataset(Pairs(pairs), "mine")
+
+
+class Named(Pairs):
+    classes = ("a", "a")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        (Pairs([(torch.zeros(1, 2, 2), 0, 1)]), r"mine\[0\]: an item must be a pair \(image, label\), got tuple of 3"),
+        (Pairs([torch.zeros(2, 2, 2)]), r"mine\[0\]: an item must be a pair \(image, label\), got Tensor"),
+        (Named([(torch.zeros(1, 2, 2), 0)]), r"mine: classes must have different names, got \('a', 'a'\)"),
+    ],
+)
+def test_items_that_are_no_pairs_and_classes_of_one_name_are_refused(dataset, message):
+    with pytest.raises(ValueError, match=message):
+        data.from_dataset(dataset, "mine")

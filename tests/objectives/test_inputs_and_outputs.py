@@ -169,3 +169,26 @@ def test_a_compiled_step_on_features_has_one_graph():
     torch.compiler.reset()
     step = torch.compile(lambda m, d: objective(m, x, y, draw=d).loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(step(model, draw), objective(model, x, y, draw=draw).loss)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda out: out.loss, "must return a LossOutput, got Tensor"),
+        (lambda out: replace(out, loss=out.logits.sum(1)), r"whose loss is a tensor of shape \(\), got \(4,\)"),
+        (lambda out: replace(out, loss=1.0), r"whose loss is a tensor of shape \(\), got float"),
+        (lambda out: replace(out, logits=out.logits[:2]), r"clean images, \(4, K\), got \(2, 3\)"),
+        (lambda out: replace(out, parts={"a": 1.0}), r"whose parts\['a'\] is a tensor of shape \(\), got float"),
+        (lambda out: replace(out, parts=[out.loss]), "whose parts are a dict of names and tensors, got list"),
+        (lambda out: replace(out, parts={"loss": out.loss}), "names other than loss, .*, got 'loss'"),
+    ],
+)
+def test_what_compute_returns_is_checked(change, message):
+    class Own(rm.ERM):
+        def compute(self, model, x, y, draw):
+            return change(super().compute(model, x, y, draw))
+
+    with pytest.raises(
+        ValueError, match=f"^Own.compute must return a LossOutput.*{message.removeprefix('must return a LossOutput')}"
+    ):
+        Own()(nn.Linear(2, 3), torch.rand(4, 2), torch.tensor([0, 1, 2, 0]))

@@ -171,7 +171,11 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
     images: list[Tensor] = []
     labels: list[int] = []
     for index in range(len(dataset)):
-        image, label = dataset[index]
+        pair = dataset[index]
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            got = f"{type(pair).__name__} of {len(pair)}" if isinstance(pair, (tuple, list)) else type(pair).__name__
+            raise ValueError(f"{name}[{index}]: an item must be a pair (image, label), got {got}")
+        image, label = pair
         pixels = _pixels(image, f"{name}[{index}]")
         if images and (pixels.shape != images[0].shape or pixels.dtype != images[0].dtype):
             raise ValueError(
@@ -186,8 +190,10 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
             f"{name}: floating-point images must lie in [0, 1], got {float(stacked.min()):g} to "
             f"{float(stacked.max()):g}; remove normalisation from the dataset's transform"
         )
-    classes = getattr(dataset, "classes", None) or [str(label) for label in range(max(labels) + 1)]
-    return ImageSet(stacked, torch.tensor(labels, dtype=torch.int64), tuple(map(str, classes)), name)
+    classes = tuple(map(str, getattr(dataset, "classes", None) or range(max(labels) + 1)))
+    if len(set(classes)) < len(classes):  # a model and a set are matched by these names
+        raise ValueError(f"{name}: classes must have different names, got {classes}")
+    return ImageSet(stacked, torch.tensor(labels, dtype=torch.int64), classes, name)
 
 
 def _pixels(image: object, where: str) -> Tensor:

@@ -30,9 +30,10 @@ def _discover() -> dict[str, type[Objective]]:
     return found
 
 
-OBJECTIVES = _discover()
+_BUILT_IN = _discover()
+OBJECTIVES = dict(_BUILT_IN)
 
-__all__ = ["OBJECTIVES", "Objective", "build", "name_of", "register"]
+__all__ = ["OBJECTIVES", "Objective", "build", "check_class", "name_of", "register"]
 
 
 def build(name: str, **fields: object) -> Objective:
@@ -54,10 +55,20 @@ def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
     """
     if not (isinstance(cls, type) and issubclass(cls, Objective)):
         raise ValueError(f"cls must be a subclass of Objective, got {cls!r}")
+    check_class(cls)
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
-    same = [known for known, other in OBJECTIVES.items() if other.__name__ == cls.__name__ and known != name]
-    if same:  # a stored configuration names the class
-        raise ValueError(f"class of an objective must have a new name, got {cls.__name__}, which is that of {same[0]}")
     plugins.record("objective", name, cls, OBJECTIVES, version=version)
     OBJECTIVES[name] = cls
     return cls
+
+
+def check_class(cls: type[Objective]) -> None:
+    """Raise unless a stored configuration can name a class, and records all that its instances are made of."""
+    same = [name for name, other in _BUILT_IN.items() if other.__name__ == cls.__name__ and other is not cls]
+    if same:
+        raise ValueError(f"class of an objective must have a new name, got {cls.__name__}, which is that of {same[0]}")
+    if "__init__" in vars(cls) and "__dataclass_fields__" not in vars(cls):
+        raise ValueError(
+            "an objective must be a dataclass, whose fields are recorded, "
+            f"got {cls.__name__} with an __init__ of its own: write @dataclass(frozen=True, kw_only=True) above it"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,10 @@ from torch import Tensor, nn
 from regmixup.config import check_choices
 from regmixup.losses import check_loss
 from regmixup.mixing import Draw, ImageSize, can_look, to_float
+from regmixup.plugins import record_class
 from regmixup.types import LossOutput, is_whole
+
+_REPORTED = ("loss", "train_accuracy", "epoch", "seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,7 @@ class Objective(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        record_class(cls)
         if inspect.isfunction(cls.__dict__.get("loss")) and "loss" not in inspect.get_annotations(cls):
             _adopt_loss_method(cls)
 
@@ -81,7 +85,8 @@ class Objective(ABC):
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         if not isinstance(draw, Draw):
             raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
-        return self.compute(model, to_float(x), y, draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
+        out = self.compute(model, to_float(x), y, draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
+        return _check_output(out, len(x), type(self).__name__)
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         """Draw all the randomness of one step; nothing for an objective that needs none.
@@ -128,6 +133,26 @@ def check_batch(x: Tensor, y: Tensor, *, images: bool = False, objective: str = 
         raise ValueError(f"y must hold one label per image, got {len(y)} labels for {len(x)} images")
     if can_look(x) and x.is_floating_point() and not torch.isfinite(x).all():
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
+
+
+def _check_output(out: LossOutput, count: int, objective: str) -> LossOutput:
+    """Return what an objective computed, or say what is wrong with it."""
+    where = f"{objective}.compute must return a LossOutput"
+    if not isinstance(out, LossOutput):
+        raise ValueError(f"{where}, got {type(out).__name__}")
+    if not isinstance(out.parts, Mapping):
+        raise ValueError(f"{where} whose parts are a dict of names and tensors, got {type(out.parts).__name__}")
+    for name, value in {"loss": out.loss, **{f"parts[{key!r}]": part for key, part in out.parts.items()}}.items():
+        if not isinstance(value, Tensor) or value.ndim:
+            got = f"{tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise ValueError(f"{where} whose {name} is a tensor of shape (), got {got}")
+    if taken := [key for key in out.parts if key in _REPORTED]:
+        raise ValueError(f"{where} whose parts have names other than {', '.join(_REPORTED)}, got {taken[0]!r}")
+    if out.logits is not None and (out.logits.ndim != 2 or len(out.logits) != count):
+        raise ValueError(
+            f"{where} whose logits are None or those of the clean images, ({count}, K), got {tuple(out.logits.shape)}"
+        )
+    return out
 
 
 def as_labels(y: Tensor, *, multi_label: bool = False) -> Tensor:

@@ -20,7 +20,7 @@ from regmixup.names import check_name
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
 from regmixup.objectives import Objective, build
-from regmixup.plugins import Origin, origins
+from regmixup.plugins import Origin, class_name, origins
 from regmixup.precision import check_precision
 from regmixup.recipes import Recipe
 from regmixup.training.initial_weights import identify
@@ -215,7 +215,12 @@ def _plugins(config: TrainConfig) -> tuple[Origin, ...]:
     used += [("network", config.network), ("transform", config.transform)]
     waiting = [config.objective]
     for objective in waiting:
-        used.append(("objective", objectives.name_of(objective)))
+        cls = type(objective)
+        if cls in objectives.OBJECTIVES.values():
+            used.append(("objective", objectives.name_of(objective)))
+        else:
+            objectives.check_class(cls)
+            used.append(("class", class_name(cls)))
         values = (getattr(objective, f.name) for f in dataclasses.fields(objective))
         waiting += [value for value in values if isinstance(value, Objective)]
     return origins(used)

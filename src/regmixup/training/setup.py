@@ -32,7 +32,7 @@ from regmixup.training.distributed import Ranks, distribute
 from regmixup.training.engine import Engine, Execution, choose_execution
 from regmixup.training.guard import Guard
 from regmixup.training.initial_weights import InitialWeights, load_initial_weights
-from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
+from regmixup.training.loading import evaluation_transform, input_shape, make_loaders, warn_of_empty_classes
 from regmixup.training.loop import ForwardPass, Training, TrainingStep
 from regmixup.training.optim import Average, make_optimizer, set_frozen
 from regmixup.training.reporting import Curves, Loggers, Tally, Throughput
@@ -57,6 +57,7 @@ def prepare(
     """
     config = run.config
     shape = input_shape(dataset, config)
+    warn_of_empty_classes(dataset)
     torch.manual_seed(seed_for(config.seed, "init"))
     model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
