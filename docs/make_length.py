@@ -159,6 +159,7 @@ def measured_figure(
 DETECTION = next(claim for claim in CLAIMS if (claim.method, claim.reference, claim.on) == ("regmixup", "dnn", "OOD"))
 BY_OTHERS = [replace(DETECTION, scores=(score, score)) for score in ("entropy", "max_probability")]
 """Detection by other scores than the method's own, from the same rows."""
+REPLACED = "#with-the-trainings-that-were-replaced"
 ACCURACY = [
     claim for claim in CLAIMS if (claim.method, claim.reference, claim.metric) == ("regmixup", "dnn", "accuracy")
 ]
@@ -169,8 +170,13 @@ def at_lengths(found: Mapping[Training, Aggregation], planned: Sequence[int]) ->
     return {t: own for t, own in found.items() if t.recipe == RECIPE and t.is_usual and t.epochs in planned}
 
 
-def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str:
-    """Return what the rows say about the open question. planned: the lengths that the study asks for."""
+def answer(
+    found: Mapping[Training, Aggregation], planned: Sequence[int], every: Mapping[Training, Aggregation] | None = None
+) -> str:
+    """Return what the rows say about the open question. planned: the lengths that the study asks for.
+
+    every: the rows with those of replaced trainings among them.
+    """
     kept = at_lengths(found, planned)
     by_set = _by_set(DETECTION.ask_all(kept))
     if not by_set:
@@ -197,8 +203,30 @@ def answer(found: Mapping[Training, Aggregation], planned: Sequence[int]) -> str
         parts.append("No interval over seeds decides it, so what moves is a hint and not a result.")
     gains = [own for claim in ACCURACY if (own := claim.ask_all(kept))]
     lines = [*by_set.values(), *(own for others in by_others.values() for own in others.values()), *gains]
-    paragraphs = [" ".join(parts), *_of_the_score(by_set, by_others), _differences(lines, asked)]
+    again = {
+        _place(one): one
+        for claim in (DETECTION, *BY_OTHERS, *ACCURACY)
+        for one in claim.ask_all(at_lengths(every if every is not None else found, planned))
+    }
+    parts += _replaced([one for own in lines for one in own if one.training.epochs == asked[-1]], again)
+    paragraphs = [" ".join(parts), *_of_the_score(by_set, by_others), _differences(lines, asked, again)]
     return "\n\n".join([*paragraphs, *_seeds_differ(found), *_refreshed(kept)])
+
+
+def _place(finding: Finding) -> tuple[Claim, Training, str]:
+    return finding.claim, finding.training, finding.dataset
+
+
+def _replaced(lasts: Sequence[Finding], again: Mapping[tuple[Claim, Training, str], Finding]) -> list[str]:
+    """Say what is decided otherwise at the longest training where replaced trainings count, too."""
+    moved = [other for one in lasts if (other := again[_place(one)]).verdict != one.verdict]
+    told = [f"{prose(one.dataset)} {_cell(one).strip('*')} by {_score(one.claim).partition(',')[0]}" for one in moved]
+    if not told:
+        return []
+    return [
+        f"With the [trainings that were replaced](claims.md{REPLACED}) as further seeds, and Welch's test, it is "
+        f"otherwise at {lasts[0].training.epochs} epochs: {'; '.join(told)}. So it is not settled there."
+    ]
 
 
 def _score(claim: Claim) -> str:
@@ -219,9 +247,9 @@ def _beyond(lasts: Sequence[Finding]) -> list[str]:
     """Say where the paper's gain lies above our interval."""
     sets = []
     for one in lasts:
-        papers = [effect.value for effect in one.claim.papers(one.training.train_set, one.dataset)]
-        if one.interval is not None and papers and min(papers) > one.interval[1]:
-            sets.append(prose(one.dataset))
+        papers = one.claim.papers(one.training.train_set, one.dataset)
+        if one.interval is not None and papers and min(effect.value for effect in papers) > one.interval[1]:
+            sets.append(prose(one.dataset) + " (in doubt)" * any(effect.doubtful for effect in papers))
     if not sets:
         return []
     return [
@@ -255,13 +283,17 @@ def _by_set(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     return found
 
 
-def _differences(lines: Sequence[Sequence[Finding]], lengths: Sequence[int]) -> str:
+def _differences(
+    lines: Sequence[Sequence[Finding]],
+    lengths: Sequence[int],
+    again: Mapping[tuple[Claim, Training, str], Finding],
+) -> str:
     """Return the differences at every length as a table, the paper's beside them."""
     heads = ["RegMixup − plain training", *(f"{epochs} epochs" for epochs in lengths), "the paper, 350 epochs"]
     rows = []
     for own in lines:
         at = {one.training.epochs: one for one in own}
-        cells = [_cell(at[epochs]) if epochs in at else "–" for epochs in lengths]
+        cells = [_cell(at[epochs], again) if epochs in at else "–" for epochs in lengths]
         papers = "; ".join(map(str, own[0].claim.papers("cifar10", own[0].dataset)))
         claim = own[0].claim
         metric = "AUROC" if claim.metric == "auroc" else claim.metric
@@ -269,16 +301,19 @@ def _differences(lines: Sequence[Sequence[Finding]], lengths: Sequence[int]) -> 
         rows.append([f"{prose(own[0].dataset)} {metric}{by}", *cells, papers])
     text = (
         "In points, with 95 % intervals over seeds, each by itself; bold: all of the interval on one side of 0, "
-        "without a correction for the number of cells. AUROC is by Dempster-Shafer where no score is named."
+        "without a correction for the number of cells. †: the other way with the trainings that were replaced. AUROC "
+        "is by Dempster-Shafer where no score is named."
     )
     return f"{text}\n\n{markdown_table(heads, rows).rstrip()}"
 
 
-def _cell(finding: Finding) -> str:
+def _cell(finding: Finding, again: Mapping[tuple[Claim, Training, str], Finding] | None = None) -> str:
+    """Return a difference. again: the findings with all trainings, for a mark where their verdict is another."""
     if finding.interval is None:
         return f"({points(finding.effect)})"
     text = f"{points(finding.effect)} [{', '.join(map(points, finding.interval))}]"
-    return text if finding.interval[0] <= 0 <= finding.interval[1] else f"**{text}**"
+    text = text if finding.interval[0] <= 0 <= finding.interval[1] else f"**{text}**"
+    return text if again is None or again[_place(finding)].verdict == finding.verdict else f"{text} †"
 
 
 def state(own: Sequence[Finding], found: Mapping[Training, Aggregation]) -> str:

@@ -401,15 +401,15 @@ def costs(found: Sequence[Archived], results: Path = RESULTS) -> str:
     return markdown_table(["study", "lines measured", "cost so far", "left", "the command that continues it"], lines)
 
 
-def page(found: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
-    """Return docs/results.md. found: the rows of everything that is archived."""
+def page(found: Mapping[Training, Aggregation], every: Mapping[Training, Aggregation], results: Path = RESULTS) -> str:
+    """Return docs/results.md. found: the rows of everything that is archived; every: with replaced trainings, too."""
     archived = everything(results)
     precision = runpy.run_path(str(ROOT / "benchmarks" / "equivalence.py"))["table"](results / "precision")
     own = standard_columns(LENGTH["RECIPE"])
     parts = [
         PAGE,
         "## Does RegMixup's deficit in OOD detection close with longer training?\n",
-        f"{LENGTH['answer'](found, planned_lengths())}\n",
+        f"{LENGTH['answer'](found, planned_lengths(), every)}\n",
         "Where the deficit of short trainings may come from: [whose batch-norm "
         "statistics](#whose-batch-norm-statistics).\n",
         f"![Metrics against training length](images/{FIGURE.name})\n",
@@ -463,7 +463,7 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
     return {
         ROOT / "README.md": front_page(found),
         results / "README.md": readme(results),
-        DOCS / "results.md": page(found, results),
+        DOCS / "results.md": page(found, every, results),
         DOCS / "claims.md": CLAIMS["ledger"](found, every),
         FIGURE: LENGTH["measured_figure"](found, planned_lengths(), own, interval),
         CAUSES_FIGURE: CAUSES["figure"](

@@ -389,6 +389,17 @@ def test_the_answer_says_what_the_score_has_to_do_with_it():
     assert "| +0.00 [" in lines[1]
 
 
+def test_the_answer_says_what_replaced_trainings_change():
+    short, long = detection(25, PLAIN, [0.80, 0.81, 0.825]), detection(200, PLAIN, [0.90, 0.911, 0.919])
+    further = detection(200, [*PLAIN, 0.911, 0.909], [0.88, 0.881, 0.879, 0.882])  # more trainings, and a deficit
+    told = {name: length["answer"](dict([short, long]), [25, 200], dict([short, own])) for name, own in
+            (("same", long), ("more", further))}  # fmt: skip
+    assert "†" not in told["same"].partition("| SVHN")[2]
+    assert "trainings that were replaced](" not in told["same"]
+    assert "it is otherwise at 200 epochs: SVHN −2.95 [" in told["more"]
+    assert [line.count("†") for line in told["more"].splitlines() if line.startswith("| SVHN AUROC")] == [1]
+
+
 @pytest.mark.parametrize(("last", "said"), [([0.90, 0.911, 0.919], True), ([0.93, 0.941, 0.889], False)])
 def test_the_answer_says_where_the_papers_gain_is_outside_our_interval(last, said):
     """On Tiny-ImageNet the paper gains 2.22 and 3.75."""
