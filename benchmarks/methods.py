@@ -72,7 +72,8 @@ def main() -> None:
     args = parser.parse_args()
     device = choose_device(args.device)
     images = torch.randint(0, 256, (args.batch_size, 3, 32, 32), dtype=torch.uint8)
-    dataset = ImageSet(images, torch.arange(args.batch_size) % 10, tuple("abcdefghij"), "synthetic/train")
+    classes = tuple("abcdefghij")[: args.batch_size]
+    dataset = ImageSet(images, torch.arange(args.batch_size) % 10, classes, "synthetic/train")
     engine = Engine(compile=args.compile, graphs=args.graphs)
     with settings(device, engine):
         measure(args, dataset, device, engine)
