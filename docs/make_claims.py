@@ -59,14 +59,14 @@ def ledger(
 ) -> str:
     """Return the page. found: the rows by how the networks were trained; every: with replaced trainings among them."""
     findings = {claim: claim.ask_all(found) for claim in claims}
-    again = {_place(one): one for claim in claims for one in claim.ask_all(every)}
+    again = {one.asked: one for claim in claims for one in claim.ask_all(every)}
     lines = []
     for claim, own in findings.items():
         near: dict[Training, list[Finding]] = {}
         for one in nearest(own):
             near.setdefault(one.training, []).append(one)
         for training, here in near.items():
-            told = "; ".join(f"{prose(one.dataset)} {_marked(one, again[_place(one)])}" for one in here)
+            told = "; ".join(f"{prose(one.dataset)} {_marked(one, again[one.asked])}" for one in here)
             lines.append([claim.title, claim.place, f"{training}", _same(training), told])
         if not near:
             lines.append([claim.title, claim.place, "nowhere yet", "–", "*undecided*"])
@@ -80,21 +80,17 @@ def ledger(
     unpaired = (
         one for claim in claims for training, rows in found.items() for one in claim.ask(training, rows, paired=False)
     )
-    by_welch = {_place(one): one for one in unpaired}
+    by_welch = {one.asked: one for one in unpaired}
     return "\n".join([LEDGER, summary, shown, *details, _replaced([*chain(*findings.values())], again, by_welch)])
-
-
-def _place(finding: Finding) -> tuple[Claim, Training, str]:
-    return finding.claim, finding.training, finding.dataset
 
 
 def _replaced(findings: Sequence[Finding], again: Findings, by_welch: Findings) -> str:
     """Return which verdicts are others where the replaced trainings count, too, and which of them the test changes."""
-    asked = [(one, again[_place(one)]) for one in findings if again[_place(one)].n != one.n]
+    asked = [(one, again[one.asked]) for one in findings if again[one.asked].n != one.n]
     moved = [(one, other) for one, other in asked if one.verdict != other.verdict]
     lines, by_test = [], 0
     for one, other in moved:
-        welch = by_welch[_place(one)] if one.test != other.test else None
+        welch = by_welch[one.asked] if one.test != other.test else None
         by_test += welch is not None and welch.verdict == other.verdict
         verdicts = _told(one), _marked(one), _told(other), _marked(other)
         alone = f"{_marked(welch)}, {_bounds(welch)}" if welch else "–"
@@ -147,7 +143,7 @@ def _details(claim: Claim, findings: Sequence[Finding], again: Findings) -> str:
             points(one.effect),
             _bounds(one),
             seeds,
-            _marked(one, again[_place(one)]),
+            _marked(one, again[one.asked]),
         ]
         lines.append([*cells, papers, runs])
     heads = [

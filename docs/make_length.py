@@ -204,7 +204,7 @@ def answer(
     gains = [own for claim in ACCURACY if (own := claim.ask_all(kept))]
     lines = [*by_set.values(), *(own for others in by_others.values() for own in others.values()), *gains]
     again = {
-        _place(one): one
+        one.asked: one
         for claim in (DETECTION, *BY_OTHERS, *ACCURACY)
         for one in claim.ask_all(at_lengths(every if every is not None else found, planned))
     }
@@ -213,13 +213,9 @@ def answer(
     return "\n\n".join([*paragraphs, *_seeds_differ(found), *_refreshed(kept)])
 
 
-def _place(finding: Finding) -> tuple[Claim, Training, str]:
-    return finding.claim, finding.training, finding.dataset
-
-
 def _replaced(lasts: Sequence[Finding], again: Mapping[tuple[Claim, Training, str], Finding]) -> list[str]:
     """Say what is decided otherwise at the longest training where replaced trainings count, too."""
-    moved = [other for one in lasts if (other := again[_place(one)]).verdict != one.verdict]
+    moved = [other for one in lasts if (other := again[one.asked]).verdict != one.verdict]
     told = [f"{prose(one.dataset)} {_cell(one).strip('*')} by {_score(one.claim).partition(',')[0]}" for one in moved]
     if not told:
         return []
@@ -313,7 +309,7 @@ def _cell(finding: Finding, again: Mapping[tuple[Claim, Training, str], Finding]
         return f"({points(finding.effect)})"
     text = f"{points(finding.effect)} [{', '.join(map(points, finding.interval))}]"
     text = text if finding.interval[0] <= 0 <= finding.interval[1] else f"**{text}**"
-    return text if again is None or again[_place(finding)].verdict == finding.verdict else f"{text} †"
+    return text if again is None or again[finding.asked].verdict == finding.verdict else f"{text} †"
 
 
 def state(own: Sequence[Finding], found: Mapping[Training, Aggregation]) -> str:

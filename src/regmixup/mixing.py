@@ -56,9 +56,14 @@ class Draw:
         return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
 
-def _device(generator: torch.Generator | None) -> torch.device:
+def check_generator(generator: torch.Generator | None) -> None:
+    """Raise unless it is a generator or None."""
     if not (generator is None or isinstance(generator, torch.Generator)):
         raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
+
+
+def _device(generator: torch.Generator | None) -> torch.device:
+    check_generator(generator)
     return generator.device if generator is not None else torch.device("cpu")
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_choices
 from regmixup.losses import check_loss
-from regmixup.mixing import Draw, ImageSize, can_look, to_float
+from regmixup.mixing import Draw, ImageSize, can_look, check_generator, to_float
 from regmixup.plugins import record_class
 from regmixup.types import LossOutput, is_whole
 
@@ -79,8 +79,7 @@ class Objective(ABC):
         """
         check_batch(x, y, images=self.needs_images, objective=type(self).__name__)
         y = as_labels(y, multi_label=self.multi_label)
-        if not (generator is None or isinstance(generator, torch.Generator)):
-            raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
+        check_generator(generator)
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
         if not isinstance(draw, Draw):

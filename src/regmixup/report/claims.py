@@ -235,6 +235,11 @@ class Finding:
     runs: tuple[str, ...]
 
     @property
+    def asked(self) -> tuple[Claim, Training, str]:
+        """Return what was asked: the claim, in which setting, on which set."""
+        return self.claim, self.training, self.dataset
+
+    @property
     def verdict(self) -> Verdict:
         """Return holds or fails where the whole interval says so."""
         if self.interval is None:
