@@ -115,8 +115,6 @@ class Aggregation:
 
     def average(self, quantities: Sequence[Quantity], label: str) -> Values:
         """Return the mean over quantities by seed, for the seeds that have all of them."""
-        if len(quantities) == 1:
-            return self.values(quantities[0], label)
         found = [self.values(quantity, label) for quantity in quantities]
         seeds = [seed for seed in (found[0] if found else {}) if all(seed in own for own in found)]
         return {seed: math.fsum(own[seed] for own in found) / len(found) for seed in seeds}
