@@ -115,7 +115,7 @@ def main(args: Sequence[str]) -> None:
                 print(f"\n{printable(measured.models[number].name)}")
             _show(list(rows), score)
     if verb.out is not None:
-        write_rows(verb.out, measured.all_rows())
+        write_rows(verb.out, [row for rows in measured.rows for row in rows])
         print(f"rows  {verb.out}")
     if verb.html is not None:
         _write_page(verb, measured, score)

@@ -48,6 +48,14 @@ def check_vector(name: str, scores: Tensor) -> Tensor:
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
+def check_flags(name: str, flags: Tensor, total: int) -> Tensor:
+    """Return flags as a tensor of booleans, one for each of `total` samples."""
+    flags = torch.as_tensor(flags)
+    if flags.shape != (total,) or flags.dtype != torch.bool:
+        raise ValueError(f"{name} must be booleans of shape ({total},), got {flags.dtype} {tuple(flags.shape)}")
+    return flags
+
+
 class Ordered:
     """Scores (N,) without NaN, in ascending order."""
 

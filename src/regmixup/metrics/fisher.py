@@ -43,7 +43,9 @@ class ClassMoments:
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> ClassMoments:
         """Return the moments of features (N, D) with labels (N,) in [0, num_classes)."""
-        features, labels = _checked(features, labels, num_classes)
+        check_count("num_classes", num_classes)
+        features = check_features(features, finite=True)
+        labels = check_labels(labels, len(features), num_classes)
         width = features.shape[1]
         count = torch.bincount(labels, minlength=num_classes)
         rows = max(1, _PIECE // width)
@@ -118,24 +120,13 @@ def fisher_criterion(features: Tensor, labels: Tensor, *, regulariser: float = 1
     return ClassMoments.of(features, labels, max(1, num_classes)).criterion(regulariser=regulariser)
 
 
-def _checked(features: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    check_count("num_classes", num_classes)
-    features = check_features(features)
-    labels = check_labels(labels, len(features))
-    if not torch.isfinite(features).all():
-        raise ValueError("features must be finite, got NaN or infinite values")
-    if len(labels) and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
-        raise ValueError(
-            f"labels must lie in [0, {num_classes}), got values from {int(labels.min())} to {int(labels.max())}"
-        )
-    return features, labels.long()
-
-
-def check_features(features: Tensor) -> Tensor:
-    """Return features checked to be floating-point (N, D)."""
+def check_features(features: Tensor, *, finite: bool = False) -> Tensor:
+    """Return features checked to be floating-point (N, D) and, if asked, finite."""
     features = torch.as_tensor(features).detach()
     if features.ndim != 2 or not features.is_floating_point() or features.shape[1] == 0:
         raise ValueError(
             f"features must be floating point of shape (N, D), got {features.dtype} {tuple(features.shape)}"
         )
+    if finite and not torch.isfinite(features).all():
+        raise ValueError("features must be finite, got NaN or infinite values")
     return features

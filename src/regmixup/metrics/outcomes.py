@@ -94,22 +94,23 @@ def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     probs = torch.as_tensor(probs).detach()
     if probs.ndim != 2 or not probs.is_floating_point():
         raise ValueError(f"probs must be floating point of shape (N, K), got {probs.dtype} {tuple(probs.shape)}")
-    labels = check_labels(labels, len(probs))
+    labels = check_labels(labels, len(probs), probs.shape[1])
     if len(probs) == 0:
         raise ValueError("probs must hold at least one sample, got 0")
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= probs.shape[1]:
-        unknown = " (-1: the class is unknown, or not one of the model's by name)" if low == -1 else ""
-        raise ValueError(f"labels must lie in [0, {probs.shape[1]}), got values from {low} to {high}{unknown}")
-    return probs, labels.long()
+    return probs, labels
 
 
-def check_labels(labels: Tensor, total: int) -> Tensor:
-    """Return labels as a tensor of integers, one for each of `total` samples."""
+def check_labels(labels: Tensor, total: int, num_classes: int | None = None) -> Tensor:
+    """Return labels as int64, one for each of `total` samples, of as many classes where these are given."""
     labels = torch.as_tensor(labels)
     if labels.shape != (total,) or labels.is_floating_point():
         raise ValueError(f"labels must be integers of shape ({total},), got {labels.dtype} {tuple(labels.shape)}")
-    return labels
+    if num_classes is not None and total:
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= num_classes:
+            unknown = " (-1: the class is unknown, or not one of the model's by name)" if low == -1 else ""
+            raise ValueError(f"labels must lie in [0, {num_classes}), got values from {low} to {high}{unknown}")
+    return labels.long()
 
 
 def _largest(probs: Tensor) -> tuple[Tensor, Tensor, float]:

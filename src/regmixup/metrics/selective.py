@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regmixup.config import check_number
 from regmixup.metrics.bootstrap import Counts
-from regmixup.metrics.detection import auroc, check_scores, check_vector
+from regmixup.metrics.detection import auroc, check_flags, check_scores, check_vector
 from regmixup.metrics.ordering import cumulative, positions, precise, sorted_values, take_columns
 
 
@@ -202,9 +202,5 @@ def _levels(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _checked(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor]:
-    scores, correct = check_vector("scores", scores), torch.as_tensor(correct)
-    if correct.shape != scores.shape or correct.dtype != torch.bool:
-        raise ValueError(
-            f"correct must be booleans of shape ({len(scores)},), got {correct.dtype} {tuple(correct.shape)}"
-        )
-    return scores, correct
+    scores = check_vector("scores", scores)
+    return scores, check_flags("correct", correct, len(scores))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from regmixup.metrics.detection import auroc, check_vector
+from regmixup.metrics.detection import auroc, check_flags, check_vector
 from regmixup.metrics.selective import augrc
 
 
@@ -22,14 +22,14 @@ class _Streaming:
         self._batches: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def _add(self, scores: Tensor, name: str, flags: Tensor, index: Tensor | None) -> None:
-        scores, flags = torch.as_tensor(scores), torch.as_tensor(flags)
+        scores = torch.as_tensor(scores)
         if scores.shape != (0,):  # a process may have nothing to add
             scores = check_vector("scores", scores)
-        if flags.dtype != torch.bool or flags.shape != scores.shape:
-            raise ValueError(f"{name} must be booleans of shape ({len(scores)},), got {_kind(flags)}")
+        flags = check_flags(name, flags, len(scores))
         numbers = torch.full(scores.shape, -1) if index is None else torch.as_tensor(index)
         if numbers.dtype != torch.int64 or numbers.shape != scores.shape:
-            raise ValueError(f"index must be int64 numbers of shape ({len(scores)},), got {_kind(numbers)}")
+            got = f"{numbers.dtype} {tuple(numbers.shape)}"
+            raise ValueError(f"index must be int64 numbers of shape ({len(scores)},), got {got}")
         self._batches.append((scores.detach().cpu(), flags.cpu(), numbers.cpu()))
 
     def reset(self) -> None:
@@ -51,10 +51,6 @@ class _Streaming:
         first = torch.full_like(values, len(numbers)).scatter_reduce_(0, place, torch.arange(len(numbers)), "amin")
         kept[first] = True
         return scores[kept], flags[kept]
-
-
-def _kind(values: Tensor) -> str:
-    return f"{values.dtype} {tuple(values.shape)}"
 
 
 class AUROC(_Streaming):

@@ -39,7 +39,8 @@ def load(folder: str | Path, out: str | Path | None = None) -> Results:
 def collect(folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
     """Read run folders that a study has evaluated, for a report in the folder `out`.
 
-    evaluation: the digits that end the names of its files; by default, the one with the most rows.
+    evaluation: the digits that end the names of its files, for runs that were evaluated on several sets of data; by
+    default, the one with the most rows.
     """
     from regmixup.report.results import Results
 

@@ -10,7 +10,7 @@ from regmixup import methods
 from regmixup.methods import REFERENCE
 from regmixup.names import signed
 from regmixup.report.paper import PaperValue, paper_value_of
-from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best
+from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best, moments
 from regmixup.types import Quantity, Row, higher_is_better
 
 SCALED = "temperature"
@@ -115,8 +115,6 @@ class Aggregation:
 
     def average(self, quantities: Sequence[Quantity], label: str) -> Values:
         """Return the mean over quantities by seed, for the seeds that have all of them."""
-        if len(quantities) == 1:
-            return self.values(quantities[0], label)
         found = [self.values(quantity, label) for quantity in quantities]
         seeds = [seed for seed in (found[0] if found else {}) if all(seed in own for own in found)]
         return {seed: math.fsum(own[seed] for own in found) / len(found) for seed in seeds}
@@ -137,14 +135,10 @@ class Aggregation:
         seeds = {label: self.average(quantities, label) for label in labels}
         cells: dict[str, Cell | None] = {}
         for label in labels:
-            if not seeds[label]:
-                cells[label] = None
-            elif len(quantities) == 1:
-                rows = self.rows(quantities[0], label)
-                cell = mean_cell([row.value for row in rows], percent=percent)
-                cells[label] = replace(cell, paper=paper_value_of(rows[0]))
-            else:
-                cells[label] = mean_cell([*seeds[label].values()], percent=percent)
+            rows = self.rows(quantities[0], label) if len(quantities) == 1 else []
+            values = [row.value for row in rows] or [*seeds[label].values()]
+            cell = mean_cell(values, percent=percent) if values else None
+            cells[label] = replace(cell, paper=paper_value_of(rows[0])) if cell and rows else cell
         if any(one.posthoc == SCALED for one in quantities) and any(seeds.get(m) for m in self.design.one_temperature):
             return cells  # seeds that share one T are not independent: no test and no best
         better = higher_is_better(quantities[0].metric) if quantities else None
@@ -158,10 +152,8 @@ def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
     >>> cell.shown, cell.spread
     ('91.00', '± 1.41')
     """
-    n = len(values)
-    mean = math.fsum(values) / n
-    std = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else math.nan
-    return Cell(mean, std, n, percent)
+    mean, variance = moments(values)
+    return Cell(mean, math.sqrt(variance), len(values), percent)
 
 
 def _judge(

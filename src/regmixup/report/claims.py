@@ -77,7 +77,6 @@ class Training(NamedTuple):
 
     @property
     def train_set(self) -> str:
-        """Return the train set of the recipe."""
         return RECIPES[self.recipe].recipe.train_set
 
     def __str__(self) -> str:
@@ -189,7 +188,6 @@ class Claim:
         return found
 
     def ask_all(self, settings: Mapping[Training, Aggregation]) -> list[Finding]:
-        """Return the findings of every setting."""
         return [finding for training, rows in settings.items() for finding in self.ask(training, rows)]
 
     def _quantities(self, training: Training, rows: Aggregation) -> list[Quantity]:

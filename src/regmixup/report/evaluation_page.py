@@ -104,7 +104,6 @@ class SummaryLine:
 
     @property
     def metric(self) -> str:
-        """Return what is measured."""
         return next(row.metric for row in self.rows if row is not None)
 
 
@@ -243,7 +242,6 @@ class _IntervalCells(Cells):
 
 
 def _page_data(measured: Measured, images: Images, classes: Sequence[str], score: str | None) -> dict[str, Any]:
-    """Return what the page's script draws."""
     names = model_names(measured)
     rows = [replace(row, method=name) for name, own in zip(names, measured.rows, strict=True) for row in own]
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _score(measured, score))

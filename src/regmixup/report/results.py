@@ -173,11 +173,7 @@ class Results:
 
     @classmethod
     def of_runs(cls, folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
-        """Read run folders that some study has evaluated, for a report in the folder `out`.
-
-        evaluation: the digits that end the names of its files, for runs that were evaluated on several sets of data;
-        by default the one with the most rows.
-        """
+        """Read run folders that some study has evaluated; arguments as of `regmixup.report.collect`."""
         runs, rows = [], []
         for folder in map(Path, folders):
             if not run_folder.is_run_folder(folder):

@@ -91,7 +91,7 @@ def compare(
     ('paired', 0.0572)
     """
     found = difference(values, reference, paired=paired)
-    return Comparison(_two_sided(found.mean, found.squared_error, found.degrees), found.test) if found else None
+    return Comparison(found.p, found.test) if found else None
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,15 @@ class Difference:
     squared_error: float
     degrees: float
     test: Literal["paired", "welch"]
+
+    @property
+    def p(self) -> float:
+        """Return the two-sided p of no difference; 0 or 1 where nothing spreads."""
+        from scipy.special import stdtr
+
+        if self.squared_error == 0:
+            return float(self.mean == 0)
+        return float(2 * stdtr(self.degrees, -abs(self.mean) / math.sqrt(self.squared_error)))
 
     def interval(self, level: float = 1 - LEVEL) -> tuple[float, float]:
         """Return the bounds of Student's interval around the difference; both are the difference if nothing spreads."""
@@ -123,9 +132,9 @@ def difference(
     if min(len(values), len(reference)) < 2:
         return None
     if paired and values.keys() == reference.keys() and None not in values:
-        mean, variance = _moments([values[seed] - reference[seed] for seed in values])
+        mean, variance = moments([values[seed] - reference[seed] for seed in values])
         return Difference(mean, variance / len(values), len(values) - 1, "paired")
-    (mean, variance), (other_mean, other_variance) = _moments([*values.values()]), _moments([*reference.values()])
+    (mean, variance), (other_mean, other_variance) = moments([*values.values()]), moments([*reference.values()])
     squares = variance / len(values), other_variance / len(reference)
     total = sum(squares)
     parts = squares[0] ** 2 / (len(values) - 1) + squares[1] ** 2 / (len(reference) - 1)
@@ -144,7 +153,7 @@ def resampled_difference(values: Sequence[float], reference: Sequence[float], *,
     >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
     [0.0133, -0.0093, 0.036]
     """
-    mean, variance = _moments([own - other for own, other in zip(values, reference, strict=True)])
+    mean, variance = moments([own - other for own, other in zip(values, reference, strict=True)])
     return Difference(mean, variance * (1 / len(values) + test_share), len(values) - 1, "paired")
 
 
@@ -156,23 +165,14 @@ def mean_interval(values: Sequence[float], level: float = 1 - LEVEL) -> tuple[fl
     """
     if len(values) < 2:
         return None
-    mean, variance = _moments(values)
+    mean, variance = moments(values)
     return Difference(mean, variance / len(values), len(values) - 1, "paired").interval(level)
 
 
-def _moments(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean and variance (ddof = 1)."""
-    mean = math.fsum(values) / len(values)
-    return mean, math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-
-
-def _two_sided(difference: float, squared_error: float, degrees: float) -> float:
-    """Return the p of a t statistic; 0 or 1 where nothing spreads."""
-    from scipy.special import stdtr
-
-    if squared_error == 0:
-        return float(difference == 0)
-    return float(2 * stdtr(degrees, -abs(difference) / math.sqrt(squared_error)))
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and variance (ddof = 1), which is NaN for a single value."""
+    n, mean = len(values), math.fsum(values) / len(values)
+    return mean, math.fsum((value - mean) ** 2 for value in values) / (n - 1) if n > 1 else math.nan
 
 
 class Marks(NamedTuple):

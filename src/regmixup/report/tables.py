@@ -177,9 +177,7 @@ def main_columns(found: Aggregation) -> list[Column]:
     """Return the columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
     measured = found.quantities
     test = next((q.dataset for q in measured if q.metric == "accuracy" and not q.corruption), "")
-    ood = dict.fromkeys(
-        q.dataset for q in measured if q.metric == "auroc"
-    )  # as the rows name them, "(rebuilt)" included
+    ood = dict.fromkeys(q.dataset for q in measured if q.metric == "auroc")  # "(rebuilt)" included
     columns = [Column("accuracy", Quantity(test, "accuracy"))]
     columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(found)]
     columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood]
@@ -221,7 +219,6 @@ class SelectionTable:
         return list(zip(*(cells for _, *cells in self._columns()), strict=True))
 
     def layout(self) -> TableLayout:
-        """Lay the table out."""
         lines = tuple(Line(line[:2], tuple(map(LayoutCell, line[2:]))) for line in self.lines())
         return TableLayout((tuple(map(Heading, self.heads())),), (Block(lines),), SELECTION_CAPTION, "tab:selected")
 

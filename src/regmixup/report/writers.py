@@ -74,7 +74,6 @@ class TableLayout:
 
     @property
     def num_labels(self) -> int:
-        """Return how many columns hold labels."""
         return len(self.blocks[0].lines[0].labels)
 
     @property

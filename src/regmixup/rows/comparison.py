@@ -45,7 +45,6 @@ class ModelPredictions:
     temperature: float | None = None
 
     def loaded(self) -> LoadedModel:
-        """Read the files."""
         file = Path(self.test) if not isinstance(self.test, Predictions) else None
         return LoadedModel(
             name=self.name or (file.stem if file is not None else ""),
@@ -90,16 +89,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Measured:
-    """models: one or two, the subject first; rows: those of each; differences: subject minus the other, by place."""
+    """models: one or two, the subject first; differences: subject minus the other, by place.
+
+    rows: those of each model; of two, `method` is the model's name.
+    """
 
     models: Sequence[LoadedModel]
     rows: Sequence[Sequence[Row]]
     bootstrap: Bootstrap | None
     differences: Mapping[Quantity, Difference] = field(default_factory=dict)
-
-    def all_rows(self) -> list[Row]:
-        """Return the rows of all models; `method` holds the model's name where there are two."""
-        return [row for rows in self.rows for row in rows]
 
 
 def measure_models(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.calibration import reliability
-from regmixup.metrics.detection import needed_count, roc_curve
+from regmixup.metrics.detection import TPR, needed_count, roc_curve
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import FittedScore, score_all
 from regmixup.metrics.selective import risk_coverage
@@ -154,8 +154,6 @@ def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> 
     }
 
 
-ACCEPTED = 0.95
-"""Share of the test images that a threshold accepts, where examples are chosen: the convention of FPR at 95 % TPR."""
 EXAMPLES = 8
 """Examples of each kind."""
 SIDE = 64
@@ -198,8 +196,8 @@ def examples(
 
 
 def _threshold(score: Tensor) -> float:
-    """Return the smallest threshold that accepts 95 % of the images."""
-    return float(score.sort().values[needed_count(ACCEPTED, len(score)) - 1])
+    """Return the smallest threshold that accepts 95 % of the images, as for FPR at 95 % TPR."""
+    return float(score.sort().values[needed_count(TPR, len(score)) - 1])
 
 
 def _competing(given: Predictions, classes: Sequence[str]) -> list[str]:

@@ -20,7 +20,10 @@ from regmixup.training.loading import reader
 def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> dict[str, list[str]]:
     """Return the datasets of a plan that are incomplete under the root, with their missing files. Reads no image."""
     where = data_root(root)
-    names = dict.fromkeys(find(name).whole for planned in plan for name in _datasets(planned))
+    wanted: list[str] = []
+    for planned in plan:
+        wanted += [*(model.train_set for model in planned.models()), *planned.evaluate.datasets()]
+    names = dict.fromkeys(find(name).whole for name in wanted)
     found = {name: missing_files(find(name), where) for name in names}
     found |= {name: [name] for name in names if find(name).is_folder and find_folder(name, where) is None}
     return {name: files for name, files in found.items() if files}
@@ -83,10 +86,6 @@ def is_current(study: Study, folder: Path) -> bool:
     with suppress(ValueError):  # no file, or a damaged one
         return read_table(folder / "study.json").get("content", study.content) == study.content
     return False
-
-
-def _datasets(planned: PlannedRun) -> list[str]:
-    return [*(model.train_set for model in planned.models()), *planned.evaluate.datasets()]
 
 
 def _misfits(planned: PlannedRun) -> Iterator[str]:

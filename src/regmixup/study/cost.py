@@ -113,7 +113,6 @@ class Estimate:
 
 
 def training_minutes(method: str, config: TrainConfig) -> float | None:
-    """Return the training time of one model."""
     apart = getattr(config.objective, "passes", "joint") != "joint"
     step, count = step_milliseconds(config.network, method, apart=apart), find(config.train_set).images
     if step is None or count is None:

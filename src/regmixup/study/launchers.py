@@ -160,7 +160,6 @@ class _Worker:
         theirs.close()  # so that the connection ends with the process
 
     def leave(self) -> None:
-        """Wait for it to end."""
         self.connection.close()
         self.process.join()
 

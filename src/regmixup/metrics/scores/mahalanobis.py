@@ -53,7 +53,7 @@ class Mahalanobis(FeatureScore):
             moments = ClassMoments.of(features, index, num_classes)
             covariances = [moments.scatter / len(features)]
         else:
-            classes = [_moments(features[index == c]) for c in range(num_classes)]
+            classes = [ClassMoments.of(features[index == c], index[index == c] - c, 1) for c in range(num_classes)]
             covariances = [one.scatter / one.count for one in classes]
             moments = ClassMoments(
                 torch.cat([one.count for one in classes]),
@@ -89,11 +89,6 @@ class FittedMahalanobis:
     def _nearest(self, features: Tensor) -> Tensor:
         centred = features - self.centre
         return self.classes.nearest(centred if self.basis is None else centred @ self.basis)
-
-
-def _moments(features: Tensor) -> ClassMoments:
-    """Return the moments of one class."""
-    return ClassMoments.of(features, torch.zeros(len(features), dtype=torch.int64, device=features.device), 1)
 
 
 def _leading(covariance: Tensor, variance_ratio: float) -> Tensor:

@@ -87,16 +87,6 @@ class TableSection:
     def rows(self) -> list[PaperRow]:
         return [row for group in self.groups for row in group]
 
-    def best(self) -> dict[tuple[str, str], Marks]:
-        """Return the marks that the numbers ask for, by names of row and column."""
-        ensembles = [row.is_ensemble for row in self.rows]
-        found = {}
-        for index, key in enumerate(self.keys):
-            values = [row.cells[index].number for row in self.rows]
-            marks = find_best(values, ensembles, higher_is_better=higher_is_better(key.metric))
-            found.update({(row.name, key.name): mark for row, mark in zip(self.rows, marks, strict=True)})
-        return found
-
 
 @dataclass(frozen=True)
 class PaperTable:
@@ -121,10 +111,15 @@ class PaperTable:
                     yield row, key, cell
 
     def best(self) -> dict[tuple[str, str], Marks]:
-        """Return the marks that the numbers ask for; none in a table that the paper leaves unmarked."""
-        if not self.marked:
-            return {}
-        return {place: mark for section in self.sections for place, mark in section.best().items()}
+        """Return the marks that the numbers ask for, by names of row and column; none where the paper marks nothing."""
+        found = {}
+        for section in self.sections if self.marked else ():
+            ensembles = [row.is_ensemble for row in section.rows]
+            for index, key in enumerate(section.keys):
+                values = [row.cells[index].number for row in section.rows]
+                marks = find_best(values, ensembles, higher_is_better=higher_is_better(key.metric))
+                found.update({(row.name, key.name): mark for row, mark in zip(section.rows, marks, strict=True)})
+        return found
 
     def layout(self) -> TableLayout:
         """Lay the table out as in the paper, with the marks that its numbers ask for; slips become notes."""
