@@ -100,25 +100,8 @@ def class_folders(folder: Path) -> tuple[str, ...]:
         return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
 
 
-def image_files(folder: Path) -> list[str]:
-    """Return the sorted paths of all image files under a folder, without hidden files and folders."""
-    return _files_under(folder, EXTENSIONS)
-
-
-def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
-    """Return how many files beside them are images, by their names, of a format that is not read; by suffix."""
-    found = (path for folder in folders for path in _files_under(folder, _UNREAD))
-    return tuple(sorted(Counter(Path(path).suffix.lower() for path in found).items()))
-
-
-def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
-    """Return what was found by `unread_files`, and what to do, in a line."""
-    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
-    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
-
-
-def _files_under(folder: str | Path, suffixes: tuple[str, ...]) -> list[str]:
-    """Return the sorted paths of files with one of the suffixes, without hidden files and folders.
+def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> list[str]:
+    """Return the sorted paths of all image files under a folder, without hidden files and folders.
 
     Links are followed, but no folder is entered twice: a link may lead back to where it came from.
     """
@@ -136,6 +119,18 @@ def _files_under(folder: str | Path, suffixes: tuple[str, ...]) -> list[str]:
 
 def _fail(error: OSError) -> None:
     raise error  # os.walk would skip a folder that cannot be read, silently
+
+
+def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
+    """Return how many files beside them are images, by their names, of a format that is not read; by suffix."""
+    found = (path for folder in folders for path in image_files(folder, _UNREAD))
+    return tuple(sorted(Counter(Path(path).suffix.lower() for path in found).items()))
+
+
+def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
+    """Return what was found by `unread_files`, and what to do, in a line."""
+    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
+    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
 
 
 def from_class_folders(
@@ -182,16 +177,22 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 
-def load_part(dataset: Dataset, root: Path) -> FolderSet:
-    """Load a part of a folder, or of a part of one, cut by the SHA-256 of the files: see `stratified_by_content`."""
+def load_files(name: str, root: Path | None = None) -> FolderSet:
+    """Load a folder or a part of one."""
     from regmixup.data import load
 
+    found = load(name, root=root)
+    assert isinstance(found, FolderSet)
+    return found
+
+
+def load_part(dataset: Dataset, root: Path) -> FolderSet:
+    """Load a part of a folder, or of a part of one, cut by the SHA-256 of the files: see `stratified_by_content`."""
     part, name = dataset.part, dataset.name
     assert part is not None
     if (real := find_folder(name, root)) is not None:
         raise ValueError(f"{name} is both a part of {part.of} and the folder {real}: name the latter by its full path")
-    whole = load(part.of, root=root)
-    assert isinstance(whole, FolderSet)
+    whole = load_files(part.of, root)
     whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
     try:
         pieces = stratified_by_content(whole.labels, whole.digests, part.fractions)
@@ -240,12 +241,9 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
 
 def describe_classes(name: str, root: str | Path | None = None) -> str:
     """Return a line with the classes of `folder:PATH` or a part of it, and how many images each has; "" for others."""
-    from regmixup.data import load
-
     if not find(name).is_folder:
         return ""
-    found = load(name, root=data_root(root))
-    assert isinstance(found, FolderSet)
+    found = load_files(name, data_root(root))
     counts = found.labels.bincount().tolist()
     entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
     return f"{name}: {len(found):,} images of {len(entries):,} classes: {shortened(entries, _SHOWN)}"

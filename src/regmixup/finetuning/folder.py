@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from regmixup.config import check_number
-from regmixup.data import load
 from regmixup.data.decode import EXTENSIONS, MAX_PIXELS, open_rgb
 from regmixup.data.folders import (
     SPLITS,
@@ -33,6 +32,7 @@ from regmixup.data.folders import (
     describe_unread,
     hash_files,
     image_files,
+    load_files,
     unread_files,
 )
 from regmixup.data.roles import VALIDATION
@@ -213,13 +213,6 @@ def inspect(path: str | Path) -> PhotoFolder:
         unread=unread_files(*inside),
         nested=describe_nested(wholes[0]),
     )
-
-
-def load_files(name: str) -> FolderSet:
-    """Load a folder or a part of one."""
-    found = load(name)
-    assert isinstance(found, FolderSet)
-    return found
 
 
 def suggest(photos: PhotoFolder, minutes: float = 10.0, *, backbone: str = "") -> Settings:
