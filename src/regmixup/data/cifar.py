@@ -8,9 +8,6 @@ CIFAR-10-C and CIFAR-100-C (Hendrycks and Dietterich, 2019): `CIFAR-10-C/<corrup
     are memory-mapped: loading one severity reads a fifth of one.
 CIFAR-10.1 (Recht et al., 2018; version 6): `cifar10.1_v6_data.npy`, uint8 (2000, 32, 32, 3), and its labels.
 CIFAR-10.2 (Lu et al., 2020): `cifar102_test.npz`, with the arrays `images` and `labels`.
-
-A folder whose files were generated anew has a `provenance.json` with `"rebuilt": true`. Its sets say so in
-`info["rebuilt"]`, and may be smaller than the released ones.
 """
 
 from __future__ import annotations

@@ -35,10 +35,9 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class FolderSet:
-    """Image files with labels, not decoded.
+    """Image files, not decoded. Labels, classes, name and info are as in `LabelledImages`.
 
-    paths: N paths that can be opened. labels: (N,) int64. classes: the class names, in label order.
-    name: what `load` was asked for. folder: the folder that all paths begin with. info: facts about the set.
+    paths: N paths that can be opened. folder: the folder that all of them begin with.
     digests: the SHA-256 of each file, where they have been read, as for the parts of a folder.
     """
 
@@ -77,7 +76,6 @@ class FolderSet:
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
-        """Return the files at `index`, in that order."""
         return replace(
             self,
             paths=tuple(self.paths[i] for i in index.tolist()),

@@ -214,7 +214,6 @@ class ResidentLoader(Loader):
         return part
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
-        """Yield the choices for each batch of one epoch, starting at batch `start`."""
         batches = share_of(self.batches(epoch), self.rank, self.world)
         order = drawn = torch.cat(batches)  # augmentation is drawn per image, so ranks agree on it
         if self.balance is not None:  # an image may come several times, each time augmented anew: drawn per place
