@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from regmixup import plugins
-from regmixup.data.published import BY_HAND, CONTENT, FILE_SUMS, SOURCES
+from regmixup.data.published import BY_HAND, CIFAR_C, CIFAR_C_EXTRA, CONTENT, FILE_SUMS, SOURCES
 from regmixup.data.records import Dataset, Family, Role, SplitPart, folder_record
 from regmixup.names import unknown
 from regmixup.types import role_in_name
@@ -24,25 +24,9 @@ __all__ = [
     "SplitPart", "add_object", "find", "get", "line_of", "names", "register", "sets_of",
 ]  # fmt: skip
 
-BENCHMARK = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-"""The common corruptions (Hendrycks and Dietterich, 2019) that results under shift are averaged over."""
-EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
+BENCHMARK = tuple(CIFAR_C)
+"""The 15 common corruptions (Hendrycks and Dietterich, 2019) that results under shift are averaged over."""
+EXTRA = tuple(CIFAR_C_EXTRA)
 """Four more, made for validation; not part of the benchmark."""
 DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "brightness", "contrast")
 SEVERITIES = (1, 2, 3, 4, 5)

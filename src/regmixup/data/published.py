@@ -27,13 +27,16 @@ CIFAR_C = {
     "elastic_transform": ("9421657c6cd452429cf6ce96cc412b5f", "a0792bd6581f6810878be71acedfc65a"),
     "pixelate": ("0f14f7e2db14288304e1de10df16832f", "96c00c60f144539e14cffb02ddbd0640"),
     "jpeg_compression": ("2b9cc4c864e0193bb64db8d7728f8187", "c851b7f1324e1d2ffddeb76920576d11"),
+}
+"""MD5 of CIFAR-10-C/<name>.npy and of CIFAR-100-C/<name>.npy, for the corruptions of the benchmark."""
+CIFAR_C_EXTRA = {
     "gaussian_blur": ("c33370155bc9b055fb4a89113d3c559d", "5204ba0d557839772ef5a4196a052c3e"),
     "saturate": ("1cfae0964219c5102abbb883e538cc56", "c0697e9fdd646916a61e9c312c77bf6b"),
     "spatter": ("8a5a3903a7f8f65b59501a6093b4311e", "12ccf41d62564d36e1f6a6ada5022728"),
     "speckle_noise": ("ef00b87611792b00df09c0b0237a1e30", "e3f215b1a0f9fd9fd6f0d1cf94a7ce99"),
-    "labels": ("c439b113295ed5254878798ffe28fd54", "bb4026e9ce52996b95f439544568cdb2"),
 }
-"""MD5 of CIFAR-10-C/<name>.npy and of CIFAR-100-C/<name>.npy."""
+_CIFAR_C_LABELS = {"labels": ("c439b113295ed5254878798ffe28fd54", "bb4026e9ce52996b95f439544568cdb2")}
+_CIFAR_C_FILES = CIFAR_C | CIFAR_C_EXTRA | _CIFAR_C_LABELS
 
 FILE_SUMS = {
     "train_32x32.mat": "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
@@ -42,8 +45,8 @@ FILE_SUMS = {
     "cifar10.1_v6_data.npy": "md5:4fcae82cb1326aec9ed1dc1fc62345b8",
     "cifar10.1_v6_labels.npy": "md5:09a97fb7c430502fcbd69d95093a3f85",
     "cifar102_test.npz": "sha256:e4fd6462bd5141ed293acd52ea570952f65d1bfd4ec9b068f87742f75a7a632e",
-    **{f"CIFAR-10-C/{name}.npy": f"md5:{md5}" for name, (md5, _) in CIFAR_C.items()},
-    **{f"CIFAR-100-C/{name}.npy": f"md5:{md5}" for name, (_, md5) in CIFAR_C.items()},
+    **{f"CIFAR-10-C/{name}.npy": f"md5:{md5}" for name, (md5, _) in _CIFAR_C_FILES.items()},
+    **{f"CIFAR-100-C/{name}.npy": f"md5:{md5}" for name, (_, md5) in _CIFAR_C_FILES.items()},
 }
 """By the file's path under the root: "md5:..." or "sha256:..."."""
 
