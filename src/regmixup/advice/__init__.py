@@ -41,10 +41,10 @@ from regmixup.advice.trainings import (
 from regmixup.advice.verdict import CANDIDATES, METRICS, PLAIN, Goal, Verdict, judge, to_markdown
 from regmixup.config import check_count, check_number, decode
 from regmixup.data.catalogue import find
-from regmixup.data.folders import hash_files
+from regmixup.data.folders import hash_files, load_files
 from regmixup.finetuning import BACKBONE
 from regmixup.finetuning import RECIPE as FINETUNING
-from regmixup.finetuning.folder import expected_pixels, inspect, load_files, native_size, suggest_batch
+from regmixup.finetuning.folder import expected_pixels, inspect, native_size, suggest_batch
 from regmixup.finetuning.probe import measure_pace
 from regmixup.names import printable
 from regmixup.objectives import build

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from regmixup import plugins
-from regmixup.data.published import BY_HAND, CONTENT, FILE_SUMS, SOURCES
+from regmixup.data.published import BY_HAND, CIFAR_C, CIFAR_C_EXTRA, CONTENT, FILE_SUMS, SOURCES
 from regmixup.data.records import Dataset, Family, Role, SplitPart, folder_record
 from regmixup.names import unknown
 from regmixup.types import role_in_name
@@ -24,25 +24,9 @@ __all__ = [
     "SplitPart", "add_object", "find", "get", "line_of", "names", "register", "sets_of",
 ]  # fmt: skip
 
-BENCHMARK = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-)
-"""The common corruptions (Hendrycks and Dietterich, 2019) that results under shift are averaged over."""
-EXTRA = ("gaussian_blur", "saturate", "spatter", "speckle_noise")
+BENCHMARK = tuple(CIFAR_C)
+"""The 15 common corruptions (Hendrycks and Dietterich, 2019) that results under shift are averaged over."""
+EXTRA = tuple(CIFAR_C_EXTRA)
 """Four more, made for validation; not part of the benchmark."""
 DIGIT_CORRUPTIONS = ("gaussian_noise", "impulse_noise", "gaussian_blur", "brightness", "contrast")
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -106,7 +90,7 @@ def _corrupted(
     ]
 
 
-def _digits() -> dict[str, Family]:
+def _digits() -> tuple[Family, ...]:
     shape: dict[str, Any] = {"side": 8, "num_classes": 10}
     sizes: dict[Role, int] = {"train": 450, "validation": 448, "test": 899}
     own = [
@@ -118,23 +102,24 @@ def _digits() -> dict[str, Family]:
         "digits-mirrored/test", "ood", "embedded:load_mirrored_digits", benchmark="digits", images=452, **shape
     )
     photographs = _dataset("photographs/test", "ood", "embedded:load_photographs", side=8, images=520, num_classes=2)
-    return {
-        "digits": Family("scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50", tuple(own)),
-        "digits-c": Family("digits/test under 5 corruptions at 5 severities", tuple(corrupted)),
-        "digits-mirrored": Family(
-            "near OOD: digits/test mirrored, for the classes where that is no digit", (mirrored,)
-        ),
-        "photographs": Family("far OOD: 8x8 patches of scikit-learn's photographs", (photographs,)),
-    }
+    return (
+        Family("scikit-learn's handwritten digits, 8x8 grey; stratified 25/25/50", tuple(own)),
+        Family("digits/test under 5 corruptions at 5 severities", tuple(corrupted)),
+        Family("near OOD: digits/test mirrored, for the classes where that is no digit", (mirrored,)),
+        Family("far OOD: 8x8 patches of scikit-learn's photographs", (photographs,)),
+    )
 
 
-def _cifar() -> dict[str, Family]:
-    def own(family: str, num_classes: int, train: Iterable[str], test: Iterable[str]) -> Family:
-        shape = {"side": 32, "num_classes": num_classes}
-        whole = _dataset(f"{family}/train", "train", "cifar:load_cifar", files=train, images=50_000, **shape)
-        tests = _dataset(f"{family}/test", "test", "cifar:load_cifar", files=test, images=10_000, **shape)
+def _cifar() -> tuple[Family, ...]:
+    def own(num_classes: int, folder: str, meta: str, train: Iterable[str], test: str) -> Family:
+        def split(role: Role, images: int, *names: str) -> Dataset:
+            files = [f"{folder}/{name}" for name in (meta, *names)]
+            shape = {"side": 32, "num_classes": num_classes, "images": images}
+            return _dataset(f"cifar{num_classes}/{role}", role, "cifar:load_cifar", files=files, **shape)
+
+        whole = split("train", 50_000, *train)
         title = f"CIFAR-{num_classes}, 32x32, 50,000 train and 10,000 test images"
-        return Family(title, (whole, tests, *_train_parts(whole)))
+        return Family(title, (whole, split("test", 10_000, test), *_train_parts(whole)))
 
     def corrupted(num_classes: int) -> Family:
         family, folder = f"cifar{num_classes}-c", f"CIFAR-{num_classes}-C"
@@ -142,25 +127,21 @@ def _cifar() -> dict[str, Family]:
         sets = _corrupted(family, BENCHMARK + EXTRA, "cifar:load_cifar_c", folder, **shape)
         return Family(f"{folder}: 15 benchmark and 4 extra corruptions at 5 severities", tuple(sets))
 
-    def new(family: str, reader: str, title: str, *files: str) -> Family:
+    def new(family: str, title: str, *files: str) -> Family:
         shape = {"side": 32, "num_classes": 10, "images": 2_000}
-        tests = _dataset(f"{family}/test", "shifted", reader, files=files, benchmark="cifar10", **shape)
+        tests = _dataset(
+            f"{family}/test", "shifted", "cifar:load_new_test_set", files=files, benchmark="cifar10", **shape
+        )
         return Family(f"{title}, 2,000 new test images for CIFAR-10", (tests,))
 
-    ten, hundred = "cifar-10-batches-py", "cifar-100-python"
-    batches = [f"{ten}/data_batch_{n}" for n in range(1, 6)]
-    return {
-        "cifar10": own("cifar10", 10, (f"{ten}/batches.meta", *batches), (f"{ten}/batches.meta", f"{ten}/test_batch")),
-        "cifar100": own(
-            "cifar100", 100, (f"{hundred}/meta", f"{hundred}/train"), (f"{hundred}/meta", f"{hundred}/test")
-        ),
-        "cifar10.1": new(
-            "cifar10.1", "cifar:load_cifar10_1", "CIFAR-10.1 v6", "cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy"
-        ),
-        "cifar10.2": new("cifar10.2", "cifar:load_cifar10_2", "CIFAR-10.2", "cifar102_test.npz"),
-        "cifar10-c": corrupted(10),
-        "cifar100-c": corrupted(100),
-    }
+    return (
+        own(10, "cifar-10-batches-py", "batches.meta", [f"data_batch_{n}" for n in range(1, 6)], "test_batch"),
+        own(100, "cifar-100-python", "meta", ["train"], "test"),
+        new("cifar10.1", "CIFAR-10.1 v6", "cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy"),
+        new("cifar10.2", "CIFAR-10.2", "cifar102_test.npz"),
+        corrupted(10),
+        corrupted(100),
+    )
 
 
 def _svhn() -> Family:
@@ -184,48 +165,40 @@ def _tiny_imagenet(family: str, side: int, title: str, *, parts: bool) -> Family
     return Family(title, (train, val, *(_train_parts(train) if parts else ())))
 
 
-def _imagenet() -> dict[str, Family]:
+def _imagenet() -> tuple[Family, ...]:
     reader, classes = "imagenet:load_imagenet", {"num_classes": 1000}
     train = _dataset("imagenet/train", "train", reader, files=("imagenet/train/",), images=1_281_167, **classes)
     # The paper keeps a tenth of the validation set apart for tuning; the rest, and so the whole, is a test set.
     val = _dataset("imagenet/val", "test", reader, files=("imagenet/val/",), images=50_000, **classes)
     parts = _split(val, (0.1, 0.9), ("val-tune", "validation"), ("val-test", "test"))
-    title = "ImageNet-1K, as files; a tenth of val kept apart for tuning"
+    whole = Family("ImageNet-1K, as files; a tenth of val kept apart for tuning", (train, val, *parts))
 
-    def variant(
-        name: str, images: int, description: str, *, folder: str = "", role: Role = "shifted", num_classes: int = 1000
-    ) -> Family:
-        files = (f"{folder or name}/",)
+    def variant(name: str, folder: str, images: int, num_classes: int, title: str, role: Role = "shifted") -> Family:
         fields = {"benchmark": "imagenet", "images": images, "num_classes": num_classes}
-        tests = _dataset(f"{name}/test", role, "imagenet:load_variant", files=files, **fields)
-        return Family(description, (tests,))
+        return Family(title, (_dataset(f"{name}/test", role, "imagenet:load_variant", files=(folder,), **fields),))
 
-    matched = "imagenetv2-matched-frequency-format-val"
-    return {
-        "imagenet": Family(title, (train, val, *parts)),
-        "imagenet-a": variant(
-            "imagenet-a", 7_500, "ImageNet-A: natural adversarial examples, 200 classes", num_classes=200
-        ),
-        "imagenet-r": variant("imagenet-r", 30_000, "ImageNet-R: renditions, 200 classes", num_classes=200),
-        "imagenet-o": variant(
-            "imagenet-o", 2_000, "ImageNet-O: out-of-distribution images for 200 classes", role="ood", num_classes=200
-        ),
-        "imagenet-v2": variant(
-            "imagenet-v2", 10_000, "ImageNet-V2, matched frequency: 10,000 new images", folder=matched
-        ),
-        "imagenet-sketch": variant(
-            "imagenet-sketch", 50_889, "ImageNet-Sketch: drawings of the 1000 classes", folder="sketch"
-        ),
-    }
+    matched = "imagenetv2-matched-frequency-format-val/"
+    out = "ImageNet-O: out-of-distribution images for 200 classes"
+    return (
+        whole,
+        variant("imagenet-a", "imagenet-a/", 7_500, 200, "ImageNet-A: natural adversarial examples, 200 classes"),
+        variant("imagenet-r", "imagenet-r/", 30_000, 200, "ImageNet-R: renditions, 200 classes"),
+        variant("imagenet-o", "imagenet-o/", 2_000, 200, out, role="ood"),
+        variant("imagenet-v2", matched, 10_000, 1000, "ImageNet-V2, matched frequency: 10,000 new images"),
+        variant("imagenet-sketch", "sketch/", 50_889, 1000, "ImageNet-Sketch: drawings of the 1000 classes"),
+    )
 
 
+_LISTED = (
+    *_digits(),
+    *_cifar(),
+    _svhn(),
+    _tiny_imagenet("tiny-imagenet", 32, "Tiny-ImageNet-200, resized from 64x64 to 32x32", parts=True),
+    _tiny_imagenet("tiny-imagenet-64", 64, "Tiny-ImageNet-200 at its own size, 64x64", parts=False),
+    *_imagenet(),
+)
 FAMILIES: dict[str, Family] = {
-    **_digits(),
-    **_cifar(),
-    "svhn": _svhn(),
-    "tiny-imagenet": _tiny_imagenet("tiny-imagenet", 32, "Tiny-ImageNet-200, resized from 64x64 to 32x32", parts=True),
-    "tiny-imagenet-64": _tiny_imagenet("tiny-imagenet-64", 64, "Tiny-ImageNet-200 at its own size, 64x64", parts=False),
-    **_imagenet(),
+    **{family.datasets[0].family: family for family in _LISTED},
     "folder": Family("folder:PATH, any tree with one folder of images per class; folder:PATH/train-90, its parts", ()),
 }
 _BUILT_IN = frozenset(FAMILIES)

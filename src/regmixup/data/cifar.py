@@ -8,9 +8,6 @@ CIFAR-10-C and CIFAR-100-C (Hendrycks and Dietterich, 2019): `CIFAR-10-C/<corrup
     are memory-mapped: loading one severity reads a fifth of one.
 CIFAR-10.1 (Recht et al., 2018; version 6): `cifar10.1_v6_data.npy`, uint8 (2000, 32, 32, 3), and its labels.
 CIFAR-10.2 (Lu et al., 2020): `cifar102_test.npz`, with the arrays `images` and `labels`.
-
-A folder whose files were generated anew has a `provenance.json` with `"rebuilt": true`. Its sets say so in
-`info["rebuilt"]`, and may be smaller than the released ones.
 """
 
 from __future__ import annotations
@@ -109,22 +106,16 @@ def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
     return ImageSet(_to_images(images[part]), numbers, classes, dataset.name, rebuilt_info(path.parent))
 
 
-def load_cifar10_1(dataset: Dataset, root: Path) -> ImageSet:
-    """Read `cifar10.1/test`."""
-    pixels, labels = (root / file for file in dataset.files)
-    return _new_test_set(dataset, pixels, _open_npy(pixels), labels, _open_npy(labels))
-
-
-def load_cifar10_2(dataset: Dataset, root: Path) -> ImageSet:
-    """Read `cifar10.2/test`."""
-    path, count = root / dataset.files[0], dataset.images
-    assert count is not None
-    with reading(path, "a .npz archive"):
-        arrays = read_npz(path, limit=4 * count * PIXELS, keys=("images", "labels"))
-    return _new_test_set(dataset, path, arrays["images"], path, arrays["labels"])
-
-
-def _new_test_set(dataset: Dataset, path: Path, images: np.ndarray, labels_path: Path, labels: np.ndarray) -> ImageSet:
+def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
+    """Read `cifar10.1/test`, from a file of images and one of labels, or `cifar10.2/test`, from an archive of both."""
+    path, labels_path = root / dataset.files[0], root / dataset.files[-1]
+    if path.suffix == ".npz":
+        assert dataset.images is not None
+        with reading(path, "a .npz archive"):
+            arrays = read_npz(path, limit=4 * dataset.images * PIXELS, keys=("images", "labels"))
+        images, labels = arrays["images"], arrays["labels"]
+    else:
+        images, labels = _open_npy(path), _open_npy(labels_path)
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
         raise wrong_file(path, "images of type uint8 and shape (N, 32, 32, 3)", f"{images.dtype} {images.shape}")
     if len(images) != dataset.images and not is_rebuilt(path.parent):

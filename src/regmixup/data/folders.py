@@ -35,10 +35,9 @@ _SHOWN = 50
 
 @dataclass(frozen=True)
 class FolderSet:
-    """Image files with labels, not decoded.
+    """Image files, not decoded. Labels, classes, name and info are as in `LabelledImages`.
 
-    paths: N paths that can be opened. labels: (N,) int64. classes: the class names, in label order.
-    name: what `load` was asked for. folder: the folder that all paths begin with. info: facts about the set.
+    paths: N paths that can be opened. folder: the folder that all of them begin with.
     digests: the SHA-256 of each file, where they have been read, as for the parts of a folder.
     """
 
@@ -77,7 +76,6 @@ class FolderSet:
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> FolderSet:
-        """Return the files at `index`, in that order."""
         return replace(
             self,
             paths=tuple(self.paths[i] for i in index.tolist()),
@@ -100,25 +98,8 @@ def class_folders(folder: Path) -> tuple[str, ...]:
         return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
 
 
-def image_files(folder: Path) -> list[str]:
-    """Return the sorted paths of all image files under a folder, without hidden files and folders."""
-    return _files_under(folder, EXTENSIONS)
-
-
-def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
-    """Return how many files beside them are images, by their names, of a format that is not read; by suffix."""
-    found = (path for folder in folders for path in _files_under(folder, _UNREAD))
-    return tuple(sorted(Counter(Path(path).suffix.lower() for path in found).items()))
-
-
-def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
-    """Return what was found by `unread_files`, and what to do, in a line."""
-    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
-    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
-
-
-def _files_under(folder: str | Path, suffixes: tuple[str, ...]) -> list[str]:
-    """Return the sorted paths of files with one of the suffixes, without hidden files and folders.
+def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> list[str]:
+    """Return the sorted paths of all image files under a folder, without hidden files and folders.
 
     Links are followed, but no folder is entered twice: a link may lead back to where it came from.
     """
@@ -136,6 +117,18 @@ def _files_under(folder: str | Path, suffixes: tuple[str, ...]) -> list[str]:
 
 def _fail(error: OSError) -> None:
     raise error  # os.walk would skip a folder that cannot be read, silently
+
+
+def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
+    """Return how many files beside them are images, by their names, of a format that is not read; by suffix."""
+    found = (path for folder in folders for path in image_files(folder, _UNREAD))
+    return tuple(sorted(Counter(Path(path).suffix.lower() for path in found).items()))
+
+
+def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
+    """Return what was found by `unread_files`, and what to do, in a line."""
+    counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
+    return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
 
 
 def from_class_folders(
@@ -182,16 +175,22 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 
-def load_part(dataset: Dataset, root: Path) -> FolderSet:
-    """Load a part of a folder, or of a part of one, cut by the SHA-256 of the files: see `stratified_by_content`."""
+def load_files(name: str, root: Path | None = None) -> FolderSet:
+    """Load a folder or a part of one."""
     from regmixup.data import load
 
+    found = load(name, root=root)
+    assert isinstance(found, FolderSet)
+    return found
+
+
+def load_part(dataset: Dataset, root: Path) -> FolderSet:
+    """Load a part of a folder, or of a part of one, cut by the SHA-256 of the files: see `stratified_by_content`."""
     part, name = dataset.part, dataset.name
     assert part is not None
     if (real := find_folder(name, root)) is not None:
         raise ValueError(f"{name} is both a part of {part.of} and the folder {real}: name the latter by its full path")
-    whole = load(part.of, root=root)
-    assert isinstance(whole, FolderSet)
+    whole = load_files(part.of, root)
     whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
     try:
         pieces = stratified_by_content(whole.labels, whole.digests, part.fractions)
@@ -240,12 +239,9 @@ def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
 
 def describe_classes(name: str, root: str | Path | None = None) -> str:
     """Return a line with the classes of `folder:PATH` or a part of it, and how many images each has; "" for others."""
-    from regmixup.data import load
-
     if not find(name).is_folder:
         return ""
-    found = load(name, root=data_root(root))
-    assert isinstance(found, FolderSet)
+    found = load_files(name, data_root(root))
     counts = found.labels.bincount().tolist()
     entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
     return f"{name}: {len(found):,} images of {len(entries):,} classes: {shortened(entries, _SHOWN)}"

@@ -62,11 +62,7 @@ class LabelledImages(Protocol):
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images in memory, with labels.
-
-    images: (N, C, H, W) uint8; derived sets may be float32 in [0, 1]. labels: (N,) int64.
-    classes: the class names, in label order. name: what `load` was asked for. info: facts about a derived set.
-    """
+    """Images in memory: (N, C, H, W) uint8; derived sets may be float32 in [0, 1]. The rest as in `LabelledImages`."""
 
     images: Tensor
     labels: Tensor
@@ -104,7 +100,6 @@ class ImageSet:
         return digest.hexdigest()
 
     def select(self, index: Tensor, *, name: str = "", info: dict[str, str] | None = None) -> ImageSet:
-        """Return the images at `index`, in that order."""
         return ImageSet(
             self.images[index], self.labels[index], self.classes, name or self.name, {**self.info, **(info or {})}
         )

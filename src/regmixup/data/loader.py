@@ -139,10 +139,11 @@ def erase(images: Tensor, boxes: Tensor, fill: Tensor) -> Tensor:
 
 
 class Loader:
-    """The contract of both loaders: an epoch is a function of its number, and can start at any batch.
+    """The contract of both loaders: an epoch depends on (seed, epoch) alone, and can start at any batch.
 
-    `picks` yields the choices for each batch, as a dataclass of tensors on the device, and `load` makes the batch from
-    them: a pure tensor function, which a compiled or captured step can contain. `epoch` does both in turn.
+    Images are shuffled, and the last, partial batch is kept. `picks` yields the choices for each batch, as a dataclass
+    of tensors on the device, and `load` makes the batch from them: a pure tensor function, which a compiled or captured
+    step can contain. `epoch` does both in turn.
     """
 
     num_images: int
@@ -178,10 +179,9 @@ class Loader:
 
 
 class ResidentLoader(Loader):
-    """Shuffled, augmented batches of an `ImageSet` held on the device; the last, partial batch is kept.
+    """Augmented batches of an `ImageSet` held on the device.
 
-    Order and augmentation of an epoch depend on (seed, epoch) alone, so any epoch can be produced without the ones
-    before it. The random numbers come from the CPU, once an epoch, and are the same on every device.
+    The random numbers come from the CPU, once an epoch, and are the same on every device.
     """
 
     def __init__(
@@ -214,7 +214,6 @@ class ResidentLoader(Loader):
         return part
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Picked]:
-        """Yield the choices for each batch of one epoch, starting at batch `start`."""
         batches = share_of(self.batches(epoch), self.rank, self.world)
         order = drawn = torch.cat(batches)  # augmentation is drawn per image, so ranks agree on it
         if self.balance is not None:  # an image may come several times, each time augmented anew: drawn per place

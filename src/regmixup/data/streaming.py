@@ -57,12 +57,10 @@ class _Samples(Dataset[tuple[Tensor, int]]):
 
 
 class StreamingLoader(Loader):
-    """Shuffled batches of images, decoded and augmented by `workers` processes; the last, partial batch is kept.
+    """Batches of images, decoded and augmented by `workers` processes; how many there are changes no batch.
 
-    Its contract is that of `ResidentLoader`: an epoch depends on (seed, epoch) alone, whatever the number of workers,
-    and can start at any batch (`start`). Ranks share every global batch without overlap. Towards the end of an epoch
-    the workers decode the first batches of the next, as each of them decodes whole batches: a small set would have to
-    wait for them at the start of every epoch.
+    Ranks share every global batch without overlap. Towards the end of an epoch the workers decode the first batches of
+    the next, as each of them decodes whole batches: a small set would have to wait for them at every start.
 
     images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8.
     epochs: how many there will be; default, no end. Nothing is decoded beyond.

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import torch
 
 from regmixup.config import check_count, check_number
-from regmixup.data.folders import FolderSet
+from regmixup.data.folders import FolderSet, load_files
 from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.finetuning.finish import Say, check_export, finish, held_out
 from regmixup.finetuning.folder import (
@@ -36,7 +36,6 @@ from regmixup.finetuning.folder import (
     find_classes,
     hide_files,
     inspect,
-    load_files,
     native_size,
     suggest,
 )

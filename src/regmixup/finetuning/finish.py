@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from regmixup.data.folders import load_files
 from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.predictor import Predictor
-from regmixup.finetuning.folder import PhotoFolder, load_files
+from regmixup.finetuning.folder import PhotoFolder
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, percent, printable
 from regmixup.report.evaluation_page import write_page

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 from PIL import Image
 
 from regmixup.config import check_number
-from regmixup.data import load
 from regmixup.data.decode import EXTENSIONS, MAX_PIXELS, open_rgb
 from regmixup.data.folders import (
     SPLITS,
@@ -33,6 +32,7 @@ from regmixup.data.folders import (
     describe_unread,
     hash_files,
     image_files,
+    load_files,
     unread_files,
 )
 from regmixup.data.roles import VALIDATION
@@ -191,7 +191,7 @@ def inspect(path: str | Path) -> PhotoFolder:
             "(hide_unreadable=True), which puts a dot before their names: hidden files are not used"
         )
     wholes = [load_files(name) for name in names.wholes]
-    _check_counts(folder, wholes, cut=names.cut)
+    _check_counts(folder, wholes[0], cut=names.cut)
     sets = {role: load_files(name) for role, name in names.parts.items()}
     classes = sets["train"].classes
     for role, part in sets.items():
@@ -213,13 +213,6 @@ def inspect(path: str | Path) -> PhotoFolder:
         unread=unread_files(*inside),
         nested=describe_nested(wholes[0]),
     )
-
-
-def load_files(name: str) -> FolderSet:
-    """Load a folder or a part of one."""
-    found = load(name)
-    assert isinstance(found, FolderSet)
-    return found
 
 
 def suggest(photos: PhotoFolder, minutes: float = 10.0, *, backbone: str = "") -> Settings:
@@ -318,9 +311,8 @@ def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) 
             )
 
 
-def _check_counts(folder: Path, wholes: list[FolderSet], *, cut: int) -> None:
-    """Raise if a class has fewer different images than the parts that it is cut into. cut: of the first whole."""
-    whole = wholes[0]
+def _check_counts(folder: Path, whole: FolderSet, *, cut: int) -> None:
+    """Raise if a class has fewer different images than the parts that it is cut into."""
     different: dict[str, set[str]] = {c: set() for c in whole.classes}
     for digest, label in zip(hash_files(whole.paths), whole.labels.tolist(), strict=True):
         different[whole.classes[label]].add(digest)
