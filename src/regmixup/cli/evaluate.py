@@ -15,6 +15,7 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from regmixup import methods, posthoc, predictions, recipes
+from regmixup.cli import split_flag
 from regmixup.cli.parsing import Switch, parse
 from regmixup.config import check_count
 from regmixup.metrics.bootstrap import Bootstrap
@@ -90,7 +91,8 @@ class EvaluateVerb:
 
 def main(args: Sequence[str]) -> None:
     """Evaluate, print a summary or every row, and write them to --html and --out."""
-    verb = parse(EvaluateVerb, "evaluate", _predictions_first(args))
+    named, others = split_flag("--predictions", args)  # the file may also be given without a flag
+    verb = parse(EvaluateVerb, "evaluate", (*named, *others))
     check_count("resamples", verb.resamples, least=0)
     for path in (verb.out, verb.html):
         if path is not None:
@@ -119,17 +121,6 @@ def main(args: Sequence[str]) -> None:
         print(f"rows  {verb.out}")
     if verb.html is not None:
         _write_page(verb, measured, score)
-
-
-def _predictions_first(args: Sequence[str]) -> list[str]:
-    """Move the file of --predictions to the front, where it is given without a flag."""
-    words = list(args)
-    for place, word in enumerate(words):
-        if word.startswith("--predictions="):
-            return [word.partition("=")[2], *words[:place], *words[place + 1 :]]
-        if word == "--predictions" and place + 1 < len(words):
-            return [words[place + 1], *words[:place], *words[place + 2 :]]
-    return words
 
 
 def _model(

@@ -16,6 +16,7 @@ from docstring_parser import parse_from_object
 from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, arg
 
+from regmixup.cli import split_flag
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.config import encode, values_of
 from regmixup.data import load
@@ -246,11 +247,5 @@ def _from_flags(objective: Objective, flags: Any) -> Objective:
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str | None:
-    """Return the word after a flag or behind its equals sign; of several, the last, as for all flags."""
-    found = None
-    for word, following in zip(args, (*args[1:], None), strict=True):
-        if word == flag:
-            found = following
-        elif word.startswith(f"{flag}="):
-            found = word.partition("=")[2]
-    return found
+    """Return the word that a flag is given; of several, the last, as for all flags."""
+    return next(reversed(split_flag(flag, args)[0]), None)
