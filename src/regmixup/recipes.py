@@ -234,8 +234,6 @@ class Recipe:
 
 @dataclass(frozen=True)
 class NamedRecipe:
-    """A recipe with a line about it."""
-
     recipe: Recipe
     description: str
 

@@ -49,7 +49,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def write_config(folder: Path, config: Any) -> None:
-    """Write the configuration, given as plain values."""
     storage.write_json(folder / CONFIG, config)
 
 
@@ -74,7 +73,6 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Replace the history."""
     storage.write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 

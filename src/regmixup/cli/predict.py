@@ -234,7 +234,6 @@ def _answers(predictor: Predictor, files: list[Path]) -> Iterator[dict[str, Any]
 
 
 def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
-    """Yield what was decided about each image."""
     names = decision.class_names
     for row, label in enumerate(decision.label.tolist()):
         kept = [] if decision.sets is None else decision.sets[row].nonzero().flatten().tolist()
@@ -249,7 +248,6 @@ def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
 
 
 def _line(answer: dict[str, Any]) -> str:
-    """Return an answer for people."""
     if answer["error"]:
         return printable(f"{answer['file']}  unreadable: {answer['error']}")
     where = "in distribution" if answer["in_distribution"] else "out of distribution"

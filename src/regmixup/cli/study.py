@@ -171,7 +171,6 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
 
 
 def _waiting(found: Iterable[RunStatus]) -> list[Task]:
-    """Return the runs that are not done."""
     return [status.task for status in found if status.state != "done"]
 
 

@@ -99,7 +99,6 @@ class TrainVerb(Resources):
 
 
 def main(args: Sequence[str]) -> None:
-    """Train, or print what would be trained."""
     chosen = _choose(args)
     verb = parse(TrainVerb, "train", args, default=chosen.defaults)
     objective = _from_flags(chosen.objective, verb.objective_fields)
@@ -239,7 +238,6 @@ def _to_flags(objective: Objective) -> Any:
 
 
 def _from_flags(objective: Objective, flags: Any) -> Objective:
-    """Return the objective with the parsed values."""
     values = values_of(flags)
     own = {name: getattr(objective, name) for name in values}
     parts = {name: _from_flags(part, values[name]) for name, part in own.items() if isinstance(part, Objective)}

@@ -124,7 +124,6 @@ class Classifier(nn.Module):
         return self.head(self.features(x))
 
     def start_epoch(self) -> None:
-        """Tell the head that an epoch begins."""
         if isinstance(self.head, HeadWithState):
             self.head.start_epoch()
 
@@ -196,7 +195,6 @@ class OpenOODNet(nn.Module):
         return self.fc.weight.detach().cpu().numpy(), self.fc.bias.detach().cpu().numpy()
 
     def get_fc_layer(self) -> nn.Linear:
-        """Return the head."""
         return self.fc
 
     def _features(self, x: Tensor) -> Tensor:

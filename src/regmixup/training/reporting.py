@@ -279,7 +279,6 @@ class Curves:
         self.loggers.log({f"step/{name}": value for name, value in values.items()}, epoch * self.steps + step)
 
     def log_epoch(self, record: Mapping[str, float]) -> None:
-        """Log the record of an epoch."""
         self._seen = {}
         values = {f"epoch/{name}": value for name, value in record.items() if name != "epoch"}
         self.loggers.log({"epoch": record["epoch"], **values}, int(record["epoch"]) * self.steps)
