@@ -108,14 +108,15 @@ def main(args: Sequence[str]) -> None:
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
     measured = measure_models(model, other, bootstrap=bootstrap, fit_on=verb.fit_on)
     score = methods.get(verb.method).score if verb.method is not None else None
-    whole = verb.rows or (other is None and not Console().is_terminal)
-    if other is not None or Console().is_terminal:
-        _show_summary(measured, score, whole=whole)
+    console = Console()
+    whole = verb.rows or (other is None and not console.is_terminal)
+    if other is not None or console.is_terminal:
+        _show_summary(console, measured, score, whole=whole)
     if whole:
         for number, rows in enumerate(measured.rows):
             if other is not None:
                 print(f"\n{printable(measured.models[number].name)}")
-            _show(list(rows), score)
+            _show(console, rows, score)
     if verb.out is not None:
         write_rows(verb.out, measured.all_rows())
         print(f"rows  {verb.out}")
@@ -146,7 +147,7 @@ def _model(
     )
 
 
-def _show_summary(measured: Measured, score: str | None, *, whole: bool) -> None:
+def _show_summary(console: Console, measured: Measured, score: str | None, *, whole: bool) -> None:
     """Print what to read first: a line per quantity, and how to get at all rows."""
     from regmixup.report.evaluation_page import interval, model_names, scores_said, shown, summarize
 
@@ -170,7 +171,6 @@ def _show_summary(measured: Measured, score: str | None, *, whole: bool) -> None
             bounds = interval(line.metric, found.low, found.high, signed=True)
         cells += [bounds] * (measured.bootstrap is not None)
         table.add_row(Text(printable(line.title)), *map(Text, cells))
-    console = Console()
     console.print(Text(about if two else f"{names[0]}: {about}", overflow="fold"))
     console.print(table)
     if two:
@@ -226,13 +226,12 @@ _HEADS = ("dataset", "shift", "posthoc or score", "metric", "value", "95 % inter
 _MOST_ROWS = 1000  # beyond these, rich takes longer to draw the table than its values took to compute
 
 
-def _show(rows: list[Row], chosen_score: str | None) -> None:
+def _show(console: Console, rows: Sequence[Row], chosen_score: str | None) -> None:
     """Print a table that fits the terminal; in a pipe or for many rows, a line per row with full names."""
     lines = [_cells(row, chosen_score) for row in rows]
     captions = [] if chosen_score is None else ["* the score of this method in tables"]
     if any(row.metric in BINNED and row.low is not None for row in rows):
         captions.append(BINNED_INTERVALS)
-    console = Console()
     if console.is_terminal and len(lines) <= _MOST_ROWS:
         console.print(_table(lines, "\n".join(captions)))
         return
