@@ -128,7 +128,6 @@ class Classifier(nn.Module):
             self.head.start_epoch()
 
     def wants_step(self) -> bool:
-        """Return whether `after_step` does something."""
         return isinstance(self.head, HeadWithState) and self.head.wants_step()
 
     def after_step(self, x: Tensor, y: Tensor) -> None:

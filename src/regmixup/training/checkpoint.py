@@ -87,7 +87,6 @@ class Schedule:
         self.last, self.cost = time.monotonic(), 0.0
 
     def after_step(self) -> bool:
-        """Return whether to save after any step."""
         return time.monotonic() - self.last >= 60 * self.minutes
 
     def after_epoch(self, epoch: int) -> bool:

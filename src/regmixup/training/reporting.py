@@ -127,7 +127,6 @@ class Throughput:
         self._last = time.perf_counter()
 
     def due(self) -> bool:
-        """Return whether the last update is a second ago."""
         return time.perf_counter() - self._last >= _DUE
 
     def update(self, seen: int) -> dict[str, float]:
