@@ -70,7 +70,7 @@ def check_count(name: str, value: object, *, least: int = 1, most: int | None = 
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
-_hints = cache(get_type_hints)  # which takes longer than everything else here
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # which takes longer than everything else here
 
 
 def check_choices(config: object) -> None:
