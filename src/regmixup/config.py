@@ -15,6 +15,7 @@ import numbers
 import operator
 import sys
 from collections.abc import Callable
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -23,8 +24,6 @@ from regmixup.names import check_name, unknown
 NUMERICS_VERSION = 2
 
 T = TypeVar("T")
-
-_HINTS: dict[type, dict[str, Any]] = {}
 
 
 def check_number(
@@ -71,11 +70,7 @@ def check_count(name: str, value: object, *, least: int = 1, most: int | None = 
         raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
 
 
-def _hints(cls: type) -> dict[str, Any]:
-    """Return the types of a class's fields, cached: resolving them takes longer than everything else here."""
-    if cls not in _HINTS:
-        _HINTS[cls] = get_type_hints(cls)
-    return _HINTS[cls]
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # which takes longer than everything else here
 
 
 def check_choices(config: object) -> None:

@@ -223,14 +223,6 @@ def balanced_weight(labels: Tensor, num_classes: int | None = None) -> tuple[flo
     return tuple(sum(counts) / (len(counts) * count) for count in counts)
 
 
-def check_loss(loss: object) -> None:
-    """Check what was given as an objective's `loss`."""
-    if loss is not None and (isinstance(loss, type) or not callable(loss)):
-        raise ValueError(
-            f"loss must be None or a callable from logits and soft targets to (N,), such as Focal(), got {loss!r}"
-        )
-
-
 def _ignored(loss: LossLike | None) -> int | None:
     return getattr(loss, "ignore_index", None) if isinstance(loss, Loss) else None
 

@@ -57,7 +57,6 @@ class Draw:
 
 
 def check_generator(generator: torch.Generator | None) -> None:
-    """Raise unless it is a generator or None."""
     if not (generator is None or isinstance(generator, torch.Generator)):
         raise ValueError(f"generator must be a torch.Generator or None, got {generator!r}")
 

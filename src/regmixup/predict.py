@@ -40,12 +40,10 @@ def store(
     again: bool = False,
 ) -> None:
     """Make and store the predictions that are not stored yet: see `Run.store`."""
-    single = run.config.members == 1
+    wanted = bool(features) and run.config.members == 1
     with joined(choose_device(device)) as ranks:
-        wanted = bool(features) and single
-        missing = [
-            name for name in datasets if ranks.first and (again or not _is_stored(run, name, root, features=wanted))
-        ]
+        asked = datasets if ranks.first else []
+        missing = [name for name in asked if again or not _is_stored(run, name, root, features=wanted)]
         missing = ranks.from_first(missing)
         if missing:
             run.provenance()  # before anything is written, as there may be no model
@@ -111,22 +109,13 @@ def _predict_each(
         return source
 
     for name, source in zip(names, ahead(load, names, most=_AHEAD), strict=True):
-        shifted = bool(find(name).corruption)
-        kept = not shifted if features is None else features
-        yield name, _predict(run, model, name, source, ranks, features=kept, moments=shifted)
+        yield name, _predict(run, model, name, source, ranks, features)
 
 
 def _predict(
-    run: Run,
-    model: Classifier,
-    name: str,
-    source: LabelledImages,
-    ranks: Ranks,
-    *,
-    features: bool,
-    moments: bool,
+    run: Run, model: Classifier, name: str, source: LabelledImages, ranks: Ranks, features: bool | None
 ) -> Predictions | None:
-    """Return the predictions for one dataset on the first rank, None on the others.
+    """Return the predictions for one dataset on the first rank, None on the others. features: see `Run.store`.
 
     Images in memory must have the size that the network sees; for files see `Run.transform`.
     Ranks share whole batches, so every batch is what it would be in one process.
@@ -135,7 +124,7 @@ def _predict(
     channels, *size = record["input"]
     known = labels_among(source.classes, record["classes"])
     batch_size = BATCH_SIZES.get(next(model.parameters()).device.type, BATCH_SIZES["cpu"])
-    found = []
+    found, shifted = [], bool(find(name).corruption)
     read, role = reader(transform, size), role_of(name, run.config.train_set) or ""
     for part in clean_parts(source, read, rows=ranks.share(len(source), unit=batch_size)):
         images = match_channels(part.images, channels)
@@ -145,8 +134,8 @@ def _predict(
         labels = known[part.labels]
         found.append(
             predictions.predict(
-                model, images, labels, dataset=name, role=role, batch_size=batch_size, features=features,
-                moments=moments, precision=run.predicts_in,
+                model, images, labels, dataset=name, role=role, batch_size=batch_size, moments=shifted,
+                features=not shifted if features is None else features, precision=run.predicts_in,
             )
         )  # fmt: skip
     every = [part for parts in ranks.to_first(found) for part in parts]

@@ -88,7 +88,6 @@ class LiveProgress:
             self._print(self._execution)
 
     def step(self, label: str, record: dict[str, Any]) -> None:
-        """Show a step of an epoch."""
         run = self.under_way[label]
         run.pace = {name: record[name] for name in _PACE if name in record}
         done = record["epoch"] - 1 + record["step"] / record["steps"]
@@ -96,7 +95,6 @@ class LiveProgress:
         self._show(label, done, record["epoch"], note, run.pace.get("seconds_per_epoch"))
 
     def epoch(self, label: str, record: dict[str, Any]) -> None:
-        """Show the end of an epoch."""
         record = {**record, **self.under_way[label].pace}
         seconds = record.get("seconds_per_epoch", record["seconds"])
         self._show(label, record["epoch"], record["epoch"], describe([record]), seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from regmixup.config import check_choices, check_count, check_number, introduced
 from regmixup.names import check_name
@@ -234,26 +234,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class NamedRecipe:
-    """A recipe with a line about it."""
-
     recipe: Recipe
     description: str
 
 
+_CIFAR100: dict[str, Any] = {"mean": (0.5071, 0.4867, 0.4408), "std": (0.2675, 0.2565, 0.2761)}
+
+
 def _cifar(dataset: str, network: str) -> Recipe:
     """Return the paper's recipe for CIFAR, the same for every network."""
-    mean, std = {
-        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-        "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-    }[dataset]
+    pixels = _CIFAR100 if dataset == "cifar100" else {}
+    steps = (150, 250)
     return Recipe(
-        train_set=f"{dataset}/train",
-        network=network,
-        epochs=350,
-        schedule="step",
-        milestones=(150, 250),
-        mean=mean,
-        std=std,
+        train_set=f"{dataset}/train", network=network, epochs=350, schedule="step", milestones=steps, **pixels
     )
 
 
@@ -266,11 +259,8 @@ def _resnet18(dataset: str, epochs: int) -> Recipe:
     trains on 90 % of the train set and keeps the epoch with the best validation accuracy; here it is the whole train
     set and the last epoch.
     """
-    mean, std = {
-        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-        "cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-    }[dataset]
-    return Recipe(train_set=f"{dataset}/train", network="resnet18", epochs=epochs, min_lr=1e-6, mean=mean, std=std)
+    pixels = _CIFAR100 if dataset == "cifar100" else {"std": (0.2470, 0.2435, 0.2616)}
+    return Recipe(train_set=f"{dataset}/train", network="resnet18", epochs=epochs, min_lr=1e-6, **pixels)
 
 
 RECIPES = {

@@ -49,7 +49,6 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def write_config(folder: Path, config: Any) -> None:
-    """Write the configuration, given as plain values."""
     storage.write_json(folder / CONFIG, config)
 
 
@@ -64,7 +63,6 @@ def read_provenance(folder: Path) -> dict[str, Any]:
 
 
 def write_provenance(folder: Path, record: dict[str, Any]) -> None:
-    """Write what a run records about itself when it has finished."""
     storage.write_table(folder / PROVENANCE, record)
 
 
@@ -74,17 +72,14 @@ def read_history(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Replace the history."""
     storage.write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 
 def rows_path(folder: Path, stem: str) -> Path:
-    """Return where the rows of an evaluation are stored."""
     return folder / f"rows-{stem}.csv"
 
 
 def figures_path(folder: Path, stem: str) -> Path:
-    """Return where the figure data of an evaluation are stored."""
     return folder / f"figures-{stem}.json"
 
 
@@ -149,5 +144,4 @@ def lock(folder: Path) -> AbstractContextManager[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Return whether a live process holds the folder."""
     return storage.is_held(folder)

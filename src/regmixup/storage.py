@@ -118,7 +118,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON atomically."""
     write_text(path, json.dumps(value, indent=2) + "\n")
 
 
@@ -277,7 +276,6 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
-    """Write rows as CSV, atomically."""
     names = [f.name for f in fields(Row)]
     write_text(path, csv_lines([names, *([getattr(row, name) for name in names] for row in rows)]))
 

@@ -259,5 +259,4 @@ class Row:
 
     @property
     def quantity(self) -> Quantity:
-        """Return what it measures."""
         return Quantity(self.dataset, self.metric, self.posthoc, self.score, self.corruption, self.severity)

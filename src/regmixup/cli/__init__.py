@@ -83,20 +83,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _load_plugins(args: tuple[str, ...]) -> tuple[str, ...]:
     """Import the modules that --plugin names, and return the other words. The flag may stand anywhere."""
-    named, others, words = [], [], iter(args)
-    for word in words:
-        flag, _, value = word.partition("=")
-        if flag != "--plugin":
-            others.append(word)
-        elif value := value or next(words, ""):
-            named.append(value)
-        else:
-            raise ValueError("--plugin must be followed by a module or the path of a .py file, got nothing")
+    named, others = split_flag("--plugin", args)
+    if "" in named or "--plugin" in others:
+        raise ValueError("--plugin must be followed by a module or the path of a .py file, got nothing")
     if named:
         from regmixup import plugins
 
         plugins.load(named)
-    return tuple(others)
+    return others
+
+
+def split_flag(flag: str, args: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Return the words after a flag or behind its equals sign, and all other words; a flag without a word is one.
+
+    >>> split_flag("--minutes", ["photos", "--minutes", "1", "--seed", "2", "--minutes=3"])
+    (['1', '3'], ('photos', '--seed', '2'))
+    """
+    values, others, words = [], [], iter(args)
+    for word in words:
+        if word.startswith(f"{flag}="):
+            values.append(word.partition("=")[2])
+        elif word == flag and (value := next(words, None)) is not None:
+            values.append(value)
+        else:
+            others.append(word)
+    return values, tuple(others)
 
 
 def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:

@@ -15,6 +15,7 @@ from tyro.conf import Positional
 from regmixup import plugins
 from regmixup.advice import Record, Request, carry_out, make_plan
 from regmixup.advice.trainings import MARGIN, Experiment
+from regmixup.cli import split_flag
 from regmixup.cli.parsing import parse
 from regmixup.names import printable
 from regmixup.progress import LiveProgress
@@ -53,10 +54,10 @@ def main(args: Sequence[str]) -> None:
         advice = carry_out(plan, measure, verb.runs, end=end, progress=progress)
     words = printable(str(advice).removesuffix(advice.command).rstrip(), keep="\n")
     print(f"\n{words}\npage  {advice.page}")
-    again = list(args)
+    again = tuple(args)
     if advice.done == begun.done and left:
         print(f"note  no training fits into {verb.minutes:g} minutes: give --minutes {least} or more")
-        again = _replaced(again, least)
+        again = (*split_flag("--minutes", args)[1], "--minutes", str(least))
     same = shlex.join(["regmixup", "advise", *again, *plugins.flags()]) if advice.done < plan.trainings else ""
     if following := advice.command or same:
         print(f"next  {printable(following)}")
@@ -69,14 +70,3 @@ def minutes_for(training: float, before: float) -> int:
     (2, 1)
     """
     return math.ceil((MARGIN * training + before) / 60)
-
-
-def _replaced(args: list[str], minutes: int) -> list[str]:
-    """Return the words of a command with other minutes.
-
-    >>> _replaced(["photos", "--minutes", "1", "--seed", "2"], 3), _replaced(["photos", "--minutes=1"], 3)
-    (['photos', '--seed', '2', '--minutes', '3'], ['photos', '--minutes', '3'])
-    """
-    at = next((i for i, word in enumerate(args) if word.partition("=")[0] == "--minutes"), len(args))
-    after = at + (1 if "=" in "".join(args[at : at + 1]) else 2)
-    return [*args[:at], *args[after:], "--minutes", str(minutes)]

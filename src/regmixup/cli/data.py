@@ -196,7 +196,6 @@ Example: regmixup data list --root ~/data"""
 
 
 def main(args: Sequence[str]) -> None:
-    """Parse and run one action."""
     if not args or args[0] in ("-h", "--help"):
         print(HELP)
         raise SystemExit(0)

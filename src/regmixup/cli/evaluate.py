@@ -15,6 +15,7 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from regmixup import methods, posthoc, predictions, recipes
+from regmixup.cli import split_flag
 from regmixup.cli.parsing import Switch, parse
 from regmixup.config import check_count
 from regmixup.metrics.bootstrap import Bootstrap
@@ -90,7 +91,8 @@ class EvaluateVerb:
 
 def main(args: Sequence[str]) -> None:
     """Evaluate, print a summary or every row, and write them to --html and --out."""
-    verb = parse(EvaluateVerb, "evaluate", _predictions_first(args))
+    named, others = split_flag("--predictions", args)  # the file may also be given without a flag
+    verb = parse(EvaluateVerb, "evaluate", (*named, *others))
     check_count("resamples", verb.resamples, least=0)
     for path in (verb.out, verb.html):
         if path is not None:
@@ -106,30 +108,20 @@ def main(args: Sequence[str]) -> None:
     bootstrap = Bootstrap(resamples=verb.resamples) if verb.resamples else None
     measured = measure_models(model, other, bootstrap=bootstrap, fit_on=verb.fit_on)
     score = methods.get(verb.method).score if verb.method is not None else None
-    whole = verb.rows or (other is None and not Console().is_terminal)
-    if other is not None or Console().is_terminal:
-        _show_summary(measured, score, whole=whole)
+    console = Console()
+    whole = verb.rows or (other is None and not console.is_terminal)
+    if other is not None or console.is_terminal:
+        _show_summary(console, measured, score, whole=whole)
     if whole:
         for number, rows in enumerate(measured.rows):
             if other is not None:
                 print(f"\n{printable(measured.models[number].name)}")
-            _show(list(rows), score)
+            _show(console, rows, score)
     if verb.out is not None:
         write_rows(verb.out, [row for rows in measured.rows for row in rows])
         print(f"rows  {verb.out}")
     if verb.html is not None:
         _write_page(verb, measured, score)
-
-
-def _predictions_first(args: Sequence[str]) -> list[str]:
-    """Move the file of --predictions to the front, where it is given without a flag."""
-    words = list(args)
-    for place, word in enumerate(words):
-        if word.startswith("--predictions="):
-            return [word.partition("=")[2], *words[:place], *words[place + 1 :]]
-        if word == "--predictions" and place + 1 < len(words):
-            return [words[place + 1], *words[:place], *words[place + 2 :]]
-    return words
 
 
 def _model(
@@ -155,7 +147,7 @@ def _model(
     )
 
 
-def _show_summary(measured: Measured, score: str | None, *, whole: bool) -> None:
+def _show_summary(console: Console, measured: Measured, score: str | None, *, whole: bool) -> None:
     """Print what to read first: a line per quantity, and how to get at all rows."""
     from regmixup.report.evaluation_page import interval, model_names, scores_said, shown, summarize
 
@@ -179,7 +171,6 @@ def _show_summary(measured: Measured, score: str | None, *, whole: bool) -> None
             bounds = interval(line.metric, found.low, found.high, signed=True)
         cells += [bounds] * (measured.bootstrap is not None)
         table.add_row(Text(printable(line.title)), *map(Text, cells))
-    console = Console()
     console.print(Text(about if two else f"{names[0]}: {about}", overflow="fold"))
     console.print(table)
     if two:
@@ -235,13 +226,12 @@ _HEADS = ("dataset", "shift", "posthoc or score", "metric", "value", "95 % inter
 _MOST_ROWS = 1000  # beyond these, rich takes longer to draw the table than its values took to compute
 
 
-def _show(rows: list[Row], chosen_score: str | None) -> None:
+def _show(console: Console, rows: Sequence[Row], chosen_score: str | None) -> None:
     """Print a table that fits the terminal; in a pipe or for many rows, a line per row with full names."""
     lines = [_cells(row, chosen_score) for row in rows]
     captions = [] if chosen_score is None else ["* the score of this method in tables"]
     if any(row.metric in BINNED and row.low is not None for row in rows):
         captions.append(BINNED_INTERVALS)
-    console = Console()
     if console.is_terminal and len(lines) <= _MOST_ROWS:
         console.print(_table(lines, "\n".join(captions)))
         return

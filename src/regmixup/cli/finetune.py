@@ -69,7 +69,6 @@ class FinetuneVerb:
 
 
 def main(args: Sequence[str]) -> None:
-    """Fine-tune, with a progress bar."""
     verb = parse(FinetuneVerb, "finetune", args)
     from regmixup.finetuning import finetune  # only now: torch takes seconds, for which help need not wait
 

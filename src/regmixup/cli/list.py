@@ -34,7 +34,6 @@ class ListVerb:
 
 
 def main(args: Sequence[str]) -> None:
-    """Print one list or all."""
     verb = parse(ListVerb, "list", args)
     plugins.load()
     headers = {name: read_header(path) for name, path in studies().items()}  # which builds no run

@@ -33,10 +33,9 @@ class Resources:
 def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None) -> T:
     """Parse the words after the verb, with `~` in a path expanded. --help and wrong flags exit here."""
     about: dict[str, Any] = {"prog": f"regmixup {verb}", "description": f"{inspect.getdoc(cls)}\n\n{_PLUGIN}"}
-    if default is None:
-        parsed: Any = tyro.cli(cls, args=args, **about)
-    else:
-        parsed = tyro.cli(cls, args=args, default=default, **about)
+    if default is not None:
+        about["default"] = default
+    parsed: Any = tyro.cli(cls, args=args, **about)
     flags = [word.partition("=")[0] for word in args]
     for f in fields(parsed):
         # tyro keeps the last of a repeated flag, which would silently drop the files listed first.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +23,7 @@ from regmixup.data.folders import describe_unread, image_files, unread_files
 from regmixup.names import printable
 from regmixup.posthoc import Conformal
 from regmixup.run_folder import FITTED, read_finetuned
-from regmixup.storage import check_writable, csv_text, read_table, write_text
+from regmixup.storage import check_writable, csv_lines, read_table, write_text
 from regmixup.training.run import Run
 
 if TYPE_CHECKING:
@@ -131,21 +129,19 @@ def _classify(verb: PredictVerb) -> None:
     predictor = _predictor(verb)
     if (p := predictor.promise) is not None:
         print(f"promise: {p} ({p.errors} errors among {p.accepted} accepted of {p.images} validation images)")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    lines: list[Iterable[object]] = [_COLUMNS]
     tally: Counter[str] = Counter()
     with _bar() as bars:
         task = bars.add_task("images", total=len(files), visible=verb.out is not None or not sys.stdout.isatty())
         for answer in _answers(predictor, files):
-            writer.writerow({name: csv_text(v) if isinstance(v, str) else v for name, v in answer.items()})
+            lines.append([answer[name] for name in _COLUMNS])
             tally["unreadable" if answer["error"] else "accepted" if answer["accepted"] else "rejected"] += 1
             tally["out"] += answer["in_distribution"] is False
             if verb.out is None:
                 print(_line(answer))
             bars.advance(task)
     if verb.out is not None:
-        write_text(verb.out, text.getvalue())
+        write_text(verb.out, csv_lines(lines))
         print(f"{verb.out}  {len(files)} images")
     print(
         f"{tally['accepted']} accepted, {tally['rejected']} rejected, {tally['out']} of these out of distribution"
@@ -234,7 +230,6 @@ def _answers(predictor: Predictor, files: list[Path]) -> Iterator[dict[str, Any]
 
 
 def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
-    """Yield what was decided about each image."""
     names = decision.class_names
     for row, label in enumerate(decision.label.tolist()):
         kept = [] if decision.sets is None else decision.sets[row].nonzero().flatten().tolist()
@@ -249,7 +244,6 @@ def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
 
 
 def _line(answer: dict[str, Any]) -> str:
-    """Return an answer for people."""
     if answer["error"]:
         return printable(f"{answer['file']}  unreadable: {answer['error']}")
     where = "in distribution" if answer["in_distribution"] else "out of distribution"

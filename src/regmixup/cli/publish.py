@@ -52,7 +52,6 @@ class PublishVerb:
 
 
 def main(args: Sequence[str]) -> None:
-    """Write the folder, and print what to do with it."""
     verb = parse(PublishVerb, "publish", args)
     if verb.calibrate and verb.predictor is not None:
         raise ValueError("calibrate and predictor exclude each other: give one of them")

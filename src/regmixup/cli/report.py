@@ -37,7 +37,6 @@ class ReportVerb:
 
 
 def main(args: Sequence[str]) -> None:
-    """Rewrite the report."""
     verb = parse(ReportVerb, "report", args)
     results = _results(verb)
     console = Console()

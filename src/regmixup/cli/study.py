@@ -84,7 +84,6 @@ class StudyVerb(Resources):
 
 
 def main(args: Sequence[str]) -> None:
-    """Run a study, or print what it would do or has done."""
     verb = parse(StudyVerb, "study", args)
     study = load_study(verb.study, verb.scale)
     if verb.selected is not None:
@@ -138,7 +137,6 @@ def main(args: Sequence[str]) -> None:
 
 
 def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str]]) -> None:
-    """Print a study's tables, and write its report."""
     from regmixup.report.output import terminal_tables, write_report
     from regmixup.report.results import Results
     from regmixup.report.tables import SELECTION_CAPTION, SelectionTable
@@ -171,7 +169,6 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
 
 
 def _waiting(found: Iterable[RunStatus]) -> list[Task]:
-    """Return the runs that are not done."""
     return [status.task for status in found if status.state != "done"]
 
 

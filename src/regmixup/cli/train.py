@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 from docstring_parser import parse_from_object
 from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, arg
 
+from regmixup.cli import split_flag
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.config import encode, values_of
 from regmixup.data import load
@@ -98,10 +99,8 @@ class TrainVerb(Resources):
 
 
 def main(args: Sequence[str]) -> None:
-    """Train, or print what would be trained."""
-    chosen = _choose(args)
-    verb = parse(TrainVerb, "train", args, default=chosen.defaults)
-    objective = _from_flags(chosen.objective, verb.objective_fields)
+    verb = parse(TrainVerb, "train", args, default=_defaults(args))
+    objective = _from_flags(verb.objective_fields)
     loss = verb.loss_fields if isinstance(verb.loss_fields, Loss) else None
     if verb.class_weights == "balanced":
         loss = _balanced(loss, verb, objective)
@@ -135,15 +134,8 @@ def main(args: Sequence[str]) -> None:
     print(f"run  {run.folder}")
 
 
-class _Chosen(NamedTuple):
-    """The objective that the words choose by name, and the verb with the defaults of all flags."""
-
-    objective: Objective
-    defaults: TrainVerb
-
-
-def _choose(args: Sequence[str]) -> _Chosen:
-    """Return the instances that the words choose by name, whose fields are the other flags."""
+def _defaults(args: Sequence[str]) -> TrainVerb:
+    """Return the defaults of all flags: those that the words choose by name, whose fields are the other flags."""
     train_set = get(_value_of("--train-set", args) or "")
     from_files = train_set is not None and train_set.is_folder
     named = _value_of("--recipe", args)
@@ -153,7 +145,7 @@ def _choose(args: Sequence[str]) -> _Chosen:
     config = configure(recipe, method, **{key: None if value == "none" else value for key, value in parts.items()})
     if from_files and named is None:
         config = _shortened(config, args)
-    defaults = TrainVerb(
+    return TrainVerb(
         training=Recipe(**values_of(config, Recipe)),
         objective_fields=_to_flags(config.objective),
         head_fields=config.head,
@@ -165,7 +157,6 @@ def _choose(args: Sequence[str]) -> _Chosen:
         constraint=name_of(config.constraint),
         members=config.members,
     )
-    return _Chosen(config.objective, defaults)
 
 
 def _shortened(config: TrainConfig, args: Sequence[str]) -> TrainConfig:
@@ -220,7 +211,7 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
 def _to_flags(objective: Objective) -> Any:
     """Return an instance of a class with the objective's fields and their help, but without its loss.
 
-    The CLI library cannot parse a callable, and --loss chooses it by name.
+    The CLI library cannot parse a callable, and --loss chooses it by name. The class keeps the objective, `made_from`.
     """
     cls, hints = type(objective), get_type_hints(type(objective))
     bases = [base for base in reversed(cls.__mro__) if dataclasses.is_dataclass(base)]
@@ -232,25 +223,19 @@ def _to_flags(objective: Objective) -> Any:
             value = _to_flags(value)
             hint = type(value)
         flags.append((name, Annotated[hint, arg(help=texts.get(name))], field(default=value)))
-    made = dataclasses.make_dataclass(cls.__name__, flags, frozen=True, kw_only=True)
+    kept = {"made_from": objective}
+    made = dataclasses.make_dataclass(cls.__name__, flags, namespace=kept, frozen=True, kw_only=True)
     made.__doc__ = (inspect.getdoc(cls) or "").partition("\n\n")[0]
     return made()
 
 
-def _from_flags(objective: Objective, flags: Any) -> Objective:
-    """Return the objective with the parsed values."""
+def _from_flags(flags: Any) -> Objective:
+    """Return the objective that the flags were made from, with the parsed values."""
     values = values_of(flags)
-    own = {name: getattr(objective, name) for name in values}
-    parts = {name: _from_flags(part, values[name]) for name, part in own.items() if isinstance(part, Objective)}
-    return dataclasses.replace(objective, **values | parts)
+    parts = {name: _from_flags(value) for name, value in values.items() if hasattr(value, "made_from")}
+    return dataclasses.replace(flags.made_from, **values | parts)
 
 
 def _value_of(flag: str, args: Sequence[str]) -> str | None:
-    """Return the word after a flag or behind its equals sign; of several, the last, as for all flags."""
-    found = None
-    for word, following in zip(args, (*args[1:], None), strict=True):
-        if word == flag:
-            found = following
-        elif word.startswith(f"{flag}="):
-            found = word.partition("=")[2]
-    return found
+    """Return the word that a flag is given; of several, the last, as for all flags."""
+    return next(reversed(split_flag(flag, args)[0]), None)

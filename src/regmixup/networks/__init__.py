@@ -28,12 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A backbone ("module:function"), a line about it, and its own dropout rate.
+    """A line about a network, and its own dropout rate.
 
-    factory: for one that was registered, the function that builds it, and no backbone.
+    factory: for one that was registered, the function that builds it. The others are functions of `backbones`.
     """
 
-    backbone: str
     description: str
     dropout: float = 0.0
     factory: Callable[..., nn.Module] | None = None
@@ -41,39 +40,32 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Component:
-    """A constraint or a head ("module:class"), and a line about it."""
+    """The class of a constraint or a head, and a line about it."""
 
-    home: str
+    cls: str
     description: str
 
 
 NETWORKS = {
-    "small": Architecture("backbones:small", "three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
-    "resnet18": Architecture("backbones:resnet18", "ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
-    "resnet50": Architecture("backbones:resnet50", "ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
-    "wrn28-10": Architecture(
-        "backbones:wrn28_10", "Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1
-    ),
+    "small": Architecture("three 3x3 convolutions for 8x8 images, 24 k parameters, 64-d features"),
+    "resnet18": Architecture("ResNet-18 with a CIFAR stem, 11.2 M parameters, 512-d features"),
+    "resnet50": Architecture("ResNet-50 with a CIFAR stem, 23.5 M parameters, 2048-d features"),
+    "wrn28-10": Architecture("Wide ResNet-28-10, 36.5 M parameters, 640-d features, dropout 0.1", dropout=0.1),
     "wrn28-10-sngp": Architecture(
-        "backbones:wrn28_10_sngp",
         "Wide ResNet-28-10 of SNGP's reference, 36.5 M parameters, 640-d features, dropout 0.1 of whole channels",
         dropout=0.1,
     ),
-    "densenet121": Architecture(
-        "backbones:densenet121", "DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"
-    ),
-    "pyramidnet200": Architecture(
-        "backbones:pyramidnet200", "PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"
-    ),
+    "densenet121": Architecture("DenseNet-121 with a CIFAR stem, 7.0 M parameters, 1024-d features"),
+    "pyramidnet200": Architecture("PyramidNet-200, widening 240, 26.8 M parameters, 1024-d features"),
 }
 CONSTRAINTS = {
-    "spectral_norm": Component("constraints:SpectralNorm", "largest singular value at most c"),
-    "stable_rank": Component("constraints:StableRank", "spectral norm 1 and stable rank at most a share of the full"),
+    "spectral_norm": Component("SpectralNorm", "largest singular value at most c"),
+    "stable_rank": Component("StableRank", "spectral norm 1 and stable rank at most a share of the full"),
 }
 HEADS = {
-    "linear": Component("contract:LinearHead", "one linear layer"),
-    "gp": Component("gp_head:GPHead", "random-feature Gaussian process with a Laplace covariance (SNGP)"),
-    "rbf": Component("rbf_head:RBFHead", "distances to running class centroids (DUQ)"),
+    "linear": Component("LinearHead", "one linear layer"),
+    "gp": Component("GPHead", "random-feature Gaussian process with a Laplace covariance (SNGP)"),
+    "rbf": Component("RBFHead", "distances to running class centroids (DUQ)"),
 }
 
 _LAZY = {
@@ -141,8 +133,7 @@ def build(
         )
     elif name in NETWORKS:
         sides = sides or (32, 32)
-        module, _, function = NETWORKS[name].backbone.partition(":")
-        make = getattr(import_module(f"{__name__}.{module}"), function)
+        make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
         rate = NETWORKS[name].dropout if dropout is None else dropout
         backbone, dim = make(in_channels=in_channels, dropout=rate)
     else:
@@ -170,7 +161,7 @@ def register(name: str, factory: Callable[..., nn.Module], *, description: str =
         raise ValueError(f"name of a network must not begin with timm/, got {name!r}")
     plugins.record("network", name, factory, NETWORKS, version=version)
     about = description or f"registered by {plugins.REGISTERED['network', name].module}"
-    NETWORKS[name] = Architecture("", about, factory=factory)
+    NETWORKS[name] = Architecture(about, factory=factory)
 
 
 def name_object(network: Any) -> str:
@@ -190,7 +181,7 @@ def name_object(network: Any) -> str:
         if not callable(network):
             raise ValueError(f"network must be an nn.Module, or callable and return one, got {network!r}")
         name = plugins.record_object("network", getattr(network, "__name__", type(network).__name__), network)
-        NETWORKS[name] = Architecture("", "given as an object", factory=network)
+        NETWORKS[name] = Architecture("given as an object", factory=network)
         return name
 
     def factory(num_classes: int) -> nn.Module:
@@ -209,7 +200,7 @@ def name_object(network: Any) -> str:
     inner = plugins.source_checksum(list(dict.fromkeys(type(module) for module in network.modules())))
     content = f"{weights.hexdigest()} {inner}"
     name = plugins.record_object("network", type(network).__name__, type(network), content=content)
-    NETWORKS[name] = Architecture("", "given as an object", factory=factory)
+    NETWORKS[name] = Architecture("given as an object", factory=factory)
     return name
 
 
@@ -314,15 +305,14 @@ def name_of(component: Constraint | Head | None) -> str:
     """Return the name of a constraint or head in CONSTRAINTS or HEADS; "none" for no constraint."""
     if component is None:
         return "none"
-    homes = {found.home.partition(":")[2]: name for name, found in (CONSTRAINTS | HEADS).items()}
     cls = type(component).__name__
-    return homes.get(cls, cls.lower())
+    return next((name for name, found in (CONSTRAINTS | HEADS).items() if found.cls == cls), cls.lower())
 
 
 def import_components() -> None:
     """Import every constraint and head, so that a stored configuration can name any of them."""
     for component in (CONSTRAINTS | HEADS).values():
-        import_module(f"{__name__}.{component.home.partition(':')[0]}")
+        __getattr__(component.cls)
 
 
 def _component(kind: str, value: Any, known: dict[str, Component], base: type, fields: dict[str, Any]) -> Any:
@@ -330,8 +320,7 @@ def _component(kind: str, value: Any, known: dict[str, Component], base: type, f
         return value
     if not isinstance(value, str):
         raise ValueError(f"{kind} must be a name ({', '.join(known)}) or a {base.__name__}, got {value!r}")
-    module, _, cls = known[check_name(kind, value, known)].home.partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), cls)(**fields)
+    return __getattr__(known[check_name(kind, value, known)].cls)(**fields)
 
 
 def _sides(image_size: Any) -> tuple[int, int]:

@@ -173,12 +173,6 @@ class DenseLayer(nn.Module):
         return torch.cat([x, self.branch(x)], dim=1)
 
 
-def _transition(inputs: int) -> list[nn.Module]:
-    """Halve the channels and the image, rounded up so that a small image never vanishes."""
-    activate = [BatchNorm2d(inputs), ReLU(inplace=True)]
-    return [*activate, conv(inputs, inputs // 2, 1), nn.AvgPool2d(2, ceil_mode=True)]
-
-
 def densenet121(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
     """Build blocks of 6, 12, 24 and 16 layers, growth 32: 1024-d features; 6,956,298 parameters for 10 classes.
 
@@ -188,8 +182,9 @@ def densenet121(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int
     channels = 2 * growth
     layers: list[nn.Module] = [conv(in_channels, channels, 3)]
     for block, depth in enumerate(depths):
-        if block > 0:
-            layers += _transition(channels)
+        if block > 0:  # halve the channels and the image, rounded up so that a small image never vanishes
+            layers += [BatchNorm2d(channels), ReLU(inplace=True), conv(channels, channels // 2, 1)]
+            layers.append(nn.AvgPool2d(2, ceil_mode=True))
             channels //= 2
         layers += [DenseLayer(channels + index * growth, growth) for index in range(depth)]
         channels += depth * growth

@@ -124,12 +124,10 @@ class Classifier(nn.Module):
         return self.head(self.features(x))
 
     def start_epoch(self) -> None:
-        """Tell the head that an epoch begins."""
         if isinstance(self.head, HeadWithState):
             self.head.start_epoch()
 
     def wants_step(self) -> bool:
-        """Return whether `after_step` does something."""
         return isinstance(self.head, HeadWithState) and self.head.wants_step()
 
     def after_step(self, x: Tensor, y: Tensor) -> None:
@@ -196,7 +194,6 @@ class OpenOODNet(nn.Module):
         return self.fc.weight.detach().cpu().numpy(), self.fc.bias.detach().cpu().numpy()
 
     def get_fc_layer(self) -> nn.Linear:
-        """Return the head."""
         return self.fc
 
     def _features(self, x: Tensor) -> Tensor:

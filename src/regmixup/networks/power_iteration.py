@@ -164,7 +164,6 @@ class PowerIterated(Constraint):
         check_count("warmup", self.warmup)
 
     def matrix_power(self, conv: nn.Conv2d) -> PowerIteration:
-        """Return the power iteration on the layer's weight as a matrix."""
         return MatrixPowerIteration(conv.weight, iterations=self.iterations, warmup=self.warmup)
 
 

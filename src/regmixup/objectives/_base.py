@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_choices
-from regmixup.losses import check_loss
 from regmixup.mixing import Draw, ImageSize, can_look, check_generator, to_float
 from regmixup.plugins import record_class
 from regmixup.types import LossOutput, is_whole
@@ -40,7 +39,11 @@ class Objective(ABC):
 
     def __post_init__(self) -> None:
         check_choices(self)
-        check_loss(getattr(self, "loss", None))
+        loss = getattr(self, "loss", None)
+        if loss is not None and (isinstance(loss, type) or not callable(loss)):
+            raise ValueError(
+                f"loss must be None or a callable from logits and soft targets to (N,), such as Focal(), got {loss!r}"
+            )
 
     @property
     def per_batch(self) -> bool:

@@ -96,7 +96,6 @@ class TemperatureScaling:
         return FittedTemperature(round(float(grid[best]), 9), value)
 
     def _value(self, probs: Tensor, labels: Tensor) -> float:
-        """Return the criterion of probabilities."""
         probs, labels = _checked(probs, labels, name="probs")
         if self.criterion == "nll":
             return float(-probs.double().gather(1, labels[:, None]).log().mean())

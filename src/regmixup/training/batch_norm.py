@@ -37,7 +37,6 @@ class Statistics:
         self.buffers, self.ranks = [buffer for buffer in buffers if buffer.is_floating_point()], ranks
 
     def begin(self) -> None:
-        """Start a step."""
         self.before = [buffer.clone() for buffer in self.buffers]
         self.change = [torch.zeros_like(buffer) for buffer in self.buffers]
 

@@ -87,7 +87,6 @@ class Schedule:
         self.last, self.cost = time.monotonic(), 0.0
 
     def after_step(self) -> bool:
-        """Return whether to save after any step."""
         return time.monotonic() - self.last >= 60 * self.minutes
 
     def after_epoch(self, epoch: int) -> bool:
@@ -142,8 +141,8 @@ def write_checkpoint(path: Path, content: Checkpoint, *, fingerprint: str) -> No
 
 def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
     """Read a checkpoint; ValueError if it is damaged or of another configuration."""
+    position = read_position(path, fingerprint=fingerprint)
     with _naming(path):
-        position = read_position(path, fingerprint=fingerprint)
         tensors, metadata = load_tensors(path)
         return Checkpoint(tensors, position, metadata["data"])
 
@@ -162,19 +161,13 @@ def read_position(path: Path, *, fingerprint: str) -> Position:
         return Position(where["epoch"], where["step"], totals, where["seconds"])
 
 
-class _CheckpointError(ValueError):
-    """A checkpoint cannot be used; the cause says why."""
-
-
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
     """Turn what goes wrong with a file into an error that names it and the way out."""
     try:
         yield
-    except _CheckpointError:
-        raise
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-        raise _CheckpointError(
+        raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
         ) from error
 

@@ -68,7 +68,6 @@ class TrainConfig(Recipe):
 
     @property
     def head_name(self) -> str:
-        """Return the head's name in the catalogue."""
         return networks.name_of(self.head)
 
     @cached_property

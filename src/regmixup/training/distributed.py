@@ -66,7 +66,6 @@ class Ranks:
         return values
 
     def from_first(self, value: T) -> T:
-        """Return the first rank's value."""
         if self.world == 1:
             return value
         values = [value]
@@ -80,7 +79,6 @@ class Ranks:
                 dist.broadcast(tensor, src=0)
 
     def wait(self) -> None:
-        """Wait until every rank is here."""
         self.gather(None)
 
     def meets_at(self, step: int) -> bool:

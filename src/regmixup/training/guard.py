@@ -80,7 +80,6 @@ class Guard:
         return norm
 
     def tensors(self) -> list[Tensor]:
-        """Return the guard's own state."""
         return [self.closed, self.step, self.bad_step, *self._kept.values()]
 
     def first_bad_step(self) -> int | None:

@@ -48,7 +48,6 @@ class InitialWeights:
     remark: str = ""
 
     def __str__(self) -> str:
-        """Describe it in one line."""
         where = self.source if self.source == TIMM else Path(self.source).name
         every = len(self.loaded) + len(self.initialised)
         parts = [f"{len(self.loaded)} of {every} tensors from {where} (sha256 {self.checksum[:12]})"]
@@ -200,7 +199,6 @@ def _modern(name: str) -> str:
 
 
 def _file_of(init: str, network: str) -> Path:
-    """Return the file of initial weights."""
     if init != TIMM:
         path = Path(init).expanduser().resolve()
         if not path.is_file():

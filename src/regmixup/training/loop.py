@@ -366,7 +366,6 @@ class Training:
             on_step({"epoch": self.position.epoch + 1, "step": steps, "steps": self.steps, **means(totals), **speed})
 
     def save(self) -> None:
-        """Write a checkpoint of the current position."""
         begun = time.monotonic()
         if self.ranks.first:
             checkpoint.save_checkpoint(self.run.folder, self.content(self.position), fingerprint=self.run.fingerprint)

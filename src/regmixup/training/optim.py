@@ -148,7 +148,6 @@ class Copy:
         return self.counters | {name: part for name, _, part in self._parts(self.rows)}
 
     def tensors(self) -> list[Tensor]:
-        """Return all that it consists of."""
         return [*self.rows.values(), *self.counters.values()]
 
     @contextmanager

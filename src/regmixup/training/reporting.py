@@ -127,7 +127,6 @@ class Throughput:
         self._last = time.perf_counter()
 
     def due(self) -> bool:
-        """Return whether the last update is a second ago."""
         return time.perf_counter() - self._last >= _DUE
 
     def update(self, seen: int) -> dict[str, float]:
@@ -279,7 +278,6 @@ class Curves:
         self.loggers.log({f"step/{name}": value for name, value in values.items()}, epoch * self.steps + step)
 
     def log_epoch(self, record: Mapping[str, float]) -> None:
-        """Log the record of an epoch."""
         self._seen = {}
         values = {f"epoch/{name}": value for name, value in record.items() if name != "epoch"}
         self.loggers.log({"epoch": record["epoch"], **values}, int(record["epoch"]) * self.steps)

@@ -136,7 +136,6 @@ class Run:
         return run_folder.read_history(self.folder)
 
     def write_history(self, records: list[dict[str, Any]]) -> None:
-        """Replace the history."""
         run_folder.write_history(self.folder, records)
 
     def build(self, *, num_classes: int, input_shape: Sequence[int]) -> Classifier:

@@ -109,5 +109,4 @@ class Selection(Copy):
         return ranks.from_first({name: metric(found, labels) for name, metric in METRICS.items()})
 
     def record(self) -> dict[str, Any]:
-        """Return what was selected as plain values, for the run's provenance."""
         return {"epoch": int(self.epoch), "by": self.metric, "value": float(self.value), "on": self.dataset.name}
