@@ -193,6 +193,25 @@ def test_damage_to_an_archive_is_found(kept, tmp_path, pattern):
         archived_rows(tmp_path / one.name, stem)
 
 
+@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json"])
+def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, kept, tmp_path, capsys, pattern):
+    """Nor as left to do: the study refuses it, and a queue that looks for work would begin again for ever."""
+    shutil.copytree(kept, tmp_path / "kept")
+    (path, *_) = sorted(tmp_path.glob(f"kept/*/{pattern}"))
+    path.write_bytes(path.read_bytes()[:-9])
+    words = ["--runs", str(tmp_path / "runs"), "--archive", str(tmp_path / "kept"), "--device", "cpu"]
+    said = f"{path} has changed since it was archived: take the folder"
+    for flag, counted in (("--status", "3 done, 1 damaged of 4 runs"), ("--dry-run", "left   0 networks to train")):
+        assert main(["study", str(finished_study.study.source), *words, flag]) == 0
+        shown = capsys.readouterr().out
+        assert counted in shown
+        assert "".join(said.split()) in "".join(shown.split())  # a narrow column folds it
+        starts = [line.split()[0] for line in shown.splitlines() if " seed " in line]
+        assert sorted(starts) == ["damaged", "done", "done", "done"]
+    assert main(["study", str(finished_study.study.source), *words]) == 1
+    assert said in capsys.readouterr().err
+
+
 def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):
     folders = []
     for index, one in enumerate(sorted(kept.iterdir())[:2]):
