@@ -133,6 +133,14 @@ def test_outcomes_are_kept_of_the_first_seed_and_rows_of_all(finished_study, kep
     assert not job.keeps_outcomes(first.refreshed())  # a second set of outcomes of the same weights
 
 
+@pytest.mark.parametrize(("own", "seed"), [([2, 1], 2), ([2, 0], 0)])
+def test_a_method_without_the_first_seed_keeps_outcomes_of_its_own_first(finished_study, tmp_path, own, seed):
+    study = replace(finished_study.study, seeds_of={"regmixup": own})
+    job = Job(study=study, runs=tmp_path, root=None, workers=None)
+    kept = [(planned.method, planned.config.seed) for planned in study.runs() if job.keeps_outcomes(planned)]
+    assert sorted(kept) == [("dnn", 0), ("regmixup", seed)]
+
+
 def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_study, kept, tmp_path, capsys):
     """Not without the key; with it, dry run, study and report find the archives beside their own folder."""
     text = Path(finished_study.study.source).read_text()
