@@ -73,8 +73,9 @@ def status_table(found: Sequence[RunStatus], title: str) -> Group:
     table = Table(title=Text(title), box=None, pad_edge=False, title_justify="left")
     several = len({status.task.planned.recipe for status in found}) > 1
     for name in ("state", "run", *(["recipe"] if several else []), "epoch", "loss", "left", ""):
-        justify, overflow = "right" if name in ("epoch", "loss", "left") else "left", "ellipsis" if name else "fold"
-        table.add_column(name, justify=justify, overflow=overflow, no_wrap=name != "")
+        right, folded = name in ("epoch", "loss", "left"), name == ""
+        overflow: Literal["fold", "ellipsis"] = "fold" if folded else "ellipsis"
+        table.add_column(name, justify="right" if right else "left", overflow=overflow, no_wrap=not folded)
     for status in sorted(found, key=lambda status: ORDER.index(status.state)):
         planned = status.task.planned
         cells = [status.state, planned.name, *([planned.recipe] if several else [])]
