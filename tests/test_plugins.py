@@ -149,11 +149,11 @@ class TestNames:
             ),
             (
                 lambda: rm.scores.register("energy", torch.sum),
-                r"score must not be a built-in one, got 'energy'; .*entropy",
+                r"^name of a score must not be a built-in one, got 'energy'; .*entropy",
             ),
             (
                 lambda: rm.objectives.register(rm.ERM),
-                r"objective must not be a built-in one, got 'erm'; built in: .*cutmix",
+                r"^name of an objective must not be a built-in one, got 'erm'; built in: .*cutmix",
             ),
             (lambda: rm.networks.register("a b", nn.Identity), r"must be letters, digits and \. _ \+ - /, got 'a b'"),
         ],

@@ -489,3 +489,10 @@ class TestExports:
         with pytest.raises(ImportError, match=r"needs onnx and onnxscript: pip install 'regmixup\[onnx\]'"):
             predictor.export(tmp_path / "model.onnx")
         assert not list(tmp_path.iterdir())
+
+
+def test_a_saved_network_of_a_plugin_that_is_not_loaded_says_how_to_load_it(predictor, tmp_path):
+    replace(predictor, architecture=replace(predictor.architecture, network="mine")).save(tmp_path)
+    told = r"unknown network 'mine': .*--plugin MODULE, set REGMIXUP_PLUGINS=MODULE or import it before"
+    with pytest.raises(ValueError, match=told):
+        rm.Predictor.load(tmp_path)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.types import Batch, LossOutput, Predictions, Row, role_in_name
+from regmixup.types import Batch, LossOutput, Predictions, Row, role_in_name, with_known_scale
 
 LOGITS, LABELS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
 FIELDS = {
@@ -145,3 +145,22 @@ def test_a_stated_role_stands_whatever_the_name_and_an_unknown_one_is_refused():
     assert Predictions(LOGITS, LABELS, dataset="digits/test", role="ood").role == "ood"
     with pytest.raises(ValueError, match="role must be one of train, validation, test, shifted, ood, got 'valid'"):
         Predictions(LOGITS, LABELS, role="valid")
+
+
+@pytest.mark.parametrize(
+    ("logits", "noted"),
+    [
+        (torch.randn(5000, 3).log_softmax(dim=1), True),
+        (torch.cat([torch.randn(4999, 3).log_softmax(dim=1), torch.ones(1, 3)]), False),
+        (torch.ones(4, 3), False),
+        (torch.zeros(4, 1), False),
+        (torch.zeros(0, 3), False),
+    ],
+)
+def test_log_probabilities_are_noted_as_such_and_other_logits_stay_as_they_are(logits, noted):
+    given = Predictions(logits, torch.zeros(len(logits), dtype=torch.long), info={"run": "a"})
+    found = with_known_scale(given)
+    assert found.from_probs == noted
+    assert found.info["run"] == "a"
+    assert (found is given) != noted
+    assert with_known_scale(found) is found

@@ -98,19 +98,19 @@ def record(kind: Kind, name: str, value: object, known: Iterable[str], *, versio
     known: the names in use. One that is not built in may be registered again by the same module, as in a notebook, or
     the same file, as when a script is imported a second time by a child process.
     """
-    caller = _caller()
+    caller, a_kind = _caller(), f"{'an' if kind == 'objective' else 'a'} {kind}"
     if not (isinstance(name, str) and _NAME.fullmatch(name)):
-        raise ValueError(f"name of a {kind} must be letters, digits and . _ + - /, got {name!r}")
+        raise ValueError(f"name of {a_kind} must be letters, digits and . _ + - /, got {name!r}")
     if not isinstance(version, str):
         raise ValueError(f"version of {kind} {name} must be a string, got {version!r}")
     origin = _origin(kind, name, value, caller, version)
     before = REGISTERED.get((kind, name))
     if before is not None and before.module != origin.module and before.sha256 != origin.sha256:
-        raise ValueError(f"name of a {kind} must be new, got {name!r}, which {before.module} has registered")
+        raise ValueError(f"name of {a_kind} must be new, got {name!r}, which {before.module} has registered")
     if before is None and name in (listed := list(known)):
-        raise ValueError(f"name of a {kind} must not be a built-in one, got {name!r}; built in: {', '.join(listed)}")
+        raise ValueError(f"name of {a_kind} must not be a built-in one, got {name!r}; built in: {', '.join(listed)}")
     if _at_work and (kind, name) in _by_this_import:
-        raise ValueError(f"name of a {kind} must be new, got {name!r}, which {origin.module} registers twice")
+        raise ValueError(f"name of {a_kind} must be new, got {name!r}, which {origin.module} registers twice")
     _by_this_import.add((kind, name))
     REGISTERED[kind, name] = origin
 

@@ -11,6 +11,8 @@ import torch
 
 from regmixup import data, predictions
 from regmixup.data.catalogue import find
+from regmixup.data.files import data_root
+from regmixup.data.folders import find_folder
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.data.roles import role_of
 from regmixup.networks.contract import Classifier
@@ -60,7 +62,10 @@ def _write(run: Run, name: str, prediction: Predictions | None) -> None:
 
 
 def _is_stored(run: Run, name: str, root: str | Path | None, *, features: bool) -> bool:
-    """Return whether predictions are stored in this precision; for a folder also: with the same files and transform."""
+    """Return whether predictions are stored in this precision; for a folder also: with the same files and transform.
+
+    A folder that is no longer there cannot have other files.
+    """
     path = run.predictions_path(name)
     if not path.exists():
         return False
@@ -73,9 +78,11 @@ def _is_stored(run: Run, name: str, root: str | Path | None, *, features: bool) 
         return False
     if stored.info.get("precision", run.predicts_in) != run.predicts_in:
         return False
-    if not find(name).may_change:
+    if not (dataset := find(name)).may_change:
         return True
-    now = {"data": data.load(name, root=root).fingerprint, "transform": str(run.transform())}
+    now = {"transform": str(run.transform())}
+    if not dataset.is_folder or find_folder(dataset.whole, data_root(root)) is not None:
+        now["data"] = data.load(name, root=root).fingerprint
     return now.items() <= stored.info.items()
 
 

@@ -29,9 +29,9 @@ from regmixup.types import (
     Role,
     as_tensor,
     is_whole,
-    look_like_log_probabilities,
     look_like_probabilities,
     not_finite,
+    with_known_scale,
 )
 from regmixup.types import PREDICTION_TENSORS as TENSORS
 
@@ -323,9 +323,9 @@ def _assemble(path: Path, found: Found) -> Predictions:
             info["logits"] = LOG_OF_PROBS
             del tensors["probs"]
             found.understood.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
-        predictions = Predictions(**tensors, dataset=dataset, role=role, info=info)
-        if not predictions.from_probs and look_like_log_probabilities(predictions.logits):
-            info["logits"] = LOG_OF_PROBS
+        given = Predictions(**tensors, dataset=dataset, role=role, info=info)
+        predictions = with_known_scale(given)
+        if predictions is not given:
             found.understood.append("log-probabilities: no score that needs the scale of logits")
         if predictions.probs is not None and "dataset" not in found.info:  # ours may be of Monte-Carlo samples
             _check_probs(predictions.probs)
@@ -333,8 +333,7 @@ def _assemble(path: Path, found: Found) -> Predictions:
             told = f"probs name another class than logits in {others} of {len(predictions)} rows: accuracy is of probs"
             found.understood += [told] if others else []
         if found.understood:
-            info["read_as"] = "; ".join(found.understood)
-        predictions = replace(predictions, info=info)
+            predictions = replace(predictions, info={**predictions.info, "read_as": "; ".join(found.understood)})
         if bad := not_finite(predictions.logits):
             raise ValueError(f"logits must be finite, found {bad}")
         low, high = int(predictions.labels.min()), int(predictions.labels.max())

@@ -208,12 +208,18 @@ def look_like_probabilities(table: Tensor) -> bool:
     return float(table.amin()) >= 0 and bool(((table.sum(dim=1, dtype=torch.float64) - 1).abs() < 0.05).all())
 
 
-def look_like_log_probabilities(table: Tensor) -> bool:
-    """Return True where the exponentials of all rows (N, K), K > 1, sum to 1, as those of a log-softmax do."""
-    if table.shape[1] < 2 or len(table) == 0:
-        return False
+def with_known_scale(predictions: Predictions) -> Predictions:
+    """Note of log-probabilities that they are such: scores of the logits' scale would be of rounding errors.
+
+    They are where the exponentials of all rows (N, K), K > 1, sum to 1, as those of a log-softmax do.
+    """
+    table = predictions.logits
+    if predictions.from_probs or table.shape[1] < 2 or len(table) == 0:
+        return predictions
     # Logits that a model gives fail in the first rows, so that no large table is read.
-    return all(bool((part.double().logsumexp(dim=1).abs() < 1e-3).all()) for part in table.split(2**12))
+    if not all(bool((part.double().logsumexp(dim=1).abs() < 1e-3).all()) for part in table.split(2**12)):
+        return predictions
+    return replace(predictions, info={**predictions.info, "logits": LOG_OF_PROBS})
 
 
 def _describe(tensor: Tensor) -> str:

@@ -1,6 +1,7 @@
 """BatchTransform: plain cross-entropy on its images and targets is the objective's loss."""
 
 import pickle
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -176,3 +177,15 @@ def test_what_the_check_refuses_is_indeed_another_loss(criterion):
     logits, soft = 50 * model(images), targets / targets.sum(dim=1, keepdim=True)
     wanted = (criterion(logits[:7], soft[:7]) + 0.5 * criterion(logits[7:], soft[7:])) / 1.5
     assert (criterion(logits, targets) - wanted).abs() > 1e-3 * wanted
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: rm.Alternate(rm.CutMix(), one)], ids=["alone", "second"])
+@pytest.mark.parametrize(
+    ("own", "theirs", "twice"),
+    [(WEIGHT, WEIGHT, True), (WEIGHT, (1.0,) * 5, False), ((2.0,) * 5, WEIGHT, False), (None, WEIGHT, False)],
+)
+def test_class_weights_in_both_the_objective_and_the_criterion_are_refused(wrap, own, theirs, twice):
+    objective = wrap(rm.RegMixup(loss=CrossEntropy(weight=own)))
+    told = r"class weights must .* count twice, got CrossEntropy\(weight=\(1.0, 0.5, .* from 0.1609 to 4.8283 over"
+    with pytest.raises(ValueError, match=told) if twice else nullcontext():
+        rm.BatchTransform(objective, num_classes=CLASSES).check(nn.CrossEntropyLoss(weight=torch.tensor(theirs)))

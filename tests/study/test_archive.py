@@ -133,6 +133,14 @@ def test_outcomes_are_kept_of_the_first_seed_and_rows_of_all(finished_study, kep
     assert not job.keeps_outcomes(first.refreshed())  # a second set of outcomes of the same weights
 
 
+@pytest.mark.parametrize(("own", "seed"), [([2, 1], 2), ([2, 0], 0)])
+def test_a_method_without_the_first_seed_keeps_outcomes_of_its_own_first(finished_study, tmp_path, own, seed):
+    study = replace(finished_study.study, seeds_of={"regmixup": own})
+    job = Job(study=study, runs=tmp_path, root=None, workers=None)
+    kept = [(planned.method, planned.config.seed) for planned in study.runs() if job.keeps_outcomes(planned)]
+    assert sorted(kept) == [("dnn", 0), ("regmixup", seed)]
+
+
 def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_study, kept, tmp_path, capsys):
     """Not without the key; with it, dry run, study and report find the archives beside their own folder."""
     text = Path(finished_study.study.source).read_text()
@@ -191,6 +199,25 @@ def test_damage_to_an_archive_is_found(kept, tmp_path, pattern):
     path.unlink()
     with pytest.raises(ValueError, match="is missing"):
         archived_rows(tmp_path / one.name, stem)
+
+
+@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json"])
+def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, kept, tmp_path, capsys, pattern):
+    """Nor as left to do: the study refuses it, and a queue that looks for work would begin again for ever."""
+    shutil.copytree(kept, tmp_path / "kept")
+    (path, *_) = sorted(tmp_path.glob(f"kept/*/{pattern}"))
+    path.write_bytes(path.read_bytes()[:-9])
+    words = ["--runs", str(tmp_path / "runs"), "--archive", str(tmp_path / "kept"), "--device", "cpu"]
+    said = f"{path} has changed since it was archived: take the folder"
+    for flag, counted in (("--status", "3 done, 1 damaged of 4 runs"), ("--dry-run", "left   0 networks to train")):
+        assert main(["study", str(finished_study.study.source), *words, flag]) == 0
+        shown = capsys.readouterr().out
+        assert counted in shown
+        assert "".join(said.split()) in "".join(shown.split())  # a narrow column folds it
+        starts = [line.split()[0] for line in shown.splitlines() if " seed " in line]
+        assert sorted(starts) == ["damaged", "done", "done", "done"]
+    assert main(["study", str(finished_study.study.source), *words]) == 1
+    assert said in capsys.readouterr().err
 
 
 def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):

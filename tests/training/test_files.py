@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import time
@@ -193,6 +194,21 @@ def test_predictions_of_a_folder_are_made_anew_when_its_files_change(run, tmp_pa
     assert len(run.predict(f"folder:{tmp_path}")) == 4
     paint(tmp_path, "blue", BLUE, count=2)
     assert run.predict(f"folder:{tmp_path}").labels.tolist() == [0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("part", ["", "/val-25"])
+@pytest.mark.filterwarnings("ignore:the best temperature", "ignore:the temperature stays 1")
+def test_what_is_stored_of_a_folder_that_is_gone_fits_another_threshold(run, tree, tmp_path, capsys, part):
+    photos = shutil.copytree(tree, tmp_path / "photos")
+    name = f"folder:{photos}{part}"
+    before = run.predict(name)
+    photos.rename(tmp_path / "moved")
+    assert torch.equal(run.predict(name).logits, before.logits)
+    one = str(next(tree.glob("*/*.png")))
+    words = ["predict", str(run.folder), one, "--acceptance", "0.5", "--device", "cpu"]
+    assert main([*words, "--validation", name]) == 0, capsys.readouterr().err
+    assert main([*words, "--validation", f"folder:{photos}/val-10"]) == 2  # nothing is stored of it
+    assert "found no folder" in capsys.readouterr().err
 
 
 def test_predictions_of_a_folder_are_made_anew_when_files_were_treated_otherwise(run, tmp_path):

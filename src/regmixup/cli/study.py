@@ -181,16 +181,17 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
             print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
     longest = max(len(status.task.planned.name) for status in found)
     for status in found:
-        state = {"done": "done", "running": "in use"}.get(status.state, "to do")
-        print(f"{state:6} {status.task.planned.name:{longest}}  {status.task.source}")
+        state = {"done": "done", "running": "in use", "damaged": "damaged"}.get(status.state, "to do")
+        where = status.note if state == "damaged" else status.task.source
+        print(f"{state:6} {status.task.planned.name:{longest}}  {where}")
     # As after a kill or on a full disk.
     lacking = [one.task.planned.name for one in found if one.state == "done" and one.task.archive is None]
     if lacking and verb.archive is not None:
         print(f"not yet archived in {verb.archive}, which the command without --dry-run does: {', '.join(lacking)}")
-    if trained := [folder for status in found for folder in status.task.trained()]:
+    if trained := [folder for one in found if one.state != "damaged" for folder in one.task.trained()]:
         print(f"spent  {spent(trained)}")
     print(f"left   {estimate(_waiting(found), paces)}")
-    if missing := missing_data([task.planned for task in _waiting(found)], verb.root):
+    if missing := missing_data([task.planned for task in _waiting(found) if task.archive is None], verb.root):
         print(explain_missing(missing))
 
 

@@ -280,8 +280,9 @@ def check_network(name: str) -> str:
         return check_timm_name(name)
     plugins.seek(name, NETWORKS)
     if name not in NETWORKS:
-        listed = ", ".join(sorted(NETWORKS))
-        raise unknown("network", name, NETWORKS, summary=f"{listed}; for a model of timm's write timm/{name}")
+        own = f"what a plugin registers (give --plugin MODULE, set {plugins.VARIABLE}=MODULE or import it before)"
+        summary = f"{', '.join(sorted(NETWORKS))}, and {own}; for a model of timm's write timm/{name}"
+        raise unknown("network", name, NETWORKS, summary=summary)
     return name
 
 

@@ -86,7 +86,8 @@ class BatchTransform:
 
         Then its value on the transformed batch is the objective's loss, with the criterion's loss of a row for
         cross-entropy. Losses of class indices, binary cross-entropy, label smoothing in the criterion, and sums over
-        rows are not of this kind. The trial uses no global random numbers.
+        rows are not of this kind. Class weights in both the objective's loss and the criterion would count twice, and
+        are refused, too. The trial uses no global random numbers.
 
         >>> from regmixup.objectives.regmixup import RegMixup
         >>> transform = BatchTransform(RegMixup(20), num_classes=10)
@@ -112,6 +113,20 @@ class BatchTransform:
                 f"criterion must be the mean over rows, {sum(alone) / _ROWS:.4f} for {_ROWS} rows with a sum of "
                 f"{sum(alone):.4f}, got {values[0]:.4f} from {criterion!r}; reduction='mean' is what frameworks call it"
             )
+
+        def check_weights(loss: LossLike | None) -> LossLike | None:
+            if isinstance(loss, CrossEntropy) and len(set(loss.weight or ())) > 1:
+                equal, labels = torch.zeros_like(logits[:1]), torch.eye(self.num_classes).to(logits)
+                each = [_value(criterion, equal, label) for label in labels.split(1)]
+                if not _close(min(each), max(each)):
+                    raise ValueError(
+                        "class weights must stand in the objective's loss or in the criterion: in both they count "
+                        f"twice, got {loss} and {criterion!r}, whose loss at equal logits goes from {min(each):.4f} "
+                        f"to {max(each):.4f} over the classes"
+                    )
+            return loss
+
+        _with_losses(self.objective, check_weights)
 
 
 _ROWS = 4

@@ -21,15 +21,14 @@ from regmixup.predictions import predict_batches
 from regmixup.rows.class_subset import restrict_pair, restrict_predictions
 from regmixup.rows.measure import Measure, Version, fisher_rows, shown_name
 from regmixup.types import (
-    LOG_OF_PROBS,
     MEAN,
     Predictions,
     Quantity,
     Role,
     Row,
-    look_like_log_probabilities,
     look_like_probabilities,
     not_finite,
+    with_known_scale,
 )
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
@@ -99,7 +98,7 @@ def evaluate(
     else:
         test, validation, shift, ood = _predict_loaders(subject, loaders)
     _check_sets(test, [p for p in (validation, train) if p is not None], shift, ood)
-    test, *ood = map(_with_known_scale, (test, *ood))
+    test, *ood = map(with_known_scale, (test, *ood))
     if validation is not None and temperature is not None:
         raise ValueError(f"temperature must be None where it is chosen on {validation.dataset}, got {temperature}")
     if validation is not None:
@@ -199,13 +198,6 @@ def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> _Se
     validation = predict("validation", loaders["validation"], "validation") if "validation" in loaders else None
     test = predict("test", loaders["test"], "test")
     return _Sets(test, validation, group("shift", "shifted"), group("ood", "ood"))
-
-
-def _with_known_scale(predictions: Predictions) -> Predictions:
-    """Note of log-probabilities that they are such: scores of the logits' scale would be of rounding errors."""
-    if predictions.from_probs or not look_like_log_probabilities(predictions.logits):
-        return predictions
-    return replace(predictions, info={**predictions.info, "logits": LOG_OF_PROBS})
 
 
 def _check_sets(

@@ -20,8 +20,8 @@ from regmixup.config import check_number
 from regmixup.study.cost import ModelLeft, Paces, epochs_of, estimate, evaluation_minutes, kind_of
 from regmixup.study.tasks import Task, TaskOutcome
 
-State = Literal["done", "running", "waiting", "failed"]
-ORDER: tuple[State, ...] = ("running", "failed", "waiting", "done")
+State = Literal["done", "running", "waiting", "failed", "damaged"]
+ORDER: tuple[State, ...] = ("running", "damaged", "failed", "waiting", "done")
 _REFRESH_SECONDS = 2.0
 _MARGIN = 1.1
 """Factor on the expected time of a run."""
@@ -41,9 +41,17 @@ class RunStatus:
 
 
 def run_status(task: Task, paces: Paces) -> RunStatus:
-    """Return the state of a task: done, running while a live process holds the folder, failed, or waiting."""
+    """Return the state of a task: done, running while a live process holds the folder, failed, or waiting.
+
+    damaged: an archive that the study would read has changed, so it refuses to.
+    """
     models, folder = task.models(), task.run.folder
     epochs = sum(model.config.total_epochs for model in models)
+    try:
+        if (kept := task.archive or task.chosen) is not None:
+            run_folder.check_archive(kept)
+    except ValueError as error:
+        return RunStatus(task, "damaged", 0, epochs, None, None, str(error))
     if task.archive is not None:
         return RunStatus(task, "done", epochs, epochs, None, None)
     records = [record for model in models for record in model.history()]
@@ -65,8 +73,9 @@ def status_table(found: Sequence[RunStatus], title: str) -> Group:
     table = Table(title=Text(title), box=None, pad_edge=False, title_justify="left")
     several = len({status.task.planned.recipe for status in found}) > 1
     for name in ("state", "run", *(["recipe"] if several else []), "epoch", "loss", "left", ""):
-        right = name in ("epoch", "loss", "left")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "")
+        right, folded = name in ("epoch", "loss", "left"), name == ""
+        overflow: Literal["fold", "ellipsis"] = "fold" if folded else "ellipsis"
+        table.add_column(name, justify="right" if right else "left", overflow=overflow, no_wrap=not folded)
     for status in sorted(found, key=lambda status: ORDER.index(status.state)):
         planned = status.task.planned
         cells = [status.state, planned.name, *([planned.recipe] if several else [])]

@@ -64,9 +64,12 @@ class Job:
     def keeps_outcomes(self, planned: PlannedRun) -> bool:
         """Return whether an archive gets the outcomes of every image: five times the size of everything else in it.
 
-        Of the first seed with the statistics of training alone, so that many studies fit into a repository.
+        Of the first seed with the statistics of training alone, so that many studies fit into a repository. A method
+        whose `seeds_of` lack the study's first seed has its own.
         """
-        return self.logits or (planned.config.seed == self.study.seeds[0] and planned.batch_norm == "trained")
+        first, own = self.study.seeds[0], self.study.seeds_of.get(planned.method, self.study.seeds)
+        seed = first if first in own else own[0]
+        return self.logits or (planned.config.seed == seed and planned.batch_norm == "trained")
 
 
 @dataclass(frozen=True, kw_only=True)
