@@ -29,6 +29,10 @@ TWO = [[0.5, -2.0], [3.0, 4.0]]
         ("y,logits1,logits2\n2,0.5,-2\n1,3,4\n", "labels are names of classes"),
         (",label,cat,dog\n0,1,0.5,-2\n1,0,3,4\n", "column '' is left out; labels are in column 2"),
         (",0,1,label\n0,0.5,-2,1\n1,3,4,0\n", "column '' is left out; labels are in the last column"),
+        (
+            "label,cat,dog,Confidence,loss\n1,0.5,-2,0.9,2\n0,3,4,0.7,1\n",
+            "column 'Confidence' is left out; column 'loss' is left out",
+        ),
         ("label,cat,dog,filename\n1,0.5,-2,a.png\n0,3,4,b.png\n", "column 'filename' is left out"),
         ("label;cat;dog\n1;0.5;-2\n0;3;4\n", "separated by semicolons"),
         ("label;cat;dog\n1;0,5;-2\n0;3;4\n", "separated by semicolons; numbers have decimal commas"),
@@ -189,9 +193,10 @@ class TestProbabilities:
         nll = {row.metric: row.value for row in evaluate(found, bootstrap=None)}["nll"]
         assert nll == pytest.approx(12 * np.log(10))
 
+    @pytest.mark.parametrize("total", [1, 100])
     @pytest.mark.parametrize("role", ["test", "validation", "shift", "ood"])
-    def test_in_the_place_of_logits_they_are_refused(self, role):
-        wrong = Predictions(PROBS.round(decimals=2), LABELS, dataset="wrong")
+    def test_in_the_place_of_logits_they_are_refused(self, role, total):
+        wrong = Predictions(total * PROBS.round(decimals=2), LABELS, dataset="wrong")
         fine = Predictions(LOGITS, LABELS)
         sets = {"test": fine, role: wrong if role in ("test", "validation") else [wrong]}
         with pytest.raises(ValueError, match=r"the logits of wrong look like probabilities.*call them probs"):

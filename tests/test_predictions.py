@@ -334,7 +334,7 @@ class TestRefusals:
             ("cat|dog\n1|2\n", "must be names separated by commas, semicolons or tabs, got 'cat|dog'"),
             ("label,cat\n0,0.5\n1,1\n", r"logits of one column look like probabilities, .*: call them probs"),
             ("label,cat,dog\n0,1,2\ncow,3,4\n", "line 3 must be a label and 2 logits, .*, got 'cow,3,4'"),
-            ("label,cat,dog\ncat,1,2\ncow,3,4\n", "line 3 must be a label and 2 logits, .*, got 'cow,3,4'"),
+            ("label,cat,dog\ncat,1,2\ncow,3,4\n", "line 3 must be .*, got 'cow,3,4'; labels are among cat, dog$"),
             ("label,cat,cat\ncat,1,2\n", "classes must have names of their own where labels are names"),
             (
                 "label,probs_a,probs_b\n0,3,-4\n",

@@ -37,7 +37,7 @@ UNREADABLE = (
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
 _IDS = ("id", "ids", "filename", "path")
-_LEFT_OUT = ("index", "idx", "unnamed: 0", "pred", "prediction", "predicted", *_IDS)
+_LEFT_OUT = ("index", "idx", "unnamed: 0", "pred", "prediction", "predicted", "confidence", "loss", *_IDS)
 _KIND = re.compile(r"(logit|prob)(?:s|ability|abilities)?(?:(?:[_.:\- ]+|(?=\d))(.+))?", re.IGNORECASE)
 
 
@@ -296,7 +296,9 @@ def _check_lines(path: Path, table: _Table, converted: dict[int | str, Callable[
         text = line.strip()
         cells = table.cells(text)
         if text and (len(cells) != len(table.columns) or not all(fits(i, cell) for i, cell in enumerate(cells))):
-            raise ValueError(f"line {number} must be {table.contract}, got {text[:80]!r}")
+            named = any(held == "label" and i in converted for i, held in enumerate(table.columns))
+            among = f"; labels are among {', '.join(table.classes[:10])}" if table.classes and named else ""
+            raise ValueError(f"line {number} must be {table.contract}, got {text[:80]!r}{among}")
 
 
 def _is_number(text: str) -> bool:

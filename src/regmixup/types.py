@@ -201,11 +201,11 @@ def not_finite(table: Tensor) -> str:
     return f"NaN or infinite values in {int(bad.sum())} of {len(bad)} rows, the first is row {first} (counted from 0)"
 
 
-def look_like_probabilities(table: Tensor) -> bool:
-    """Return True where all rows (N, K) are numbers >= 0 that sum to 1, give or take what rounding to 2 digits does."""
+def look_like_probabilities(table: Tensor, total: float = 1.0) -> bool:
+    """Return True where all rows (N, K) are numbers >= 0 that sum to `total`, give or take what rounding does."""
     import torch
 
-    return float(table.amin()) >= 0 and bool(((table.sum(dim=1, dtype=torch.float64) - 1).abs() < 0.05).all())
+    return float(table.amin()) >= 0 and bool(((table.sum(dim=1, dtype=torch.float64) / total - 1).abs() < 0.05).all())
 
 
 def with_known_scale(predictions: Predictions) -> Predictions:

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -26,6 +27,18 @@ def test_help_names_every_verb_and_every_verb_has_help(capsys):
         assert f"regmixup {verb}" in text
         assert "Example" in text, f"{verb} --help shows no example"
         assert "%%" not in text
+
+
+def test_a_warning_is_printed_once(monkeypatch, capsys):
+    def verb(_):
+        for text in ("left out: a", "left out: b", "left out: a"):
+            with warnings.catch_warnings():  # leaving this makes Python forget what it has shown
+                warnings.simplefilter("default")
+                warnings.warn(text, stacklevel=1)
+
+    monkeypatch.setattr("regmixup.cli._find_verb", lambda _: verb)
+    assert run("list") == 0
+    assert capsys.readouterr().err == "warning: left out: a\nwarning: left out: b\n"
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             import warnings
             from contextlib import redirect_stdout
+            from functools import cache
             from pathlib import Path
 
-            warnings.showwarning = lambda message, *_, **__: _complain("warning", message)
+            warn_once = cache(lambda text: _complain("warning", text))  # a folder is read for every part of it
+            warnings.showwarning = lambda message, *_, **__: warn_once(str(message))
             args = _load_plugins(args)
             with Path(os.devnull).open("w") as nowhere, redirect_stdout(sys.stdout if rank == "0" else nowhere):
                 verb = _find_verb(args)
