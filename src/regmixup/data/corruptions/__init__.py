@@ -9,7 +9,6 @@ file says so.
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Literal
 
 import torch
@@ -63,7 +62,7 @@ def corrupt(
     [125]
     """
     check_name("corruption", name, CORRUPTIONS)
-    if not isinstance(severity, Integral) or severity not in SEVERITIES:
+    if not hasattr(severity, "__index__") or severity not in SEVERITIES:
         raise ValueError(f"severity must be 1, 2, 3, 4 or 5, got {severity!r}")
     check_generator(generator)
     if not isinstance(images, Tensor):
