@@ -100,6 +100,8 @@ class VerifyAction:
         there = [item.name for item in present(root, compute=False)]
         # A line of the listing is a dataset, or for CIFAR-C a corruption at all its severities.
         names = self.names or [n for line in there for n in data.names() if line_of(find(n)) == line]
+        if not names:
+            raise ValueError(f"root must hold a dataset to verify, got {root}, which has none of the catalogue's")
         reports = [data.verify(name, root=root) for name in names]
         for report in reports:
             detail = f"  {report.detail}" if report.detail else ""

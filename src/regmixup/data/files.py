@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,7 +77,7 @@ def check_files(dataset: Dataset, root: Path) -> None:
     lines = [f"  {file:{width}}  {'missing' if file in missing else 'found'}" for file in dataset.files]
     raise MissingDataError(
         f"{dataset.name} is not complete under {root}. Expected there:\n" + "\n".join(lines) + "\n"
-        f"To fetch it: `regmixup data fetch {dataset.name}`. "
+        f"To fetch it: `regmixup data fetch {dataset.name} --root {shlex.quote(str(root))}`. "
         "If you have the files, name their folder by --root or the environment variable REGMIXUP_DATA."
     )
 

@@ -111,13 +111,15 @@ def test_a_folder_of_somebody_elses_arrays_is_left_alone(source, tmp_path):
     assert not (tmp_path / "provenance.json").exists()
 
 
-def test_wrong_names_severities_and_seeds_are_refused_before_anything_is_written(source, tmp_path):
+def test_wrong_names_severities_seeds_and_sources_are_refused_before_anything_is_written(source, tmp_path):
     with pytest.raises(ValueError, match="did you mean 'contrast'"):
         build_corrupted(source, tmp_path / "new", names=["contrats"])
     with pytest.raises(ValueError, match=r"severities must be among .*got 6"):
         build_corrupted(source, tmp_path / "new", names=["contrast"], severities=(5, 6))
     with pytest.raises(ValueError, match="seed must be an integer >= 0, got -1"):
         build_corrupted(source, tmp_path / "new", names=["contrast"], seed=-1)
+    with pytest.raises(ValueError, match="source must be an ImageSet, with its pixels in memory, got Tensor"):
+        build_corrupted(source.images, tmp_path / "new", names=["contrast"])
     assert not (tmp_path / "new").exists()
 
 

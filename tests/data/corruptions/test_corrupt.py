@@ -149,6 +149,9 @@ def test_the_constants_are_those_of_the_nearest_size(side, kind):
     [
         (whole(32), {"name": "gausian_noise"}, "unknown corruption 'gausian_noise': did you mean 'gaussian_noise'"),
         (whole(32), {"severity": 0}, "severity must be 1, 2, 3, 4 or 5, got 0"),
+        (whole(32), {"severity": 3.0}, "severity must be 1, 2, 3, 4 or 5, got 3.0"),
+        (whole(32), {"generator": 0}, "generator must be a torch.Generator or None, got 0"),
+        (whole(32).numpy(), {}, "images must be a torch.Tensor, got ndarray"),
         (whole(32).float(), {}, r"images must be uint8 \(N, C, H, W\), got torch.float32 \(2, 3, 32, 32\)"),
         (whole(32)[0], {}, r"images must be uint8 \(N, C, H, W\), got torch.uint8 \(3, 32, 32\)"),
         (whole(32)[:, :2], {}, "images must have 3 channels, or 1 if they are grey, got 2"),

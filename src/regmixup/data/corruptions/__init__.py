@@ -22,6 +22,7 @@ from regmixup.data.corruptions.drops import spatter
 from regmixup.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
 from regmixup.data.corruptions.parts import brightness, contrast, saturate
 from regmixup.data.corruptions.weather import fog, frost, snow
+from regmixup.mixing import check_generator
 from regmixup.names import check_name
 
 _FUNCTIONS: tuple[Callable[..., Tensor], ...] = (
@@ -61,8 +62,11 @@ def corrupt(
     [125]
     """
     check_name("corruption", name, CORRUPTIONS)
-    if severity not in SEVERITIES:
+    if not hasattr(severity, "__index__") or severity not in SEVERITIES:
         raise ValueError(f"severity must be 1, 2, 3, 4 or 5, got {severity!r}")
+    check_generator(generator)
+    if not isinstance(images, Tensor):
+        raise ValueError(f"images must be a torch.Tensor, got {type(images).__name__}")
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise ValueError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
     if images.shape[1] not in (1, 3):

@@ -52,6 +52,8 @@ def build_corrupted(
         if severity not in SEVERITIES:
             raise ValueError(f"severities must be among {SEVERITIES}, got {severity!r}")
     check_count("seed", seed, least=0)
+    if not isinstance(source, ImageSet):
+        raise ValueError(f"source must be an ImageSet, with its pixels in memory, got {type(source).__name__}")
     count, channels, height, width = source.images.shape
     constants = nearest_constants(height, width)
     if without := [name for name in names if name not in CONSTANTS[constants]]:
