@@ -140,8 +140,12 @@ def effect(rows: Aggregation, column: Any, label: str, reference: str) -> Effect
 def effects(
     rows: Aggregation, column: Any, reference: str = BASE, *, study: str = "causes"
 ) -> dict[str, tuple[Effect, bool]]:
-    """Return every effect in a column by label, and whether it is different from 0 after the correction."""
-    labels = [label for label in (BASE, *variants(study)) if label != reference]
+    """Return every effect of a study in a column by label, and whether it is different from 0 after the correction."""
+    return compared(rows, column, reference, [label for label in (BASE, *variants(study)) if label != reference])
+
+
+def compared(rows: Aggregation, column: Any, reference: str, labels: Sequence[str]) -> dict[str, tuple[Effect, bool]]:
+    """Return the differences of labels from the reference; with each, whether it stands after Holm's correction."""
     found = {label: one for label in labels if (one := effect(rows, column, label, reference)) is not None}
     corrected = holm({label: one.p for label, one in found.items() if one.p is not None})
     return {label: (one, corrected.get(label, 1.0) < LEVEL) for label, one in found.items()}

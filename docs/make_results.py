@@ -35,8 +35,9 @@ from regmixup.types import MEAN, Row
 ROOT = Path(__file__).parent.parent
 RESULTS, DOCS = ROOT / "results", ROOT / "docs"
 FIGURE, CAUSES_FIGURE, STANDARD_FIGURE = (DOCS / "images" / f"{name}.svg" for name in ("length", "causes", "standard"))
-LENGTH, CAUSES, SCORES, REPLACED, CLAIMS = (
-    runpy.run_path(str(DOCS / f"make_{name}.py")) for name in ("length", "causes", "scores", "replaced", "claims")
+LENGTH, CAUSES, SCORES, REPLACED, CLAIMS, STANDARD = (
+    runpy.run_path(str(DOCS / f"make_{name}.py"))
+    for name in ("length", "causes", "scores", "replaced", "claims", "standard")
 )
 FIELD = ("cifar10-resnet18", "cifar100-resnet18")
 """The recipes of the headline tables."""
@@ -428,6 +429,9 @@ def page(found: Mapping[Training, Aggregation], every: Mapping[Training, Aggrega
         "The field's ResNet-18 (OpenOOD's training) at its own length; below ours the paper's means over 5 seeds with "
         "larger networks and 350 epochs. Calibration is in a table of its own. T is chosen by ECE on train images that "
         "a companion was trained without, once for all seeds of a method; intervals do not cover that choice.\n",
+        STANDARD["answer"](
+            found.get(own_length(LENGTH["RECIPE"]), Aggregation([])), own, headings(own), CAUSES["compared"]
+        ),
         f"![Differences from plain training, method by method](images/{STANDARD_FIGURE.name})\n",
         *(headline(found, recipe) for recipe in FIELD),
         "\n".join(map(command, ("standard", "constrained", "cifar100"))) + "\n",
