@@ -69,7 +69,8 @@ OPEN = """What this does not say:
   speak against it: the ECE is higher than in one pass, and the gain on SVHN of the first seeds is not there again.
 - Only the runs with clean statistics are fresh. RegMixup in one pass and plain training are the runs that suggested
   the question.
-- In AUROC no difference from plain training stands after the correction, which is not to say that there is none.
+- With separate passes and clean statistics no difference in AUROC from plain training stands after the correction,
+  which is not to say that there is none.
 - In training, separate passes change how clean and how mixed images are normalised. Which of the two matters is open.
 - On handwritten digits, five seeds, `separate-clean` raised the ECE by 5.5 points over one pass. Mirrored digits were
   detected better by MSP (+2.0), and photographs worse, by no more than chance may explain ([log](log.md)).

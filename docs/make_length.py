@@ -8,7 +8,7 @@ from typing import Any
 
 from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.claims import CLAIMS, SCORES, Claim, Finding, Training, points, prose
-from regmixup.report.significance import mean_interval
+from regmixup.report.significance import LEVEL, holm, mean_interval
 from regmixup.report.writers import markdown_table
 
 WIDTH, HEIGHT, LEFT, TOP, ACROSS = 230, 175, 46, 30, 4
@@ -217,12 +217,9 @@ def _replaced(lasts: Sequence[Finding], again: Mapping[tuple[Claim, Training, st
     """Say what is decided otherwise at the longest training where replaced trainings count, too."""
     moved = [other for one in lasts if (other := again[one.asked]).verdict != one.verdict]
     told = [f"{prose(one.dataset)} {_cell(one).strip('*')} by {_score(one.claim).partition(',')[0]}" for one in moved]
-    if not told:
-        return []
-    return [
-        f"With the [trainings that were replaced](claims.md{REPLACED}) as further seeds, and Welch's test, it is "
-        f"otherwise at {lasts[0].training.epochs} epochs: {'; '.join(told)}. So it is not settled there."
-    ]
+    text = f"With the [trainings that were replaced](claims.md{REPLACED}) as further seeds, and Welch's test, it is "
+    text += f"otherwise at {lasts[0].training.epochs} epochs: {'; '.join(told)}. So it is not settled there."
+    return [text] if told else []
 
 
 def _score(claim: Claim) -> str:
@@ -246,11 +243,8 @@ def _beyond(lasts: Sequence[Finding]) -> list[str]:
         papers = one.claim.papers(one.training.train_set, one.dataset)
         if one.interval is not None and papers and min(effect.value for effect in papers) > one.interval[1]:
             sets.append(prose(one.dataset) + " (in doubt)" * any(effect.doubtful for effect in papers))
-    if not sets:
-        return []
-    return [
-        f"The paper's gains on {' and '.join(sets)}, of larger networks and 350 epochs, lie above our intervals there."
-    ]
+    gains = f"The paper's gains on {' and '.join(sets)}, of larger networks and 350 epochs,"
+    return [f"{gains} lie above our intervals there."] if sets else []
 
 
 def _of_the_score(
@@ -297,10 +291,25 @@ def _differences(
         rows.append([f"{prose(own[0].dataset)} {metric}{by}", *cells, papers])
     text = (
         "In points, with 95 % intervals over seeds, each by itself; bold: all of the interval on one side of 0, "
-        "without a correction for the number of cells. †: the other way with the trainings that were replaced. AUROC "
-        "is by Dempster-Shafer where no score is named."
+        "without a correction for the number of cells. †: another verdict, above 0, below 0 or neither, with the "
+        "trainings that were replaced and Welch's test. AUROC is by Dempster-Shafer where no score is named."
     )
-    return f"{text}\n\n{markdown_table(heads, rows).rstrip()}"
+    return "\n\n".join([text, markdown_table(heads, rows).rstrip(), *_corrected(lines)])
+
+
+def _corrected(lines: Sequence[Sequence[Finding]]) -> list[str]:
+    """Say which cells stay after Holm's correction, over all cells by one score and over all of accuracy."""
+    kinds: dict[str, dict[str, float]] = {}
+    for one in (one for own in lines for one in own if one.p is not None):
+        kind = f"by {_score(one.claim).partition(',')[0]}" if one.claim.metric == "auroc" else "of accuracy"
+        kinds.setdefault(kind, {})[f"{prose(one.dataset)} at {one.training.epochs}"] = one.p
+    told = []
+    for kind, chances in kinds.items():
+        corrected, bold = holm(chances), sum(p < LEVEL for p in chances.values())
+        stay = [cell for cell in chances if corrected[cell] < LEVEL]
+        told.append(f"{kind} {len(stay)} of {bold}" + f" ({', '.join(stay)} epochs)" * bool(stay))
+    text = "Bold cells that stay after Holm's correction over all cells of their kind"
+    return [f"{text}: {'; '.join(told)}. With three seeds, two degrees of freedom, few can."] if told else []
 
 
 def _cell(finding: Finding, again: Mapping[tuple[Claim, Training, str], Finding] | None = None) -> str:
@@ -346,7 +355,7 @@ def trend_interval(own: Sequence[Finding], found: Mapping[Training, Aggregation]
 
 
 def _seeds_differ(found: Mapping[Training, Aggregation]) -> list[str]:
-    """Say how much seeds differ, at the length with the most seeds of RegMixup."""
+    """Say how much seeds differ, at the length with the most seeds of RegMixup, the longest of these."""
     counted = []
     for training, rows in found.items():
         sets = [one.dataset for one in rows.quantities if (one.metric, one.score) == ("auroc", "dempster_shafer")]
@@ -355,7 +364,7 @@ def _seeds_differ(found: Mapping[Training, Aggregation]) -> list[str]:
             counted.append((min(map(len, values.values())), training, values))
     if not counted or max(n for n, _, _ in counted) < 3:
         return []
-    n, training, values = max(counted, key=lambda one: one[0])
+    n, training, values = max(counted, key=lambda one: (one[0], one[1].epochs))
     told = ", ".join(f"{100 * stdev(own.values()):.2f} on {prose(dataset)}" for dataset, own in values.items())
     return [
         f"How much seeds differ: RegMixup's AUROC has a standard deviation of {told}, over the {n} seeds of "
@@ -368,14 +377,20 @@ def _refreshed(found: Mapping[Training, Aggregation]) -> list[str]:
     for method, name in (("dnn", "plain training"), ("regmixup", "RegMixup")):
         claim = replace(DETECTION, method=f"{method}(bn=refreshed)", reference=method)
         by_set = _by_set(claim.ask_all(found))
-        ranges = [f"{prose(dataset)} {_range([one.effect for one in own])}" for dataset, own in by_set.items()]
+        ranges = [f"{prose(dataset)} {_range([_change(one, found) for one in own])}" for dataset, own in by_set.items()]
         told += [f"{name} {', '.join(ranges)}"] if ranges else []
-    if not told:
-        return []
-    return [
+    text = (
         "Batch-norm statistics estimated again, on train images that are neither mixed nor augmented, change AUROC "
-        f"(the smallest and the largest of the means at the lengths): {'; '.join(told)}."
-    ]
+        "(the smallest and the largest of the means at the lengths, over the networks measured both ways)"
+    )
+    return [f"{text}: {'; '.join(told)}."] if told else []
+
+
+def _change(finding: Finding, found: Mapping[Training, Aggregation]) -> float:
+    """Return the mean change over the seeds that both lines have: the same weights, measured twice."""
+    rows, quantity = found[finding.training], Quantity(finding.dataset, "auroc")
+    own, other = (rows.values(quantity, label) for label in (finding.claim.method, finding.claim.reference))
+    return mean(value - other[seed] for seed, value in own.items() if seed in other)
 
 
 def _range(effects: Sequence[float]) -> str:

@@ -65,10 +65,10 @@ images, covers nothing of the choice of seeds, and decides nothing. AUROC is tha
 method's own score as in the paper where no other is named: Dempster-Shafer; entropy for Mixup, CutMix, Mixup+CutMix and
 KFAC-LLLA. AUGRC and ECE are of the test set, AUGRC by MSP, the maximum probability, as others report it. CIFAR-10-C was
 rebuilt here. `dnn` is plain training, and `bn=refreshed` the same weights with batch-norm statistics estimated again.
-The last epoch is the model, and nothing was selected on test, shifted or OOD sets. Some runs were trained a second
-time, as further lines needed their weights, and replaced with all of their lines: the [log](log.md) names them, and
-[claims](claims.md#with-the-trainings-that-were-replaced) says which verdicts are others with the earlier trainings. The
-last column names the runs by fingerprint; they are listed at the end.
+The last epoch is the model, and nothing in the tables was selected on test, shifted or OOD sets. Some runs were
+trained a second time, as further lines needed their weights, and replaced with all of their lines: the [log](log.md)
+names them, and [claims](claims.md#with-the-trainings-that-were-replaced) says which verdicts are others with the
+earlier trainings. The last column names the runs by fingerprint; they are listed at the end.
 """
 
 

@@ -407,6 +407,33 @@ def test_the_answer_says_what_replaced_trainings_change():
     assert [line.count("†") for line in told["more"].splitlines() if line.startswith("| SVHN AUROC")] == [1]
 
 
+def test_refreshed_statistics_are_compared_on_the_same_networks():
+    """Three of five networks were measured both ways; the other two must not count."""
+    training, found = detection(100, [*PLAIN, 0.99, 0.99], [0.90, 0.911, 0.919, 0.92, 0.93])
+    plain, mixed = (found.rows(Quantity("svhn/test", "auroc"), label) for label in ("dnn", "regmixup"))
+    again = [replace(row, method="dnn(bn=refreshed)", value=row.value - 0.02) for row in plain[:3]]
+    told = length["answer"]({training: Aggregation([*plain, *mixed, *again])}, [100])
+    assert "measured both ways): plain training SVHN −2.00." in told
+
+
+@pytest.mark.parametrize("order", [(30, 100), (100, 30)])
+def test_seeds_differ_as_they_do_after_the_longest_training_with_the_most(order):
+    mixed = {30: [0.80, 0.81, 0.82], 100: [0.80, 0.85, 0.90]}
+    found = dict(detection(epochs, PLAIN, mixed[epochs]) for epochs in order)
+    assert "deviation of 5.00 on SVHN, over the 3 seeds of 100 epochs" in length["answer"](found, [30, 100])
+
+
+def test_cells_are_also_counted_after_a_correction_for_their_number():
+    """Alone either of two cells with p between 0.025 and 0.05 would stay; Holm asks 0.025 of the smaller one."""
+    mixed = {25: [0.86, 0.85, 0.885], 200: [0.95, 0.935, 0.97]}
+    found = dict(detection(epochs, PLAIN, own) for epochs, own in mixed.items())
+    chances = [ttest_rel(own, PLAIN).pvalue for own in mixed.values()]
+    assert 0.025 < min(chances) < max(chances) < 0.05
+    assert "of their kind: by Dempster-Shafer 0 of 2." in length["answer"](found, [25, 200])
+    found = dict(detection(epochs, PLAIN, [0.80, 0.81, 0.8201]) for epochs in mixed)
+    assert "Dempster-Shafer 2 of 2 (SVHN at 25, SVHN at 200 epochs)." in length["answer"](found, [25, 200])
+
+
 @pytest.mark.parametrize(("last", "said"), [([0.90, 0.911, 0.919], True), ([0.93, 0.941, 0.889], False)])
 def test_the_answer_says_where_the_papers_gain_is_outside_our_interval(last, said):
     """On Tiny-ImageNet the paper gains 2.22 and 3.75."""

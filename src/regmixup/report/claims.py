@@ -182,7 +182,7 @@ class Claim:
                 Finding(
                     claim=self, training=training, dataset=quantity.dataset, effect=effect, n=(len(own), len(other)),
                     interval=measured.interval() if measured else None, test=measured.test if measured else None,
-                    runs=tuple(dict.fromkeys(runs)),
+                    p=measured.p if measured else None, runs=tuple(dict.fromkeys(runs)),
                 )
             )  # fmt: skip
         return found
@@ -219,8 +219,8 @@ class Finding:
     """A claim asked in one setting on one set.
 
     effect: the mean of the method minus that of the reference, a fraction. interval: at 95 %, over seeds;
-    None with fewer than two seeds of either. n: their numbers of seeds. test: the t-test that the interval belongs to.
-    runs: the fingerprints behind it.
+    None with fewer than two seeds of either. n: their numbers of seeds. test, p: the t-test that the interval belongs
+    to, two-sided. runs: the fingerprints behind it.
     """
 
     claim: Claim
@@ -229,6 +229,7 @@ class Finding:
     effect: float
     interval: tuple[float, float] | None
     test: Literal["paired", "welch"] | None
+    p: float | None
     n: tuple[int, int]
     runs: tuple[str, ...]
 
