@@ -571,8 +571,8 @@ def shrink(args: argparse.Namespace) -> None:
     args.decoders = 2 if args.jobs else 0
     args.seeds, args.folds, args.batch_size, args.size = 1, 1, 4, 32
     args.images, args.loaded, args.rounds, args.init = 8, 8, 1, ""
-    TASKS["photographs"] = Task("photographs", "tiny", epochs=1, batch_size=4, image_size=16, folds=2, overlap=1.0)
-    TASKS["cifar100"] = Task("cifar100", "svhn", epochs=1, batch_size=8, image_size=16)
+    TASKS["photographs"] = Task("photographs", "tiny", epochs=3, batch_size=4, image_size=16, folds=2, overlap=1.0)
+    TASKS["cifar100"] = Task("cifar100", "svhn", epochs=3, batch_size=8, image_size=16)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import torch
 
 from regmixup.metrics.scores import SCORES_OF_PROBS, score_all
 from regmixup.posthoc import ensemble
+from regmixup.prediction_files import read_labels
 from regmixup.predictions import from_probs, load, save
 from regmixup.rows import evaluate
 from regmixup.types import Predictions
@@ -87,6 +88,16 @@ def test_labels_may_lie_in_a_file_of_their_own(tmp_path, name):
         load(tmp_path / "both.npz", labels=tmp_path / name)
     with pytest.raises(ValueError, match=r"cannot read labels from .*nowhere"):
         load(tmp_path / "logits.npy", labels=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_text_that_is_not_utf_8_is_refused_in_words(tmp_path, encoding):
+    logits, labels = tmp_path / "logits.csv", tmp_path / "labels.txt"
+    logits.write_text("label,caf\u00e9,tea\n1,0.5,-2\n", encoding=encoding)
+    labels.write_text("caf\u00e9\n", encoding=encoding)
+    for what, read in (("predictions", lambda: load(logits)), ("labels", lambda: read_labels(labels))):
+        with pytest.raises(ValueError, match=rf"cannot read {what} from .*its text must be UTF-8, got the byte 0x"):
+            read()
 
 
 def test_names_of_classes_in_an_archive(tmp_path):

@@ -440,6 +440,7 @@ class TestOwning:
         with pytest.raises(InUseError, match=rf"in use by another process \(pid {holder.pid} {since}\)") as error:
             owning(folder).__enter__()
         assert str(folder) in str(error.value)
+        assert str(error.value).endswith("; wait for it to end, or choose another folder")
         assert (folder / ".partial-1-b.txt").exists()  # the live owner's unfinished files are not touched
         assert (folder / ".owner").read_text().startswith(f"pid {holder.pid} ")
 

@@ -39,6 +39,15 @@ def shortened(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")
 
 
+def counted(count: int, noun: str) -> str:
+    """Return how many there are of something.
+
+    >>> counted(1, "epoch"), counted(0, "epoch"), counted(1000, "class")
+    ('1 epoch', '0 epochs', '1,000 classes')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "es" if noun.endswith("s") else "s")
+
+
 def percent(share: float) -> str:
     """
     >>> percent(0.9512)

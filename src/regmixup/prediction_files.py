@@ -70,7 +70,7 @@ def read(path: Path, labels: LabelColumn | None = None) -> Found:
     try:
         return chosen()
     except UNREADABLE as error:
-        raise ValueError(f"cannot read predictions from {path}: {error}") from error
+        raise ValueError(f"cannot read predictions from {path}: {_reason(error)}") from error
 
 
 def read_labels(path: Path) -> Any:
@@ -82,7 +82,13 @@ def read_labels(path: Path) -> Any:
         lines = lines[1:] if lines and lines[0].lower() in _LABELS else lines
         return np.array([float(line) for line in lines] if all(map(_is_number, lines)) else lines)
     except UNREADABLE as error:
-        raise ValueError(f"cannot read labels from {path}: {error}") from error
+        raise ValueError(f"cannot read labels from {path}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, UnicodeDecodeError):
+        return str(error)
+    return f"its text must be UTF-8, got the byte {error.object[error.start]:#x}: save it once more, as UTF-8"
 
 
 def numbered(labels: Any, classes: list[str] | None) -> tuple[Any, str]:

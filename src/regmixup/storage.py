@@ -40,7 +40,7 @@ class InUseError(RuntimeError):
     """Another process has locked a folder; its argument says which, who and since when."""
 
     def __str__(self) -> str:
-        return f"{self.args[0]}; wait for it to end, or choose another --runs folder"
+        return f"{self.args[0]}; wait for it to end, or choose another folder"
 
 
 @contextmanager
@@ -329,7 +329,7 @@ def owning(folder: Path) -> Iterator[None]:
     try:
         _make_folder(folder)
     except OSError as error:
-        raise OSError(f"cannot write to {folder}: {error.strerror or error}; choose another --runs folder") from error
+        raise OSError(f"cannot write to {folder}: {error.strerror or error}; choose another folder") from error
     holder = (folder.absolute(), os.getpid(), threading.get_ident())
     if holder in _held:  # further out
         yield

@@ -258,6 +258,7 @@ def test_the_verb_prints_the_plan_first_and_stops_in_time(photos, capsys):
     assert main(words) == 0
     out = capsys.readouterr().out
     assert "0 of the other 30 fit now" in out
+    assert "has 1 epoch, all others 2\n" in out
     assert out.index("rule        accuracy decides") < out.index("undecided: 0 of 5 folds")
     words.remove("--minutes")
     words.remove("0.0001")  # with which no training would ever fit

@@ -266,7 +266,7 @@ def test_few_epochs_on_a_folder_shorten_what_the_recipe_adds_to_them_and_say_so(
     assert planned(capsys, *few, "--epochs", 30)[0] == (30, 3, 10)
     schedule, told = planned(capsys, *few, "--epochs=2")
     assert schedule == (2, 0.2, 0)
-    assert "2 epochs are few" in told
+    assert "--epochs 2 is short for the recipe imagenet-resnet50, so it is changed: " in told
     assert "--warmup-epochs 0.2, --cooldown-epochs 0" in told
     assert planned(capsys, *few, "--epochs", 2, "--warmup-epochs", 1, "--cooldown-epochs", 5) == ((2, 1, 5), "")
     named = (*few, "--recipe", "imagenet-resnet50", "--epochs", 20)

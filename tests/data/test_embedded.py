@@ -104,6 +104,7 @@ def test_every_listed_name_loads_under_its_name(name):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
+        (None, "a dataset must be named by a string, such as digits/train or folder:PATH, got None"),
         ("digits/tset", "unknown dataset 'digits/tset': did you mean 'digits/test'"),
         ("digits", "unknown dataset 'digits': .*Available: digits/test, digits/train, digits/val"),
         ("digit/test", "unknown dataset 'digit/test': did you mean 'digits/test'"),

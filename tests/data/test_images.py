@@ -130,6 +130,8 @@ def test_images_in_memory_and_on_disk_share_a_protocol(tmp_path):
     files: LabelledImages = FolderSet(paths, labels, ("a", "b"), "toy", tmp_path)
     assert memory.shape == (3, 4, 6)
     assert files.shape is None
+    assert repr(memory) == "ImageSet('toy', 6 images of 3x4x6 torch.uint8, 2 classes)"
+    assert repr(files) == "FolderSet('toy', 6 files, 2 classes)"
     for images in (memory, files):
         assert len(images) == 6
         assert len(images.fingerprint) == 64
@@ -198,6 +200,11 @@ def test_floats_stay_in_the_unit_interval() -> None:
 def test_wrong_items(pairs: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         data.from_dataset(Pairs(pairs), "mine")
+
+
+def test_swapped_arguments_are_named_and_no_pixel_is_printed():
+    with pytest.raises(ValueError, match=r"^name must be a string, and comes after the dataset, got ImageSet$"):
+        data.from_dataset("mine", image_set())
 
 
 class Named(Pairs):

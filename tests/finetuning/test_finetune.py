@@ -449,7 +449,7 @@ def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(fo
 
     monkeypatch.setattr(finetuning, "_watching", watching)
     run, lines = finetune(folder, tmp_path, weights, epochs=None)
-    assert "an epoch takes 100 s: begins again with 1 epochs" in lines
+    assert "an epoch takes 100 s: begins again with 1 epoch" in lines
     assert sorted(opened(tmp_path)) == [0, 1]
     assert read_table(run.folder / "finetune.json")["plan"]["epochs"] == 1
     assert "epochs     1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]

@@ -134,6 +134,11 @@ def new_class_in_test(folder):
     write_photos(folder / "test", 6, first=50, colours={**COLOURS, "pear": (200, 200, 50)})
 
 
+def class_in_another_normal_form(folder):
+    write_photos(folder / "train", 6, colours={**COLOURS, "caf\u00e9": (200, 200, 50)})
+    write_photos(folder / "test", 6, first=50, colours={**COLOURS, "cafe\u0301": (200, 200, 50)})
+
+
 def nothing(folder):
     folder.mkdir(exist_ok=True)
 
@@ -142,12 +147,19 @@ def nothing(folder):
     ("write", "message"),
     [
         (nothing, "found no images.*make a folder for each class"),
-        (loose_images, "found 1 images outside of class folders.*make a folder for each class"),
+        (loose_images, "found 1 image outside of class folders.*make a folder for each class"),
         (one_class, "at least two classes, found apple.*add a folder"),
         (one_image_each, "at least 3 different images of every class.*apple 1, lime 1, plum 1.*add images"),
         (copies_of_one_image, "found plum 1 .*add images"),
         (no_train, "must have train/ beside test, val/.*rename"),
-        (new_class_in_test, "test must have classes of the train part alone.*pear.*add images of them to train/"),
+        (
+            new_class_in_test,
+            "test must have classes of the train part alone.*pear.*to train/, or remove these folders$",
+        ),
+        (
+            class_in_another_normal_form,
+            r"caf\u00e9 is there in two Unicode normal forms \(NFC, NFD\): rename one",
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_with_the_remedy(tmp_path, write, message):

@@ -46,7 +46,7 @@ def test_training_counts_no_batches(run):
     assert not any(name.endswith("num_batches_tracked") for name in names)
 
 
-@pytest.mark.parametrize("changes", [{"shards": 3, "ema": 0.5}, {"freeze": 1}], ids=str)
+@pytest.mark.parametrize("changes", [{"shards": 3, "ema": 0.5}, {"freeze": "always"}], ids=str)
 def test_a_step_with_clean_statistics_leaves_those_of_plain_training(changes, tmp_path):
     """One step on all images: before it, the weights are the same."""
     buffers = {}

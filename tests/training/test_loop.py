@@ -196,7 +196,7 @@ def test_a_name_is_no_configuration(tmp_path):
 
 def test_runs_that_cannot_be_a_folder_are_explained(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"cannot write to .*: Not a directory; choose another --runs folder"):
+    with pytest.raises(OSError, match=r"cannot write to .*: Not a directory; choose another folder"):
         rm.train(config(), tmp_path / "file")
 
 

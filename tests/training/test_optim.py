@@ -1,6 +1,7 @@
 """AdamW, layer-wise decay, freezing, clipping and the running mean do what plain PyTorch does, and resume exactly."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 import timm
@@ -122,6 +123,13 @@ class TestFreezing:
         before = run.build(num_classes=10, input_shape=(1, 8, 8)).state_dict()
         for name, value in tensors_of(run, "model.").items():
             assert same_bits(value, before[name]) == name.startswith("backbone."), name
+
+    @pytest.mark.parametrize("epochs", [2, 3, 4])
+    def test_as_many_frozen_epochs_as_there_are_leave_a_random_backbone_with_a_warning(self, tmp_path, epochs):
+        said = r"freeze must be less than the epochs, \d, .*got 3: the head alone learns.*random.* init is empty"
+        warned = pytest.warns(UserWarning, match=said) if epochs < 4 else nullcontext()  # any warning is an error
+        with warned:
+            rm.train(plain(freeze=3, epochs=epochs), tmp_path, device="cpu", dry_run=True)
 
     def test_it_computes_no_gradient_of_the_backbone_and_leaves_none(self):
         model = networks.build("small", num_classes=10, in_channels=1)

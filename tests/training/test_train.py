@@ -255,6 +255,9 @@ def test_a_transform_sees_pil_images_and_its_result_is_trained_on(tmp_path):
         ),
         ({"network": lambda num_classes: nn.Flatten(0)}, "network lambda-.* must return logits"),
         ({"transform": "crop"}, "transform must be callable, such as a torchvision v2 transform, got 'crop'"),
+        ({"engine": {}}, r"engine must be an Engine, such as rm.Engine\(compile='off'\), got {}"),
+        ({"loggers": print}, "loggers must be a list, also of a single one, got <built-in function print>"),
+        ({"on_epoch": "print"}, "on_epoch must be a function of one argument, got 'print'"),
     ],
 )
 def test_what_cannot_be_given(tmp_path, objects, message):

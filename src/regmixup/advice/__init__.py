@@ -46,7 +46,7 @@ from regmixup.finetuning import BACKBONE
 from regmixup.finetuning import RECIPE as FINETUNING
 from regmixup.finetuning.folder import expected_pixels, inspect, native_size, suggest_batch
 from regmixup.finetuning.probe import measure_pace
-from regmixup.names import printable
+from regmixup.names import counted, printable
 from regmixup.objectives import build
 from regmixup.progress import LiveProgress
 from regmixup.storage import is_stored, read_table, write_json, write_table, write_text
@@ -140,12 +140,12 @@ class Plan:
         others, half = self.epochs, self.epochs // 2
         ood = "; ".join(f"fold {i}: {printable(', '.join(c))}" for i, c in enumerate(self.left_out, 1))
         return "\n".join([
-            f"photos      {self.images:,} images of {len(self.classes)} classes of {self.photos}",
+            f"photos      {counted(self.images, 'image')} of {counted(len(self.classes), 'class')} of {self.photos}",
             *(f"note        {note}" for note in self.notes),
             f"candidates  {names}",
             f"network     {self.network} from {self.init or 'random'} weights, whole, {self.size} pixels, AdamW",
             f"compute     equal: every training sends equally many images forward and backward; RegMixup, with a mixed "
-            f"image for every clean one, has {half} epochs, all others {others}",
+            f"image for every clean one, has {counted(half, 'epoch')}, all others {others}",
             f"folds       {self.folds}; each is measured once with every candidate trained on the others",
             f"left out    {ood or f'no class: OOD needs {LEAST_CLASSES} classes, found {len(self.classes)}'}",
             f"shift       {', '.join(CORRUPTIONS)} at severity {SEVERITY}",

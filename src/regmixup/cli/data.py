@@ -178,6 +178,7 @@ class CorruptAction:
                 device=self.device,
                 on_progress=lambda name, _: bars.update(task, advance=1, description=name),
             )
+            bars.update(task, completed=5 * len(names))  # with those that were there already
         print(f"{len(names)} corruptions of {len(source):,} images at 5 severities in {folder} (rebuilt, not official)")
 
 

@@ -20,7 +20,7 @@ from regmixup.cli.parsing import Switch, parse
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files, unread_files
-from regmixup.names import printable
+from regmixup.names import counted, printable
 from regmixup.posthoc import Conformal
 from regmixup.run_folder import FITTED, read_finetuned
 from regmixup.storage import check_writable, csv_lines, read_table, write_text
@@ -142,7 +142,7 @@ def _classify(verb: PredictVerb) -> None:
             bars.advance(task)
     if verb.out is not None:
         write_text(verb.out, csv_lines(lines))
-        print(f"{verb.out}  {len(files)} images")
+        print(f"{verb.out}  {counted(len(files), 'image')}")
     print(
         f"{tally['accepted']} accepted, {tally['rejected']} rejected, {tally['out']} of these out of distribution"
         + (f"; {tally['unreadable']} could not be read" if tally["unreadable"] else "")

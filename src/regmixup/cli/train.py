@@ -172,7 +172,7 @@ def _shortened(config: TrainConfig, args: Sequence[str]) -> TrainConfig:
     changes = {name: value for name, value in own.items() if _value_of(f"--{name.replace('_', '-')}", args) is None}
     if changes and "--help" not in args and "-h" not in args:
         told = ", ".join(f"--{name.replace('_', '-')} {value:g}" for name, value in changes.items())
-        print(f"{epochs} epochs are few for the recipe {_FOR_FOLDERS}, so it is changed: {told}", file=sys.stderr)
+        print(f"--epochs {epochs} is short for the recipe {_FOR_FOLDERS}, so it is changed: {told}", file=sys.stderr)
     return dataclasses.replace(config, epochs=max(1, epochs), **own)
 
 

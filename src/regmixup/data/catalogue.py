@@ -226,6 +226,8 @@ def get(name: str) -> Dataset | None:
 
 def find(name: str) -> Dataset:
     """Return the record of a dataset; an unknown name is an error with the nearest match. Reads nothing."""
+    if not isinstance(name, str):
+        raise ValueError(f"a dataset must be named by a string, such as digits/train or folder:PATH, got {name!r}")
     if dataset := get(name):
         return dataset
     plugins.load()  # one of them may register it

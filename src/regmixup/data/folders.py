@@ -24,7 +24,7 @@ from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet, check_labels
 from regmixup.data.records import FOLDER_PARTS
 from regmixup.data.splits import stratified_by_content
-from regmixup.names import printable, shortened
+from regmixup.names import counted, printable, shortened
 from regmixup.storage import digest
 
 SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
@@ -56,6 +56,9 @@ class FolderSet:
         outside = next((p for p in self.paths if not p.startswith(str(self.folder) + os.sep)), None)
         if outside is not None:
             raise ValueError(f"{self.name}: paths must begin with {self.folder}, got {outside}")
+
+    def __repr__(self) -> str:
+        return f"FolderSet({self.name!r}, {counted(len(self), 'file')}, {counted(len(self.classes), 'class')})"
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -199,8 +202,9 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
         files = [d for d, label in zip(whole.digests, whole.labels.tolist(), strict=True) if label == few]
         raise ValueError(
             f"{name}: every class must have an image in each of the {len(part.fractions)} parts, and copies of a file "
-            f"stay together; {_listed([whole.classes[few]])} has {len(files)} images, {len(set(files))} of them "
-            f"different, some maybe also in other classes: add images, leave the class out, or cut fewer parts"
+            f"stay together; {_listed([whole.classes[few]])} has {counted(len(files), 'image')}, "
+            f"{len(set(files))} of them different, some maybe also in other classes: add images, leave the class out, "
+            "or cut fewer parts"
         ) from None
     index = torch.cat([pieces[piece] for piece in sorted(part.pieces)]).sort().values
     return whole.select(index, name=name, info={"part_of": part.of, "whole": whole.fingerprint})
@@ -244,7 +248,7 @@ def describe_classes(name: str, root: str | Path | None = None) -> str:
     found = load_files(name, data_root(root))
     counts = found.labels.bincount().tolist()
     entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
-    return f"{name}: {len(found):,} images of {len(entries):,} classes: {shortened(entries, _SHOWN)}"
+    return f"{name}: {counted(len(found), 'image')} of {counted(len(entries), 'class')}: {shortened(entries, _SHOWN)}"
 
 
 def _listed(names: list[str]) -> str:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from regmixup.data.splits import generator_for
 from regmixup.mixing import to_float
+from regmixup.names import counted
 
 if TYPE_CHECKING:
     from regmixup.data.decode import Reader
@@ -81,6 +82,10 @@ class ImageSet:
         check_labels(self.name, labels, len(images), self.classes)
         if images.is_floating_point() and not torch.isfinite(images).all():
             raise ValueError(f"{self.name}: images must be finite, got NaN or infinite pixels")
+
+    def __repr__(self) -> str:
+        size, classes = "x".join(map(str, self.shape)), counted(len(self.classes), "class")
+        return f"ImageSet({self.name!r}, {counted(len(self), 'image')} of {size} {self.images.dtype}, {classes})"
 
     def __len__(self) -> int:
         return len(self.images)
@@ -161,6 +166,8 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
     uint8 stays uint8; floating point must lie in [0, 1], so leave normalisation to the network. The class names are
     the dataset's `classes` if it has them, else numbers.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"name must be a string, and comes after the dataset, got {type(name).__name__}")
     if len(dataset) == 0:
         raise ValueError(f"{name}: the dataset is empty")
     images: list[Tensor] = []

@@ -11,7 +11,7 @@ from typing import Any
 from regmixup.deployment.export import Architecture, public_name
 from regmixup.deployment.predictor import Predictor
 from regmixup.metrics.registry import BINNED_INTERVALS
-from regmixup.names import printable, shortened
+from regmixup.names import counted, printable, shortened
 from regmixup.recipes import without_path
 from regmixup.rows.comparison import PLAIN
 from regmixup.training.run import Run
@@ -81,7 +81,7 @@ def card(contents: Contents) -> str:
     parts = [
         f"---\n{yaml_text(_front_matter(contents))}---\n\n# {_plain(contents.name)}\n",
         f"An image classifier of {len(classes)} classes ({_plain(shortened(classes, _MOST_NAMES))}) for images of "
-        f"{width}x{height} pixels and {channels} channel{'s' * (channels > 1)}, trained with regmixup."
+        f"{width}x{height} pixels and {counted(channels, 'channel')}, trained with regmixup."
         f"{_tuning(contents)}\n",
         f"## Use\n\n```python\n{_usage(contents)}```\n\n`sha256sum --check SHA256SUMS` checks the files, but for this "
         f"one.\n{_orientation(contents)}",

@@ -51,7 +51,7 @@ from regmixup.finetuning.probe import (
     write_plan,
 )
 from regmixup.losses import CrossEntropy, balanced_weight
-from regmixup.names import check_name, percent
+from regmixup.names import check_name, counted, percent
 from regmixup.networks import build, check_network
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.recipes import BACKBONE
@@ -139,7 +139,7 @@ def finetune(
     init = identify(init, backbone)  # last, as it may download the weights
     initial = _check_backbone(backbone, init, image_size)
     if hide_unreadable and (hidden := hide_files(path)):
-        say(f"hidden     {len(hidden)} files that cannot be decoded: {', '.join(hidden)}")
+        say(f"hidden     {counted(len(hidden), 'file')} that cannot be decoded: {', '.join(hidden)}")
     say(f"reading    {path}: every file is decoded once")
     photos = inspect(path)
     settings = suggest(photos, minutes, backbone=backbone)
@@ -178,7 +178,7 @@ def finetune(
                 plan = replace(plan, epochs=slow.fits)
                 write_plan(work, plan)
                 shutil.rmtree(run.folder)
-                say(f"slower     an epoch takes {slow.seconds:.0f} s: begins again with {slow.fits} epochs")
+                say(f"slower     an epoch takes {slow.seconds:.0f} s: begins again with {counted(slow.fits, 'epoch')}")
                 continue
             stopped = work / "stopped.safetensors"
             trained = _write_stopped(stopped, job, run)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 from PIL import Image
 
@@ -36,7 +37,7 @@ from regmixup.data.folders import (
     unread_files,
 )
 from regmixup.data.roles import VALIDATION
-from regmixup.names import printable, shortened
+from regmixup.names import counted, printable, shortened
 from regmixup.recipes import BACKBONE
 
 IMBALANCED = 3.0
@@ -196,9 +197,12 @@ def inspect(path: str | Path) -> PhotoFolder:
     classes = sets["train"].classes
     for role, part in sets.items():
         if strange := [c for c in part.classes if c not in classes]:
+            alike = {normalize("NFC", c) for c in classes} & {normalize("NFC", c) for c in strange}
+            hint = f". {shortened(sorted(alike), _SHOWN)} is there in two Unicode normal forms (NFC, NFD): rename one"
             raise ValueError(
                 f"{role} must have classes of the train part alone, {part.folder} also has "
                 f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
+                f"{hint if alike else ''}"
             )
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     return PhotoFolder(
@@ -297,7 +301,7 @@ def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) 
     """Raise unless each part has images in at least two class folders. inside: of each part, by class, its files."""
     if not any(files for classes in inside.values() for files in classes.values()):
         loose = [name for name in os.listdir(folder) if name.lower().endswith(EXTENSIONS)]  # noqa: PTH208
-        found = f"{len(loose)} images outside of class folders" if loose else "no images"
+        found = f"{counted(len(loose), 'image')} outside of class folders" if loose else "no images"
         raise ValueError(
             f"photos must have one subfolder per class with images ({', '.join(EXTENSIONS)}), found {found} in "
             f"{folder}: make a folder for each class, such as {folder.name}/cats and {folder.name}/dogs"

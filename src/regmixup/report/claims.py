@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
-from regmixup.names import signed
+from regmixup.names import counted, signed
 from regmixup.recipes import RECIPES, Recipe
 from regmixup.report.aggregation import Aggregation, is_ensemble
 from regmixup.report.paper import paper_value
@@ -87,7 +87,7 @@ class Training(NamedTuple):
         others = [change for change in self.changes if not change.startswith("epochs ")]
         others += [self.precision] if self.precision != "bfloat16" else []
         network = prose(RECIPES[self.recipe].recipe.network)
-        return ", ".join([f"{network} on {prose(self.train_set)}", f"{self.epochs} epochs", *others])
+        return ", ".join([f"{network} on {prose(self.train_set)}", counted(self.epochs, "epoch"), *others])
 
 
 class PaperEffect(NamedTuple):

@@ -11,7 +11,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from regmixup.names import printable
+from regmixup.names import counted, printable
 from regmixup.recipes import Recipe
 from regmixup.report.aggregation import SCALED, Aggregation, Cell, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
@@ -49,7 +49,7 @@ def _lead(results: Results) -> str:
     labels = list(dict.fromkeys(run.label for run in results.runs))
     seeds = max(setting.seeds for setting in results.settings)
     titles = ", ".join(dict.fromkeys(setting.title for setting in results.settings))
-    parts = [f"{len(labels)} method{'s' * (len(labels) != 1)}, {seeds} seed{'s' * (seeds != 1)} each: {titles}."]
+    parts = [f"{counted(len(labels), 'method')}, {counted(seeds, 'seed')} each: {titles}."]
     measured = {row.metric for row in results.rows}
     if "auroc" in measured:
         scores = {label: paper_score(label).replace("_", " ") for label in labels}
@@ -356,7 +356,7 @@ def sources(setting: Setting) -> dict[str, str]:
         **{label: _listed(config | posthoc[label], [*own, "posthoc"]) for label, config in configs.items()},
         "train set": ", ".join(f"{name} (sha256 {value[:16]}…)" for name, value in records[0]["data"].items()),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
-        "training time": f"{sum(record['seconds'] for record in records):.0f} s over {len(records)} runs",
+        "training time": f"{sum(record['seconds'] for record in records):.0f} s over {counted(len(records), 'run')}",
         "versions": ", ".join(f"{name} {value}" for name, value in records[0]["versions"].items()),
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from regmixup import methods, recipes, run_folder
 from regmixup.methods import METHODS, REFERENCE
+from regmixup.names import counted
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.significance import Design
@@ -187,7 +188,7 @@ class Results:
                 recipe = _likely_recipe(config, method)
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
                 rows += own
-        return cls(Path(out), f"{len(runs)} runs", "", runs, rows)
+        return cls(Path(out), counted(len(runs), "run"), "", runs, rows)
 
     def __post_init__(self) -> None:
         """Reject runs whose numbers were computed differently: their difference would not be the methods'."""

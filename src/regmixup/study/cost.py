@@ -20,6 +20,7 @@ import torch
 
 from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
+from regmixup.names import counted
 from regmixup.run_folder import HISTORY, has_provenance, read_provenance
 from regmixup.study.plan import PlannedRun
 from regmixup.study.tasks import Task
@@ -100,7 +101,7 @@ class Estimate:
         >>> print(Estimate(15, 1234.0, "one H200"), Estimate(0, 0.0, "one H200"), sep="; ")
         15 networks to train, about 1,200 GPU minutes (21 hours) on one H200; 0 networks to train, no time
         """
-        count = f"{self.networks} network{'' if self.networks == 1 else 's'} to train"
+        count = f"{counted(self.networks, 'network')} to train"
         if self.minutes is None:
             return f"{count}, time unknown"
         if self.minutes == 0:
@@ -242,19 +243,19 @@ def spent(folders: Iterable[Path], elsewhere: Iterable[Path] = ()) -> str:
     An ensemble counts as those of its members that are neither among the folders nor elsewhere, where they are counted.
     """
     found = {folder.name: read_provenance(folder) for folder in folders}
-    counted = {*found, *(folder.name for folder in elsewhere)}
+    known = {*found, *(folder.name for folder in elsewhere)}
     minutes: dict[str, float] = {}
     networks = 0
     for record in found.values():
         members = record.get("members", [])
-        own = 1 if not members else sum(member not in counted for member in members)
+        own = 1 if not members else sum(member not in known for member in members)
         if own:
             networks += own
             device, share = record.get("device", "an unknown device"), own / max(1, len(members))
             minutes[device] = minutes.get(device, 0.0) + share * record.get("seconds", 0.0) / 60
-    times = ((f"{own:.0f} minute{'' if round(own) == 1 else 's'}", device) for device, own in minutes.items())
+    times = ((counted(round(own), "minute"), device) for device, own in minutes.items())
     shown = ", ".join(f"{own} of training on {device}" for own, device in times)
-    return f"{networks} network{'' if networks == 1 else 's'}, {shown or 'no time'}"
+    return f"{counted(networks, 'network')}, {shown or 'no time'}"
 
 
 TIMING_HEADS = ("recipe", "method", "seconds per epoch", f"relative to {REFERENCE}")

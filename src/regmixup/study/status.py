@@ -17,6 +17,7 @@ from rich.text import Text
 
 from regmixup import run_folder
 from regmixup.config import check_number
+from regmixup.names import counted
 from regmixup.study.cost import ModelLeft, Paces, epochs_of, estimate, evaluation_minutes, kind_of
 from regmixup.study.tasks import Task, TaskOutcome
 
@@ -140,7 +141,8 @@ class Forecast:
         for one in self.models:
             each = "unknown time" if one.seconds is None else f"{one.seconds:.2g} s ({one.source})"
             epochs[each] += round(one.epochs)
-        parts = [*(f"{count} epochs of {each}" for each, count in epochs.items()), f"{self.start:.0f} s to start"]
+        parts = [f"{counted(count, 'epoch')} of {each}" for each, count in epochs.items()]
+        parts.append(f"{self.start:.0f} s to start")
         rest = f"{self.evaluation:.0f} s of evaluation and a reserve of {self.total - self.seconds:.0f} s"
         return f"about {self.total:.0f} s: {self.task.label}, {', '.join([*parts, rest])}"
 

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages
+from regmixup.names import counted
 from regmixup.networks.contract import Classifier
 from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
@@ -140,9 +141,9 @@ def check_smallest_shard(model: Classifier, config: TrainConfig, images: int, sh
         larger = range(config.batch_size + 1, images + 1)
         fits = next((size for size in larger if _smallest_shard(images, size, config.num_shards) > _SMALL), images)
         raise ValueError(
-            f"batch_size must leave more than {count} image{'s' * (count > 1)} in every part of a batch for batch norm "
+            f"batch_size must leave more than {counted(count, 'image')} in every part of a batch for batch norm "
             f"in {config.network}, whose maps shrink to one pixel, got {config.batch_size} for {images} images in "
-            f"{config.num_shards} shard{'s' * (config.num_shards > 1)}: use another, such as {fits}"
+            f"{counted(config.num_shards, 'shard')}: use another, such as {fits}"
         ) from error
     finally:
         for buffer, value in zip(model.buffers(), before, strict=True):

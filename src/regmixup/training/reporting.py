@@ -204,6 +204,8 @@ class Loggers:
     """Several loggers as one. One that raises is dropped with a warning: training is worth more."""
 
     def __init__(self, loggers: Iterable[Logger]) -> None:
+        if not isinstance(loggers, Iterable):
+            raise ValueError(f"loggers must be a list, also of a single one, got {loggers!r}")
         self._loggers = list(loggers)
         for logger in self._loggers:
             if not callable(getattr(logger, "log", None)):

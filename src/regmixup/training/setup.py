@@ -6,6 +6,7 @@ one, and wraps the step for this execution: torch.compile, DistributedDataParall
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -61,6 +62,13 @@ def prepare(
     torch.manual_seed(seed_for(config.seed, "init"))
     model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
+    if config.freeze != "always" and 0 < config.total_epochs <= config.freeze:
+        random = "" if config.init else ": random ones, unless the network brings its own, as init is empty"
+        warnings.warn(
+            f"freeze must be less than the epochs, {config.total_epochs}, for the backbone to learn, got "
+            f"{config.freeze}: the head alone learns, and the backbone keeps its initial weights{random}",
+            stacklevel=2,
+        )
     set_frozen(model, frozen=config.frozen_at(0))
     optimizer = make_optimizer(model, config)
     mine = range(ranks.rank, config.num_shards, ranks.world)

@@ -81,7 +81,12 @@ def train(
     if not isinstance(config, TrainConfig):
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
     config = give_objects(config, dataset=dataset, validation=validation, network=network, transform=transform)
-    device, engine = choose_device(device), engine or Engine()
+    device, engine = choose_device(device), Engine() if engine is None else engine
+    if not isinstance(engine, Engine):
+        raise ValueError(f"engine must be an Engine, such as rm.Engine(compile='off'), got {engine!r}")
+    for name, hook in {"on_start": on_start, "on_step": on_step, "on_epoch": on_epoch}.items():
+        if hook is not None and not callable(hook):
+            raise ValueError(f"{name} must be a function of one argument, got {hook!r}")
     if workers is not None:
         check_count("workers", workers, least=0)
     with joined(device) as ranks, closing(Loggers(loggers if ranks.first and not dry_run else ())) as sinks:

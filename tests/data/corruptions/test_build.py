@@ -114,8 +114,13 @@ def test_a_folder_of_somebody_elses_arrays_is_left_alone(source, tmp_path):
 def test_wrong_names_severities_seeds_and_sources_are_refused_before_anything_is_written(source, tmp_path):
     with pytest.raises(ValueError, match="did you mean 'contrast'"):
         build_corrupted(source, tmp_path / "new", names=["contrats"])
-    with pytest.raises(ValueError, match=r"severities must be among .*got 6"):
-        build_corrupted(source, tmp_path / "new", names=["contrast"], severities=(5, 6))
+    with pytest.raises(ValueError, match=r"names and severities must be lists, got 'contrast' and \(1, 2, 3, 4, 5\)"):
+        build_corrupted(source, tmp_path / "new", names="contrast")
+    with pytest.raises(ValueError, match=r"names and severities must be lists, got \['contrast'\] and 3"):
+        build_corrupted(source, tmp_path / "new", names=["contrast"], severities=3)
+    for severity in (6, 3.0):
+        with pytest.raises(ValueError, match=rf"severities must be among .*got {severity}"):
+            build_corrupted(source, tmp_path / "new", names=["contrast"], severities=(5, severity))
     with pytest.raises(ValueError, match="seed must be an integer >= 0, got -1"):
         build_corrupted(source, tmp_path / "new", names=["contrast"], seed=-1)
     with pytest.raises(ValueError, match="source must be an ImageSet, with its pixels in memory, got Tensor"):

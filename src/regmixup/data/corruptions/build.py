@@ -45,11 +45,13 @@ def build_corrupted(
     device: where the work is done; the random numbers are the same on all. on_progress: called with the corruption
     and the severity that have just been finished.
     """
+    if isinstance(names, str) or not isinstance(severities, Iterable):
+        raise ValueError(f"names and severities must be lists, got {names!r} and {severities!r}")
     names, severities, folder = list(names), list(severities), Path(folder)
     for name in names:
         check_name("corruption", name, CORRUPTIONS)
     for severity in severities:
-        if severity not in SEVERITIES:
+        if not hasattr(severity, "__index__") or severity not in SEVERITIES:
             raise ValueError(f"severities must be among {SEVERITIES}, got {severity!r}")
     check_count("seed", seed, least=0)
     if not isinstance(source, ImageSet):
