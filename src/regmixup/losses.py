@@ -34,7 +34,6 @@ from torch.nn import functional as F
 
 from regmixup.config import check_number, introduced
 from regmixup.mixing import can_look, full_precision, repeat
-from regmixup.types import as_tensor, is_whole
 
 __all__ = ["LOSSES", "BinaryCrossEntropy", "CrossEntropy", "Focal", "Loss", "balanced_weight"]
 
@@ -225,8 +224,8 @@ def balanced_weight(labels: Tensor | Sequence[int], num_classes: int | None = No
     >>> balanced_weight([0, 0, 0, 1])
     (0.6666666666666666, 2.0)
     """
-    table = as_tensor("labels", labels)
-    if table.ndim != 1 or not is_whole(table):
+    table = torch.as_tensor(labels)
+    if table.ndim != 1 or table.is_floating_point():
         raise ValueError(f"labels must be class indices (N,), got {table.dtype} {tuple(table.shape)}")
     strange = table[(table < 0) | (table >= (num_classes or math.inf))].unique().tolist()
     if strange:
