@@ -345,11 +345,35 @@ def test_class_weights_of_any_sequence_are_kept_as_a_tuple_of_numbers(given):
     )
 
 
-def test_a_class_without_images_has_no_balanced_weight():
-    with pytest.raises(ValueError, match=r"an image of every class .* got the counts \[1, 0, 1\]"):
-        balanced_weight(torch.tensor([0, 2]))
-    with pytest.raises(ValueError, match=r"an image of every class .* got the counts \[1, 1, 0\]"):
-        balanced_weight(torch.tensor([0, 1]), 3)
+@pytest.mark.parametrize("given", [torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.int])
+def test_labels_of_any_sequence_have_balanced_weights(given):
+    labels = torch.tensor([0, 0, 0, 1])
+    assert balanced_weight(given(labels)) == balanced_weight(labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "num_classes", "message"),
+    [
+        ([0, 2], None, r"an image of every class .* got the counts \[1, 0, 1\]"),
+        ([0, 1], 3, r"an image of every class .* got the counts \[1, 1, 0\]"),
+        ([0, 1, 2], 2, r"labels must lie in \[0, 2\).* got \[2\]$"),
+        ([0, 1, -100], None, r"labels must lie in \[0, K\), without ignored ones, got \[-100\]$"),
+        ([0.0, 1.0], None, r"labels must be class indices \(N,\), got torch.float32 \(2,\)$"),
+        ([[0], [1]], None, r"labels must be class indices \(N,\), got torch.int64 \(2, 1\)$"),
+    ],
+)
+def test_labels_without_balanced_weights_are_refused(labels, num_classes, message):
+    with pytest.raises(ValueError, match=message):
+        balanced_weight(torch.tensor(labels), num_classes)
+
+
+def test_class_weights_first_used_in_inference_mode_train_afterwards():
+    logits, targets = torch.zeros(1, 3, requires_grad=True), torch.eye(3)[:1]
+    loss = CrossEntropy((1.0, 2.0, 0.125))  # weights of no other test: they are kept for the whole process
+    with torch.inference_mode():
+        loss(logits, targets)
+    loss(logits, targets).sum().backward()
+    torch.testing.assert_close(logits.grad, torch.tensor([[-2 / 3, 1 / 3, 1 / 3]]))
 
 
 # ---------------------------------------------------------------------------------------------- losses as values

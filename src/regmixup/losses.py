@@ -21,8 +21,9 @@ class weights torch's mean with the same `ignore_index` is N / (number of labell
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -180,8 +181,9 @@ def soft_targets(y: Tensor, logits: Tensor) -> Tensor:
 def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> None:
     """Check that labels are what the loss takes, as far as reading them is free.
 
-    Class indices must lie in [0, num_classes), but for the loss's `ignore_index`. Probabilities must have num_classes
-    columns and sum to 1; the targets of a multi-label loss must lie in [0, 1] instead.
+    Class indices must lie in [0, num_classes), but for the loss's `ignore_index`, and there must be two classes or
+    more. Probabilities must have num_classes columns and sum to 1; the targets of a multi-label loss must lie in [0, 1]
+    instead.
     """
     if y.ndim == 2:
         if y.shape[1] != num_classes:
@@ -199,6 +201,11 @@ def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> N
                 f"least value and sums from {float(total.min()):g} to {float(total.max()):g}; for several classes per "
                 "image give the objective loss=rm.losses.BinaryCrossEntropy()"
             )
+    elif num_classes == 1:
+        raise ValueError(
+            "the model must return logits of two classes or more, got one, whose softmax is always 1; for a yes-or-no "
+            "question give y as (N, 1) and the objective loss=rm.losses.BinaryCrossEntropy()"
+        )
     elif can_look(y):
         ignored = _ignored(loss)
         kept = y if ignored is None else y[y != ignored]
@@ -209,15 +216,21 @@ def check_labels(y: Tensor, num_classes: int, loss: LossLike | None = None) -> N
             raise ValueError(contract + (remedy if low < 0 and ignored is None else ""))
 
 
-def balanced_weight(labels: Tensor, num_classes: int | None = None) -> tuple[float, ...]:
+def balanced_weight(labels: Tensor | Sequence[int], num_classes: int | None = None) -> tuple[float, ...]:
     """Return class weights N / (K n_c), n_c the images of class c: all classes weigh the same, and images 1 on average.
 
     labels: (N,) class indices. num_classes: K, default the largest label + 1. For `CrossEntropy(weight=...)`.
 
-    >>> balanced_weight(torch.tensor([0, 0, 0, 1]))
+    >>> balanced_weight([0, 0, 0, 1])
     (0.6666666666666666, 2.0)
     """
-    counts = labels.bincount(minlength=num_classes or 0).tolist()
+    table = torch.as_tensor(labels)
+    if table.ndim != 1 or table.is_floating_point():
+        raise ValueError(f"labels must be class indices (N,), got {table.dtype} {tuple(table.shape)}")
+    strange = table[(table < 0) | (table >= (num_classes or math.inf))].unique().tolist()
+    if strange:
+        raise ValueError(f"labels must lie in [0, {num_classes or 'K'}), without ignored ones, got {strange[:5]}")
+    counts = table.bincount(minlength=num_classes or 0).tolist()
     if not counts or min(counts) == 0:
         raise ValueError(f"labels must hold an image of every class for balanced weights, got the counts {counts}")
     return tuple(sum(counts) / (len(counts) * count) for count in counts)
@@ -261,5 +274,6 @@ _constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
+@torch.inference_mode(False)  # a tensor made in inference mode could not be used in training afterwards
 def _constants(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device)

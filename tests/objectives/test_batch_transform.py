@@ -72,11 +72,12 @@ def test_a_draw_can_be_given_and_the_global_seed_suffices():
         assert torch.equal(one, other)
 
 
-def test_it_works_in_a_loader_without_gradients_on_pixels_and_on_features():
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_it_works_in_a_loader_without_gradients_on_pixels_and_on_features(mode):
     transform = pickle.loads(pickle.dumps(rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES)))
     assert transform == rm.BatchTransform(rm.RegMixup(), num_classes=CLASSES)
     x, y = batch()
-    with torch.no_grad():
+    with mode():
         images, targets = transform((255 * x).to(torch.uint8), y[:, None], seeded())
         features, _ = transform(x.flatten(1), y, seeded())
     assert (images.dtype, targets.dtype) == (torch.float32, torch.float32)

@@ -214,6 +214,14 @@ def test_one_yes_or_no_question_has_targets_of_one_column():
     torch.testing.assert_close(loss, F.binary_cross_entropy_with_logits(model(x), y.float()))
 
 
+@pytest.mark.parametrize("objective", [rm.RegMixup(), rm.ERM(), rm.RegMixup(loss=BinaryCrossEntropy())], ids=repr)
+@pytest.mark.parametrize("y", [torch.tensor([0, 0, 0]), torch.tensor([0, 1, 0])], ids=["zeros", "both"])
+def test_one_logit_is_refused_for_class_indices(objective, y):
+    """A batch of zeros is found by its shape: the loss would be 0, or the question turned round."""
+    with pytest.raises(ValueError, match=r"two classes or more, got one, .* give y as \(N, 1\) .*CrossEntropy\(\)$"):
+        objective(torch.nn.Linear(4, 1), torch.randn(3, 4), y)
+
+
 def test_augmix_and_duq_refuse_several_classes_per_image():
     with pytest.raises(ValueError, match=r"^loss must be one of softmax probabilities, .* got BinaryCrossEntropy\(\)$"):
         rm.AugMix(loss=BinaryCrossEntropy())

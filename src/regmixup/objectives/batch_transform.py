@@ -74,7 +74,7 @@ class BatchTransform:
 
             return record
 
-        with torch.enable_grad():
+        with torch.inference_mode(False):  # which enables gradients, too
             # The objective itself says how much each image counts: the derivative of the total by the image's loss.
             total = _with_losses(self.objective, recording)(model, x, y, generator, draw).loss
             shares = torch.autograd.grad(total, losses)
