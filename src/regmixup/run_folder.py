@@ -100,7 +100,8 @@ def check_archive(folder: Path) -> None:
         path = folder / name
         if not path.is_file() or storage.digest(path) != checksum:
             what = "has changed since it was archived" if path.is_file() else "is missing"
-            raise ValueError(f"{path} {what}: take the folder {folder} from where it was copied from again")
+            remedy = f"take the folder {folder} from where it was copied from again, or delete it to run it again"
+            raise ValueError(f"{path} {what}: {remedy}")
 
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:

@@ -239,3 +239,11 @@ def test_square_brackets_in_a_title_are_not_markup(results):
     console = Console(file=io.StringIO(), width=100)
     console.print(*terminal_tables(replace(results, title="a [/nope] b")))
     assert "a [/nope] b" in console.file.getvalue()
+
+
+def test_the_terminal_says_how_many_seeds_methods_have(results):
+    console = Console(file=io.StringIO(), width=100)
+    for seeds, said in (((0, 1), "over 2 seeds,"), ((0,), "over 1 to 2 seeds,")):
+        rows = [row for row in results.rows if row.method == "dnn" or row.seed in seeds]
+        console.print(*terminal_tables(replace(results, rows=rows)))
+        assert said in console.file.getvalue()

@@ -217,7 +217,8 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
         starts = [line.split()[0] for line in shown.splitlines() if " seed " in line]
         assert sorted(starts) == ["damaged", "done", "done", "done"]
     assert main(["study", str(finished_study.study.source), *words]) == 1
-    assert said in capsys.readouterr().err
+    assert said in (error := capsys.readouterr().err)
+    assert "or delete it to run it again\n" in error
 
 
 def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):

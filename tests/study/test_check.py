@@ -7,7 +7,7 @@ from PIL import Image
 
 from regmixup.data.files import MissingDataError
 from regmixup.study.check import check_data, check_folder, missing_data
-from regmixup.study.plan import load_study
+from regmixup.study.plan import load_study, studies
 from regmixup.study.runner import run_study
 from tests.data.official import write_cifar
 from tests.study.mini import MINI, write_mini
@@ -58,11 +58,24 @@ def test_a_folder_of_images_must_be_there(tmp_path):
         ('"photographs/test"', '"digits/test"', "ood must not name the test set, got digits/test"),
         ('test = "digits/test"', 'test = "photographs/test"', "photographs/test does not show the classes"),
         ('"digits-c/contrast/5"', '"photographs/test"', "photographs/test does not show the classes of digits/train"),
+        ('"digits-c/contrast/5"', '"digits/test"', "shift must not name the test set, got digits/test"),
+        ('"digits-c/contrast/5"', '"digits/train"', "shift must be a set that the models are not trained on"),
+        ('"photographs/test"', '"digits/train"', "ood must be a set that the models are not trained on"),
+        ('"photographs/test"', '"digits/val"', "ood must be a set unlike that trained on, got digits/val"),
     ],
 )
 def test_sets_that_do_not_fit_are_refused(tmp_path, old, new, message):
     with pytest.raises(ValueError, match=message):
         check_data(planned(tmp_path, MINI.replace(old, new)), tmp_path)
+
+
+@pytest.mark.parametrize("scale", ["full", "smoke"])
+def test_the_sets_of_the_published_studies_fit(scale, tmp_path):
+    for name in studies():
+        try:
+            check_data(load_study(name, scale).runs(), tmp_path)
+        except MissingDataError:  # which comes after the sets were found to fit
+            assert scale == "full"
 
 
 def test_files_of_another_size_than_the_train_images_are_found_before_training(tmp_path):

@@ -149,6 +149,11 @@ def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path, asked,
         ("[evaluate]", '[evaluate]\ncalibration = "companions"', "did you mean 'companion'"),
         ("[evaluate]", '[evaluate]\ncalibration = "companion"', "validation must be part of a split"),
         (
+            'validation = "digits/val"',
+            'calibration = "companion"',
+            "validation must be named with calibration 'comp",
+        ),
+        (
             MINI.partition("[evaluate]")[2],
             '\nvalidation = "cifar10/val-10"\ncalibration = "companion"\n',
             "calibration must be \"holdout\" where evaluate names no test set: .* got 'companion'",

@@ -17,7 +17,7 @@ from regmixup.study.runner import run_study
 from regmixup.study.select import select, take_selected
 from regmixup.training.config import configure, resolve
 from regmixup.types import Row
-from tests.study.mini import write_mini
+from tests.study.mini import MINI, write_mini
 
 # After two epochs the best temperature may lie on the edge of its range.
 pytestmark = pytest.mark.filterwarnings("ignore:the best")
@@ -201,6 +201,19 @@ def configured(planned):
 
 def attribute(owner, name):
     return reduce(getattr, name.split("."), owner)
+
+
+def test_a_study_that_does_not_select_passes_on_no_value_of_its_grid(tmp_path):
+    """Its choices are the T of every line; no line was chosen before another."""
+    text = MINI.replace("[train]", "[grid.regmixup]\nobjective.alpha = [1, 20]\n[train]")
+    study, path = load_study(str(write_mini(tmp_path, text))), tmp_path / "selected.json"
+    found = select(study, [])
+    assert [(choice.method, choice.values, choice.fields) for choice in found] == [
+        (label, {}, {}) for label in ("dnn", "regmixup(alpha=1)", "regmixup(alpha=20)")
+    ]
+    path.write_text(json.dumps([asdict(choice) for choice in found]))
+    with pytest.raises(ValueError, match=r"must hold a choice for a method and recipe of mini, got dnn of digits,"):
+        take_selected(study, path)
 
 
 def test_what_does_not_fit_is_not_taken(tmp_path):

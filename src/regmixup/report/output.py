@@ -45,8 +45,14 @@ def _table(results: Results, setting: Setting, columns: Sequence[Column], what: 
 
 def terminal_tables(results: Results) -> list[TerminalTable]:
     """Return the main tables for the terminal."""
-    caption = "percent, mean ± std over seeds, best in bold"
-    return [TerminalTable(table, table.caption, caption) for table in main_tables(results)]
+    return [TerminalTable(table, table.caption, _averaged(table)) for table in main_tables(results)]
+
+
+def _averaged(table: Table) -> str:
+    """Say what a number of the table is, and over how many seeds: methods may have more or fewer."""
+    counts = sorted({cell.n for line in table.lines.values() for cell in line if cell is not None})
+    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
+    return f"percent, mean ± std over {seeds} seed{'s' if counts != [1] else ''}, best in bold"
 
 
 def write_report(results: Results) -> list[Path]:

@@ -11,6 +11,7 @@ from regmixup import data
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.data.files import MissingDataError, data_root, missing_files
 from regmixup.data.folders import FolderSet, find_folder
+from regmixup.data.roles import overlap, role_of
 from regmixup.names import shortened
 from regmixup.storage import read_table
 from regmixup.study.plan import PlannedRun, Study
@@ -97,11 +98,16 @@ def _misfits(planned: PlannedRun) -> Iterator[str]:
         found = find(name).side or side
         if found != side:
             yield f"{name} has images of {found}x{found}, models of {config.train_set} see images of {side}x{side}"
-    for name in (sets.test, *sets.shift) if sets.test else ():
+    named = [(what, name) for what in ("shift", "ood") for name in getattr(sets, what)]
+    for what, name in (("test", sets.test), *named) if sets.test else ():
         own = FAMILIES[name].datasets[0] if name in FAMILIES else find(name)
-        if own.benchmark != trained.benchmark and not own.is_folder and not trained.is_folder:
-            yield f"{name} does not show the classes of {config.train_set}: it may be an OOD set, no other"
-    if sets.test == config.train_set:
-        yield f"test must be a set that the models are not trained on, got {sets.test}"
-    if sets.test in sets.ood:
-        yield f"ood must not name the test set, got {sets.test}"
+        if overlap(own, trained):
+            yield f"{what} must be a set that the models are not trained on, got {name} for models of {trained.name}"
+        if what != "test" and name == sets.test:
+            yield f"{what} must not name the test set, got {name}"
+        if own.is_folder or trained.is_folder:
+            continue
+        if what != "ood" and own.benchmark != trained.benchmark:
+            yield f"{name} does not show the classes of {trained.name}: it may be an OOD set, no other"
+        if what == "ood" and role_of(own.name, trained.name) in ("validation", "test"):
+            yield f"ood must be a set unlike that trained on, got {name} for models of {trained.name}"

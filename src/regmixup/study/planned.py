@@ -58,6 +58,8 @@ class Evaluation:
                 'calibration must be "holdout" where evaluate names no test set: of a model trained on everything '
                 f"nothing would be measured, got {self.calibration!r}"
             )
+        if not self.validation and self.calibration != "holdout":
+            raise ValueError(f"validation must be named with calibration {self.calibration!r}, got none")
         for name in self.datasets():
             find(name)
         for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):

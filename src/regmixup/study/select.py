@@ -53,7 +53,7 @@ def select(study: Study, rows: Sequence[Row]) -> list[Choice]:
         if planned.evaluate.validation:
             place = (planned.recipe, planned.method if study.select else planned.label)
             groups.setdefault(place, {}).setdefault(planned.label, []).append(planned)
-    found = [_choice(candidates, rows) for candidates in groups.values()]
+    found = [_choice(name, candidates, rows) for (_, name), candidates in groups.items()]
     return [replace(choice, study=study.name, scale=study.scale) for choice in found if choice is not None]
 
 
@@ -118,8 +118,11 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Choice | None:
-    """Return the best of some labels, each with its runs; None while one of them lacks a seed."""
+def _choice(name: str, candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Choice | None:
+    """Return the best of some labels, each with its runs; None while one of them lacks a seed.
+
+    name: the method, or where a study does not select, the label, whose values were given and not chosen.
+    """
     by, score, chosen = "", None, next(iter(candidates.values()))
     if len(candidates) > 1:
         axes = [axis for runs in candidates.values() for axis, _ in runs[0].point.values]
@@ -131,7 +134,7 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Cho
         best = (max if higher_is_better(by) else min)(known, key=known.__getitem__)
         score, chosen = known[best], candidates[best]
     one = chosen[0]
-    values = one.point.named() | ({"bn": one.batch_norm} if one.batch_norm != "trained" else {})
+    values, fields = (one.point.named(), one.point.fields()) if name == one.method else ({}, {})
     if one.posthoc is not None and one.posthoc.needs_validation:
         by = by or "ece"
         values |= {"prior_variance": _mean(rows, chosen, "prior_variance")}
@@ -139,11 +142,11 @@ def _choice(candidates: dict[str, list[PlannedRun]], rows: Sequence[Row]) -> Cho
         recipe=one.recipe,
         network=one.config.network,
         train_set=one.config.train_set,
-        method=one.method,
+        method=name,
         on=one.evaluate.validation,
         seeds=tuple(planned.config.seed for planned in chosen),
         values=values,
-        fields=one.point.fields(),
+        fields=fields,
         by=by,
         score=score,
         candidates=len(candidates),
