@@ -102,7 +102,7 @@ def measure(
     here: dict[str, Any] = {"root": root, "device": device}
     sets, mapped, temperature = planned.evaluate, planned.posthoc, None
     if choices is not None:  # so that this run needs no validation set
-        temperature, sets = choices["temperature"], replace(sets, validation="")
+        temperature, sets = choices["temperature"], replace(sets, validation="", calibration="holdout")
         if mapped is not None and mapped.needs_validation:
             assert isinstance(mapped, LastLayerLaplace), "no other map chooses anything on a validation set"
             mapped = replace(mapped, prior_variance=choices.get("prior_variance"))
