@@ -266,7 +266,7 @@ def _applied(loss: LossLike, logits: Tensor, targets: Tensor) -> Tensor:
 
 def _constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return numbers as a tensor that is made once: copying from the host would break the capture of a CUDA graph."""
-    return _constants(values, dtype, device)
+    return _cached_constant(values, dtype, device)
 
 
 # What torch.compiler.assume_constant_result does; calling that would import the compiler, 1.6 s of every program.
@@ -275,5 +275,5 @@ _constant._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @cache
 @torch.inference_mode(False)  # a tensor made in inference mode could not be used in training afterwards
-def _constants(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _cached_constant(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=dtype, device=device)

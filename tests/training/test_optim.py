@@ -15,7 +15,7 @@ from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
-from regmixup.training.optim import Average, layers, make_optimizer, set_frozen, set_lr
+from regmixup.training.optim import Average, layer_depths, make_optimizer, set_frozen, set_lr
 from regmixup.training.run import Run
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
@@ -154,7 +154,7 @@ class TestLayers:
         scales = {id(parameter): group["lr_scale"] for group in groups for parameter in group["params"]}
         expected = {key: scales[id(parameter)] for key, parameter in theirs.named_parameters()}
         model = networks.build(f"timm/{name}", num_classes=10)
-        names, depths = networks.library_names(f"timm/{name}", model), layers(model)
+        names, depths = networks.library_names(f"timm/{name}", model), layer_depths(model)
         assert {names[ours]: 0.5**depth for ours, depth in depths.items()} == expected
         assert len(set(depths.values())) > 3
 

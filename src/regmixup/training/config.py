@@ -1,4 +1,4 @@
-"""One training run as one hashable value."""
+"""`TrainConfig`: a training run as one hashable value. `configure` makes it by names, `resolve` fits it to a device."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class TrainConfig(Recipe):
 
         Of a folder of images with an absolute path it has the last part, or the one before if that is train.
         """
-        whole = self._images
-        if not whole.is_absolute():
+        folder = self._image_folder
+        if not folder.is_absolute():
             return self._name(self.train_set)
-        return self._name((whole.name.lower() in SPLITS and whole.parent.name) or whole.name)
+        return self._name((folder.name.lower() in SPLITS and folder.parent.name) or folder.name)
 
     def folder_in(self, runs: str | Path) -> Path:
         """Return the run's folder; one that an earlier version made stays in use.
@@ -88,19 +88,20 @@ class TrainConfig(Recipe):
         """
         if not self.train_set.startswith("folder:"):
             return Path(runs) / self.name
-        names = (self._name(images) for images in (self.train_set, self._images.name))
+        names = (self._name(train_set) for train_set in (self.train_set, self._image_folder.name))
         earlier = (os.path.join(runs, name) for name in names)  # noqa: PTH118 (see below)
         # Unlike that of pathlib, this is no error where the name is too long for the file system.
         return next((Path(one) for one in earlier if os.path.isdir(one)), Path(runs) / self.name)  # noqa: PTH112
 
     @property
-    def _images(self) -> Path:
+    def _image_folder(self) -> Path:
         """Return the folder of images that the train set is, or is a part of."""
         return Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
 
-    def _name(self, images: str) -> str:
+    def _name(self, train_set: str) -> str:
+        """Return the name of a run's folder in which the train set is called so."""
         parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
-        parts += [images.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
+        parts += [train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")
         plain = ("none", "linear")

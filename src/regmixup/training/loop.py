@@ -95,7 +95,7 @@ class ForwardPass(nn.Module):
         self.model, self.config, self.loader = model, config, loader
 
     def forward(self, picked: Any, draw: Draw) -> ShardLoss:
-        """picked: None for a shard without images, which only takes part in the exchange of gradients."""
+        """Return the loss of a shard; of one without images (picked: None) a 0, for the exchange of gradients alone."""
         if picked is None:
             nothing = torch.stack([(0 * parameter).sum() for parameter in self.model.parameters()]).sum()
             return ShardLoss(nothing, (), nothing.detach())
@@ -186,8 +186,9 @@ class TrainingStep:
 
 @dataclass(eq=False)
 class Training:
-    """A run in progress. `setup.prepare` builds one without writing anything; `setup.resume` sets what is not init.
+    """A run in progress. `setup.prepare` builds one without writing anything.
 
+    `setup.resume` then restores `position` and `history` and sets the fields from `build_step` on.
     mine: the numbers of the shards that this process computes. shape: channels, height and width of the images.
     position: where training is; within an epoch, where it was last saved. history: records of the finished epochs.
     """
@@ -220,7 +221,7 @@ class Training:
 
     def __post_init__(self) -> None:
         self.config = self.run.config
-        self.steps, self.images = len(self.loaders[0]), self.loaders[0].num_images
+        self.steps, self.num_images = len(self.loaders[0]), self.loaders[0].num_images
         self.copies: list[Copy] = [copy for copy in (self.average, self.selection) if copy is not None]
 
     def run_epochs(
@@ -234,7 +235,7 @@ class Training:
                 picks = zip(*(loader.picks(epoch, start=first) for loader in self.loaders), strict=True)
                 for step, picked in enumerate(picks, start=first):
                     set_lr(self.optimizer, config.lr_at(epoch + step / self.steps))
-                    total = min(config.batch_size, self.images - step * config.batch_size)
+                    total = min(config.batch_size, self.num_images - step * config.batch_size)
                     shards = self.draw_shards(step, picked, total)
                     self.take_step(shards, total=total)
                     self.after_step(step, begun, stop, on_step)
@@ -275,7 +276,7 @@ class Training:
         config, epoch = self.config, self.position.epoch
         shared, own = (generator_for(config.seed, "draw", epoch, *where) for where in ((step,), (step, shard)))
         if config.objective.per_batch and shard == 0:
-            own = shared  # one shard draws like a batch
+            own = shared  # so that a batch of one shard draws as `objective.draw` does, from one generator
         return config.objective.draw_part(count, self.shape, shared=shared, own=own)
 
     def after_step(self, step: int, begun: float, stop: Stop, on_step: OnStep | None) -> None:
@@ -299,8 +300,9 @@ class Training:
     def end_epoch(self, begun: float, stop: Stop, on_epoch: OnEpoch | None) -> None:
         """Record an epoch; save and stop where that is due."""
         self.position = Position(self.position.epoch + 1)
-        best, state = self.selection, (self.position.epoch, self.model, self.average, self.ranks)
-        measured = best.end_epoch(*state) if best else {}
+        measured = {}
+        if self.selection is not None:
+            measured = self.selection.end_epoch(self.position.epoch, self.model, self.average, self.ranks)
         seconds = time.perf_counter() - begun
         record = {"epoch": self.position.epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
@@ -358,7 +360,7 @@ class Training:
         """Pass on what this process's share of an epoch's first steps has reported, and the throughput."""
         if on_step is None and curves is None:
             return
-        seen = self.position.epoch * self.images + min(steps * self.config.batch_size, self.images)
+        seen = self.position.epoch * self.num_images + min(steps * self.config.batch_size, self.num_images)
         totals, speed = self.tally.totals(), self.throughput.update(seen)
         if curves is not None:
             curves.log_step(self.position.epoch, steps, totals, speed)
@@ -368,16 +370,18 @@ class Training:
     def save(self) -> None:
         begun = time.monotonic()
         if self.ranks.first:
-            checkpoint.save_checkpoint(self.run.folder, self.content(self.position), fingerprint=self.run.fingerprint)
+            now = self.checkpoint_at(self.position)
+            checkpoint.save_checkpoint(self.run.folder, now, fingerprint=self.run.fingerprint)
         self.ranks.wait()  # nobody ends the program while the first rank writes
         self.schedule.saved(begun)  # after the wait, so that the others know what saving costs, too
 
-    def content(self, position: Position) -> Checkpoint:
+    def checkpoint_at(self, position: Position) -> Checkpoint:
         """Return all that training resumes from."""
-        return Checkpoint(checkpoint.state(self.model, self.optimizer, self.copies), position, self.data)
+        state = checkpoint.state(self.model, self.optimizer, self.copies)
+        return Checkpoint(state, position, self.data_fingerprint)
 
     @property
-    def data(self) -> str:
+    def data_fingerprint(self) -> str:
         """Return the fingerprint of the train set, and of the validation set if one selects the epoch."""
         return self.dataset.fingerprint + (f"+{self.selection.dataset.fingerprint}" if self.selection else "")
 
@@ -390,6 +394,6 @@ class Training:
         lr, saved = config.lr_at(epoch + step / self.steps), ""
         if self.ranks.first:
             self.guard.restore_buffers()
-            saved = save_snapshot(self.run, self.content(Position(epoch, step)), lr=lr, images=index)
+            saved = save_snapshot(self.run, self.checkpoint_at(Position(epoch, step)), lr=lr, images=index)
         self.ranks.wait()
         raise diverged(config, epoch=epoch, step=step, lr=lr, images=index, saved=saved)

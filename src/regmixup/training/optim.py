@@ -21,9 +21,9 @@ from regmixup.recipes import Recipe
 def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
     """Return SGD or AdamW with weight decay on what `decay_on` names and none on the rest.
 
-    A group has the parameters of one depth (see `layers`) that decay, or those that do not. Learning rates are tensors
-    on the model's device, and the state is there from the start, as zeros (so that the first step equals that of an
-    optimizer without any): a captured step refers to both, and can be replayed.
+    A group has the parameters of one depth (see `layer_depths`) that decay, or those that do not. Learning rates are
+    tensors on the model's device, and the state is there from the start, as zeros (so that the first step equals that
+    of an optimizer without any): a captured step refers to both, and can be replayed.
     """
     head = {id(parameter) for parameter in model.head.parameters()}
 
@@ -36,7 +36,7 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
     device = parameters[0].device
     dtype = torch.float64 if device.type == "cpu" else torch.float32
     grouped: dict[tuple[int, bool], list[nn.Parameter]] = defaultdict(list)
-    depths = layers(model) if recipe.layer_decay < 1 else {}
+    depths = layer_depths(model) if recipe.layer_decay < 1 else {}
     for name, parameter in model.named_parameters():
         grouped[depths.get(name, 0), decays(parameter)].append(parameter)
     rates = {depth: torch.tensor(recipe.lr, dtype=dtype, device=device) for depth, _ in grouped}
@@ -74,14 +74,14 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         rate.fill_(value)
 
 
-def layers(model: Classifier) -> dict[str, int]:
+def layer_depths(model: Classifier) -> dict[str, int]:
     """Return how many layers lie above each parameter: 0 for the head's, 1 for those of the backbone's last layer.
 
     A layer is what timm's own matcher calls a group (a stem, a block), else a part of the backbone with parameters; a
     normalisation belongs to the layer before it.
 
     >>> from regmixup import networks
-    >>> depths = layers(networks.build("resnet18", num_classes=10))
+    >>> depths = layer_depths(networks.build("resnet18", num_classes=10))
     >>> depths["head.weight"], depths["backbone.10.branch.0.weight"], depths["backbone.0.weight"]
     (0, 1, 9)
     """

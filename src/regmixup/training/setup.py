@@ -110,7 +110,7 @@ def resume(training: Training) -> None:
     run, config, engine, ranks = training.run, training.config, training.engine, training.ranks
     found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
     if found is not None:
-        check_same_data(run, found.data, training.data)
+        check_same_data(run, found.data, training.data_fingerprint)
         found.restore(training.model, training.optimizer, training.copies)
     position = training.position = ranks.from_first(found.position if found is not None else Position())
     ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.copies).values())
@@ -123,7 +123,7 @@ def resume(training: Training) -> None:
     training.build_step = partial(build_step, training)
     training.take_step = training.build_step()
     training.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
-    training.throughput = Throughput(training.images)
+    training.throughput = Throughput(training.num_images)
     training.curves = None
     if training.loggers:
         training.curves = Curves(training.loggers, config, steps=training.steps, position=position)
@@ -142,7 +142,7 @@ def delete_stale_results(training: Training) -> None:
 def build_step(training: Training) -> TrainingStep | CapturedStep:
     """Build the training step and wrap it as the execution says."""
     config, execution, shards = training.config, training.execution, training.config.num_shards
-    full = {len(range(shard, min(config.batch_size, training.images), shards)) for shard in training.mine}
+    full = {len(range(shard, min(config.batch_size, training.num_images), shards)) for shard in training.mine}
     forward = ForwardPass(training.model, config, training.loaders[0])
     wrapped: nn.Module = CompiledForward(forward, full) if execution.compile else forward
     if training.ranks.world > 1:
@@ -182,5 +182,6 @@ def check_same_data(run: Run, recorded: str, found: str) -> None:
 def _execution(
     run: Run, engine: Engine, device: torch.device, *, steps: int, initial: InitialWeights | None
 ) -> Execution:
+    """Choose the execution: before anything is written, for its errors, and again for the steps that are left."""
     chosen = choose_execution(engine, run.config, device, steps=steps, passes=run.config.num_shards)
     return replace(chosen, starts_from="" if initial is None else str(initial))

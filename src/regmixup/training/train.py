@@ -90,13 +90,16 @@ def train(
     if workers is not None:
         check_count("workers", workers, least=0)
     with joined(device) as ranks, closing(Loggers(loggers if ranks.first and not dry_run else ())) as sinks:
+        if not ranks.first:
+            on_start = on_step = on_epoch = None
         config = resolve(config, device, world=ranks.world)
         run = Run.of(config, runs)
         if tensorboard:
             events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
             if ranks.first and config.members == 1 and not dry_run:
                 sinks.add(events)
-        if ranks.from_first(ranks.first and not run.lacks(whole=True)):
+        finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
+        if finished:
             if ranks.first:
                 check_folder_unchanged(run, root)
         elif config.members > 1:
@@ -123,9 +126,9 @@ def train(
                     with run.owned(ranks):
                         resume(training)
                         delete_stale_results(training)
-                        if on_start is not None and ranks.first:
+                        if on_start is not None:
                             on_start(training.execution)
-                        training.run_epochs(stop, *((on_step, on_epoch) if ranks.first else ()))
+                        training.run_epochs(stop, on_step, on_epoch)
                         training.finish(stop)
         ranks.wait()
     return run
