@@ -28,7 +28,8 @@ from regmixup.report.significance import mean_interval
 from regmixup.report.writers import markdown_table
 from regmixup.study.archive import archive_places, archived_rows
 from regmixup.study.cost import estimate, spent
-from regmixup.study.plan import PlannedRun, load_study, studies
+from regmixup.study.plan import load_study, studies
+from regmixup.study.planned import PlannedRun
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.types import MEAN, Row
 

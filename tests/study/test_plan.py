@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from regmixup import study as public
-from regmixup.study.plan import Evaluation, load_study, read_header
+from regmixup.study.plan import load_study, read_header
+from regmixup.study.planned import Evaluation
 from tests.study.mini import MINI, write_mini
 
 

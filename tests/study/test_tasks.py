@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from regmixup.study import tasks
-from regmixup.study.plan import Evaluation, PlannedRun
+from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.study.status import Budget
 from regmixup.study.tasks import Job, Task, TaskOutcome, attempt, dispatch
 from regmixup.training.config import choose_device, configure

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from regmixup.study.cost import estimate
     from regmixup.study.launchers import InTurn, Processes, RayTasks
-    from regmixup.study.plan import Evaluation, PlannedRun, Study
+    from regmixup.study.plan import Study
     from regmixup.study.plan import load_study as load
     from regmixup.study.plan import studies as available
+    from regmixup.study.planned import Evaluation, PlannedRun
     from regmixup.study.runner import run_study as run
 
 __all__ = [

@@ -26,7 +26,8 @@ from regmixup.config import fingerprint
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, replacing, write_table
-from regmixup.study.plan import PlannedRun, Study
+from regmixup.study.plan import Study
+from regmixup.study.planned import PlannedRun
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row

@@ -14,7 +14,8 @@ from regmixup.data.folders import FolderSet, find_folder
 from regmixup.data.roles import overlap, role_of
 from regmixup.names import shortened
 from regmixup.storage import read_table
-from regmixup.study.plan import PlannedRun, Study
+from regmixup.study.plan import Study
+from regmixup.study.planned import PlannedRun
 from regmixup.training.loading import reader
 
 

@@ -22,7 +22,7 @@ from regmixup.data.catalogue import find
 from regmixup.methods import REFERENCE
 from regmixup.names import counted
 from regmixup.run_folder import HISTORY, has_provenance, read_provenance
-from regmixup.study.plan import PlannedRun
+from regmixup.study.planned import PlannedRun
 from regmixup.study.tasks import Task
 from regmixup.training.config import TrainConfig, device_name, resolve
 from regmixup.training.run import Run

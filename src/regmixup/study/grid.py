@@ -72,7 +72,7 @@ class Point:
 
 @dataclass(frozen=True)
 class ValueGrid:
-    """axes: the fields that vary. fixed: fields with one value."""
+    """One table of a method's grid. axes: the fields that vary. fixed: fields with one value."""
 
     axes: tuple[Axis, ...] = ()
     fixed: tuple[tuple[str, Any], ...] = ()
@@ -156,7 +156,8 @@ def _short_names(axes: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], s
 
 
 def shown(value: Any) -> str:
-    """
+    """Return a value as labels show it.
+
     >>> shown(10.0), shown(0.1), shown("mean_field")
     ('10', '0.1', 'mean_field')
     """

@@ -30,7 +30,7 @@ from regmixup.rows import evaluate, fit_temperature
 from regmixup.rows.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves
 from regmixup.storage import InUseError, digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
-from regmixup.study.plan import Evaluation, PlannedRun
+from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.engine import Engine
 from regmixup.training.reporting import counted_on
@@ -41,6 +41,7 @@ from regmixup.types import Predictions, Row
 PAIRS = 8
 """Paths between two images that a reader can explore: the first of those behind the profile."""
 _VERSION = 2
+"""Of the data of figures: a change makes them again."""
 
 
 def complete_run(
@@ -60,31 +61,34 @@ def complete_run(
     The run folder is held from beginning to end: another process that asks for it meanwhile gets an InUseError.
     """
     device = choose_device(device)
-    config, line = resolve(planned.config, device), planned.choosing
-    measured, choices = partial(measure, root=root, device=device), None
+    config, companion, choices = resolve(planned.config, device), planned.choosing, None
     with (own := Run.of(config, runs)).owned():
-        earlier = config.all_epochs if own.finished else 0
+        epochs_before = config.all_epochs if own.finished else 0
 
-        def trained(one: TrainConfig) -> Run:
-            """Train the run or its companion; who watches sees the epochs of both counted through."""
-            nonlocal earlier
+        def train_next(one: TrainConfig) -> Run:
+            """Train the run or its companion; callbacks see the epochs of both counted through, as `Task.epochs`."""
+            nonlocal epochs_before
             one = resolve(one, device)
             more = 0 if Run.of(one, runs).finished else one.all_epochs
+            on_step, on_epoch = (counted_on(hooks.get(name), epochs_before) for name in ("on_step", "on_epoch"))
             run = train(
                 one, runs, root=root, device=device, workers=workers, engine=engine, on_start=hooks.get("on_start"),
-                on_step=counted_on(hooks.get("on_step"), earlier), on_epoch=counted_on(hooks.get("on_epoch"), earlier),
+                on_step=on_step, on_epoch=on_epoch,
             )  # fmt: skip
-            earlier += more
+            epochs_before += more
             return run
 
-        if line is not None and chosen is None:
-            with suppress(InUseError):  # whoever holds it trains it, and this run needs it only at the end
-                trained(line.config)
-        run = trained(config)
-        if line is not None:
-            found = archived_rows(chosen, line.stem) if chosen is not None else measured(line, trained(line.config))
+        if companion is not None and chosen is None:
+            with suppress(InUseError):  # another process trains it; this run needs it only at the end
+                train_next(companion.config)
+        run = train_next(config)
+        if companion is not None:
+            if chosen is not None:
+                found = archived_rows(chosen, companion.stem)
+            else:
+                found = measure(companion, train_next(companion.config), root=root, device=device)
             choices = {row.metric: row.value for row in found}
-        return measured(planned, run, choices=choices)
+        return measure(planned, run, root=root, device=device, choices=choices)
 
 
 def measure(

@@ -22,8 +22,6 @@ from regmixup.study.smoke import SEEDS, shrink
 if TYPE_CHECKING:
     from regmixup.training.config import TrainConfig
 
-__all__ = ["Evaluation", "Part", "PlannedRun", "Scale", "Study", "StudyFile", "load_study", "read_header", "studies"]
-
 Scale = Literal["full", "smoke"]
 
 

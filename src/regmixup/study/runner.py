@@ -78,14 +78,15 @@ def run_study(
         study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers,
         engine=engine, archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
-    places = [job.runs, *archive_places(study, job.archive, job.runs)]
-    budget = Budget(minutes, places, launcher.device) if minutes is not None else None
+    budget = None
+    if minutes is not None:
+        budget = Budget(minutes, [job.runs, *archive_places(study, job.archive, job.runs)], launcher.device)
     tasks = _tasks(job, launcher.device)
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     check_folder(study, folder)
     ended: list[TaskOutcome] = []
-    with ExitStack() as held:
-        if (holder := _hold(folder, held)) and budget is None:
+    with ExitStack() as stack:
+        if (holder := _hold(folder, stack)) and budget is None:
             warnings.warn(
                 f"another process runs this study, and the two share it: {holder}. At the end this one waits at most "
                 f"{HeldFolder.limit()} for it",
@@ -101,7 +102,7 @@ def run_study(
             ended += _stored(task for task in tasks if task.index not in seen)
         if holder:
             folder_held = HeldFolder(holder)
-            while (holder := _hold(folder, held)) and budget is None:
+            while (holder := _hold(folder, stack)) and budget is None:
                 if error := folder_held.gives_up("the study's table", holder):
                     raise InUseError(error)
                 time.sleep(RETRY_SECONDS)
@@ -145,7 +146,7 @@ def _check_tasks(job: Job, tasks: list[Task], device: torch.device) -> None:
 
 
 def _tasks(job: Job, device: torch.device) -> list[Task]:
-    """Return a task per planned run, with the run folder for this kind of device."""
+    """Return a task per planned run; one whose archive lacks the logits asked for is archived again if possible."""
     tasks = find_tasks(list(job.study.runs()), job.runs, device, archive_places(job.study, job.archive, job.runs))
     without_logits = []
     for task in tasks if job.logits else ():
@@ -165,10 +166,13 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     return tasks
 
 
-def _hold(folder: Path, held: ExitStack) -> str:
-    """Hold the study's folder, or return who does: only its holder writes an incomplete table."""
+def _hold(folder: Path, stack: ExitStack) -> str:
+    """Hold the study's folder until the stack is left and return "", or return which other process holds it.
+
+    Only the holder writes an incomplete table.
+    """
     try:
-        held.enter_context(owning(folder))
+        stack.enter_context(owning(folder))
     except InUseError as error:
         return str(error.args[0])
     return ""
@@ -192,7 +196,7 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     into: the folder to write to; default, the study's own. Return None if no run is archived. The kind of device
     decides the precision and so the names of runs: the one with more of them is taken.
     """
-    plan, places = list(study.runs()), archive_places(study, runs.absolute())
+    plan, archives = list(study.runs()), archive_places(study, runs.absolute())
     found: list[list[TaskOutcome]] = [[]]
     for device in (torch.device("cuda"), torch.device("cpu")):
         try:
@@ -200,7 +204,7 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
                 resolve(planned.config, device)
         except ValueError:  # a precision that this kind of device does not have
             continue
-        found.append(_stored(find_tasks(plan, runs.absolute(), device, places)))
+        found.append(_stored(find_tasks(plan, runs.absolute(), device, archives)))
     ended = max(found, key=len)
     if all(outcome.task.archive is None for outcome in ended):
         return None

@@ -15,7 +15,8 @@ from typing import Any
 
 from regmixup.storage import read_rows, write_json
 from regmixup.study.check import is_current
-from regmixup.study.plan import PlannedRun, Study
+from regmixup.study.plan import Study
+from regmixup.study.planned import PlannedRun
 from regmixup.types import Row, higher_is_better
 
 

@@ -30,7 +30,7 @@ _MARGIN = 1.1
 
 @dataclass(frozen=True)
 class RunStatus:
-    """epoch: finished epochs of all models of the run, out of `epochs`. seconds_left: None if unknown."""
+    """How far a task is. epoch: finished epochs of all its models, out of `epochs`. seconds_left: None if unknown."""
 
     task: Task
     state: State
@@ -89,7 +89,8 @@ def status_table(found: Sequence[RunStatus], title: str) -> Group:
 
 
 def shown_time(seconds: float | None) -> str:
-    """
+    """Return a time in the unit that suits it.
+
     >>> shown_time(42), shown_time(600), shown_time(9000), shown_time(2e5), shown_time(None)
     ('42 s', '10 min', '2.5 h', '2.3 d', '?')
     """

@@ -20,7 +20,8 @@ from regmixup.progress import describe
 from regmixup.storage import InUseError, is_owned, owning
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.measure import complete_run
-from regmixup.study.plan import PlannedRun, Study
+from regmixup.study.plan import Study
+from regmixup.study.planned import PlannedRun
 from regmixup.training.config import resolve
 from regmixup.training.engine import Engine
 from regmixup.training.reporting import EpochRecord
@@ -76,8 +77,8 @@ class Job:
 class Task:
     """One planned run. index: its place in the plan. label: its name on displays. run: its folder and config.
 
-    companion: the run that its temperature comes from, if it is another. archive: the folder it is archived in.
-    chosen: the archive with what its companion chose, which then need not be trained.
+    archive: the folder it is archived in. Where T and sigma_0 come from a companion, there is one of two: companion,
+    the run of it, or chosen, the archive with what it chose, so that it need not be trained.
     """
 
     index: int
@@ -139,22 +140,21 @@ class Task:
         run_folder.write_failure(self.run.folder, text)
 
 
-def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, places: Collection[Path]) -> list[Task]:
-    """Find planned runs on a kind of device: their folders among `runs`, their archives in some places."""
+def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Collection[Path]) -> list[Task]:
+    """Find planned runs on a kind of device: their folders among `runs`, their archives in some folders."""
     several, tasks = len({planned.recipe for planned in plan}) > 1, []
     for index, planned in enumerate(plan):
-        run, line = Run.of(resolve(planned.config, device), runs), planned.choosing
-        companion, chosen = None, None
-        if line is not None:
-            companion = Run.of(resolve(line.config, device), runs)
-            chosen = find_archive(places, companion.config, line.stem)
+        run, companion, chosen = Run.of(resolve(planned.config, device), runs), None, None
+        if (choosing := planned.choosing) is not None:
+            companion = Run.of(resolve(choosing.config, device), runs)
+            chosen = find_archive(archives, companion.config, choosing.stem)
         task = Task(
             index=index,
             label=planned.name + (f", {planned.recipe}" if several else ""),
             planned=planned,
             run=run,
             companion=companion if chosen is None else None,
-            archive=find_archive(places, run.config, planned.stem),
+            archive=find_archive(archives, run.config, planned.stem),
             chosen=chosen,
         )
         tasks.append(task)
@@ -209,10 +209,10 @@ def _archive(job: Job, task: Task, into: Path) -> None:
 
     Each folder is held, as another process may archive another line of the same run.
     """
-    line, companion = task.planned.choosing, task.companion
-    if line is not None and companion is not None and find_archive([into], companion.config, line.stem) is None:
+    companion, choosing = task.companion, task.planned.choosing
+    if companion and choosing and find_archive([into], companion.config, choosing.stem) is None:
         with owning(companion.folder):
-            write_archive(replace(companion, batch_norm=line.batch_norm), line, into, outcomes=False)
+            write_archive(replace(companion, batch_norm=choosing.batch_norm), choosing, into, outcomes=False)
     with owning(task.run.folder):
         run, kept = replace(task.run, batch_norm=task.planned.batch_norm), job.keeps_outcomes(task.planned)
         write_archive(run, task.planned, into, outcomes=kept, logits=job.logits)
@@ -282,7 +282,7 @@ def dispatch(
     waiting, running, too_long = list(tasks), list[Task](), list[Task]()
     not_before: dict[int, float] = {}
     begun: dict[int, float] = {}
-    held: dict[int, HeldFolder] = {}
+    strangers: dict[int, HeldFolder] = {}  # what processes outside this study hold
     owners: dict[int, list[str]] = {task.index: [] for task in tasks}  # who held its folder, try by try
     display = _Display(progress)
     while waiting or running:
@@ -295,14 +295,9 @@ def dispatch(
             running.append(task)
             begun[task.index] = time.monotonic()
             pool.submit(task)
-        # Twice, as a look at a lock holds it for a moment. What was never tried shares a folder with such a task.
+        # Tried twice, as a look at a lock holds it for a moment; or never, sharing a folder with one that was.
         if budget is not None and waiting and not running and all(len(owners[task.index]) != 1 for task in waiting):
-            left: dict[str, list[str]] = {}  # many seeds may need one companion
-            for task in waiting:
-                owner = owners[task.index][-1] if owners[task.index] else "sharing a folder with these"
-                left.setdefault(owner, []).append(task.label)
-            shares = "; ".join(f"{', '.join(labels)} ({owner})" for owner, labels in left.items())
-            warnings.warn(f"left to other processes, which work on them or their companions: {shares}", stacklevel=2)
+            _warn_of_left(waiting, owners)
             return
         for outcome in pool.wait(POLL_SECONDS):
             task = outcome.task
@@ -312,7 +307,7 @@ def dispatch(
             # Another task of this study may train the companion: that is no stranger, and takes as long as it takes.
             ours = task.companion is not None and any(other.companion == task.companion for other in running)
             if outcome.in_use and not ours and budget is None:
-                stranger = held.setdefault(task.index, HeldFolder())
+                stranger = strangers.setdefault(task.index, HeldFolder())
                 outcome = replace(outcome, error=stranger.gives_up(task.label, outcome.held))
             if outcome.in_use:
                 owners[task.index].append(outcome.held.rpartition(" (")[2].removesuffix(")"))  # without the folder
@@ -325,6 +320,16 @@ def dispatch(
                 display.end(outcome)
                 yield outcome
         display.update(running)
+
+
+def _warn_of_left(tasks: Sequence[Task], owners: dict[int, list[str]]) -> None:
+    """Say which tasks are left to which processes. owners: as in `dispatch`."""
+    left: dict[str, list[str]] = {}  # many seeds may need one companion
+    for task in tasks:
+        owner = owners[task.index][-1] if owners[task.index] else "sharing a folder with these"
+        left.setdefault(owner, []).append(task.label)
+    shares = "; ".join(f"{', '.join(labels)} ({owner})" for owner, labels in left.items())
+    warnings.warn(f"left to other processes, which work on them or their companions: {shares}", stacklevel=3)
 
 
 def _next(waiting: Sequence[Task], running: Sequence[Task], not_before: dict[int, float], now: float) -> Task | None:
