@@ -113,7 +113,7 @@ def test_the_probe_of_the_run_is_the_one_that_was_fitted_on_stored_features(fini
     """Features, fit, file, run and prediction agree: the run's logits are W z + b, and its accuracy is the one told."""
     run = opened(finished[2])[0]
     validation, model = validation_of(run.config.train_set), run.model(device="cpu")
-    found = probe.store_features(model, load_files(validation), run.config, run.provenance()["classes"])
+    found = probe.compute_features(model, load_files(validation), run.config, run.provenance()["classes"])
     predictions = run.predict(validation, device="cpu")
     with torch.no_grad():
         torch.testing.assert_close(model.head(found.values), predictions.logits, atol=1e-4, rtol=1e-4)

@@ -20,15 +20,16 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from regmixup.config import check_count, check_number
 from regmixup.data.folders import FolderSet, load_files
 from regmixup.deployment.calibration import Calibration, first_rows
-from regmixup.finetuning.finish import Say, check_export, finish, held_out
+from regmixup.finetuning.finish import Say, check_export, finish, sets_aside
 from regmixup.finetuning.folder import (
     PhotoFolder,
     Settings,
@@ -43,11 +44,11 @@ from regmixup.finetuning.probe import (
     Features,
     Pace,
     Plan,
+    compute_features,
     fit_probe,
     make_plan,
     measure_pace,
     read_plan,
-    store_features,
     write_plan,
 )
 from regmixup.losses import CrossEntropy, balanced_weight
@@ -64,6 +65,7 @@ from regmixup.training.train import train
 
 __all__ = ["BACKBONE", "PhotoFolder", "Settings", "finetune", "inspect", "suggest"]
 
+Watch = Callable[[TrainConfig], Mapping[str, Any]]
 RECIPE: dict[str, Any] = {
     "optimizer": "adamw",
     "lr": 3e-4,
@@ -99,7 +101,7 @@ def finetune(
     device: str | torch.device | None = None,
     workers: int | None = None,
     say: Say = print,
-    watch: Callable[[TrainConfig], Mapping[str, Any]] | None = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
@@ -147,9 +149,9 @@ def finetune(
     job = _Job(photos, settings, init, method, class_weights, seed, images, device)
     say(photos.describe())
     say(job.describe())
-    kept = held_out(photos, risk, say)
+    aside = sets_aside(photos, risk, say)
     say(f"weights    {str(initial).removeprefix('init: ')}")
-    asked = (minutes, epochs, image_size, *(("held out",) if kept else ()))
+    asked = (minutes, epochs, image_size, *(("held out",) if aside else ()))
     work = Path(runs) / f"finetune-{photos.path.name}-{job.key(*asked)}"
     plan = read_plan(work)
     if plan is None:
@@ -161,40 +163,19 @@ def finetune(
     say(plan.describe(len(images), minutes, given=epochs is not None))
     weights = work / "probe.safetensors"
     if not weights.is_file():
-        _write_probe(weights, job, plan, say, part=kept)
-    options: dict[str, Any] = {"device": device, "workers": workers}
-    probe = train(job.configure(plan.probe_size, epochs=0, init=str(weights)), runs, **options)
+        _write_probe(weights, job, plan, say, aside=aside)
+    train_here = partial(train, runs=runs, device=device, workers=workers)
+    probe = train_here(job.configure(plan.probe_size, epochs=0, init=str(weights)))
     candidates, trained = {"linear probe": probe}, 0
-    while plan.epochs > trained:
-        config = resolve(job.configure(plan.size, epochs=plan.epochs, init=str(weights)), device)
-        hooks = watch(config) if watch is not None else {}
-        if epochs is None:
-            hooks = _watching(hooks, plan, end=begun + 60 * minutes - plan.finishing(photos))
-        try:
-            candidates["fine-tuned"], trained = train(config, runs, **options, **hooks), plan.epochs
-        except _TooSlowError as slow:
-            run = Run.of(config, runs)
-            if slow.fits is not None:
-                plan = replace(plan, epochs=slow.fits)
-                write_plan(work, plan)
-                shutil.rmtree(run.folder)
-                say(f"slower     an epoch takes {slow.seconds:.0f} s: begins again with {counted(slow.fits, 'epoch')}")
-                continue
-            stopped = work / "stopped.safetensors"
-            trained = _write_stopped(stopped, job, run)
-            say(
-                f"stopped    after {trained} of {plan.epochs} epochs, of {slow.seconds:.0f} s each: the time is up. "
-                "What was learned is used; the same command trains the other epochs"
-            )
-            config = job.configure(plan.size, epochs=0, init=str(stopped))
-            candidates["fine-tuned"] = train(config, runs, **options)
-            break
+    if plan.epochs:
+        end = begun + 60 * minutes - plan.finishing(photos) if epochs is None else None
+        candidates["fine-tuned"], plan, trained = _fine_tune(job, plan, weights, train_here, watch, end, say)
     facts = {
         "settings": asdict(settings), "plan": asdict(plan), "epochs": trained, "init": initial.record(),
         "method": method,
     }  # fmt: skip
     return finish(
-        candidates, photos, facts, acceptance=acceptance, risk=risk if kept else None, score=score, export=export,
+        candidates, photos, facts, acceptance=acceptance, risk=risk if aside else None, score=score, export=export,
         device=device, say=say, begun=begun,
     )  # fmt: skip
 
@@ -289,6 +270,46 @@ def _check_backbone(backbone: str, init: str, image_size: int | None) -> Initial
     return load_initial_weights(model, config, input_shape=(3, size, size))
 
 
+class _FineTuned(NamedTuple):
+    """The fine-tuned model, the plan that it followed in the end, and the epochs that it was trained for."""
+
+    run: Run
+    plan: Plan
+    epochs: int
+
+
+def _fine_tune(
+    job: _Job, plan: Plan, probe: Path, train_here: Callable[..., Run], watch: Watch | None, end: float | None, say: Say
+) -> _FineTuned:
+    """Train all weights from the probe's; where that is too slow, begin again with fewer epochs, or stop early.
+
+    probe: the probe's weights, in the folder of this work. train_here: `train` with all but configuration and
+    callbacks. end: when training must have ended; None where the epochs were given.
+    """
+    work = probe.parent
+    while True:
+        config = resolve(job.configure(plan.size, epochs=plan.epochs, init=str(probe)), job.device)
+        hooks = watch(config) if watch is not None else {}
+        try:
+            run = train_here(config, **(hooks if end is None else _watching(hooks, plan, end=end)))
+            return _FineTuned(run, plan, plan.epochs)
+        except _TooSlowError as slow:
+            run = Run.of(config, work.parent)
+            if slow.fits is None:
+                stopped = work / "stopped.safetensors"
+                trained = _write_stopped(stopped, job, run)
+                say(
+                    f"stopped    after {trained} of {plan.epochs} epochs, of {slow.seconds:.0f} s each: the time is "
+                    "up. What was learned is used; the same command trains the other epochs"
+                )
+                run = train_here(job.configure(plan.size, epochs=0, init=str(stopped)))
+                return _FineTuned(run, plan, trained)
+            plan = replace(plan, epochs=slow.fits)
+            write_plan(work, plan)
+            shutil.rmtree(run.folder)
+            say(f"slower     an epoch takes {slow.seconds:.0f} s: begins again with {counted(slow.fits, 'epoch')}")
+
+
 class _TooSlowError(Exception):
     """Training is slower than measured. fits: the epochs to begin again with; None: the next one does not fit."""
 
@@ -317,8 +338,8 @@ def _watching(hooks: Mapping[str, Any], plan: Plan, *, end: float) -> dict[str, 
     return {**hooks, "on_epoch": on_epoch}
 
 
-def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, *, part: bool) -> None:
-    """Fit the linear probe and write the backbone with its head. part: choose its decay on the first part alone."""
+def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, *, aside: bool) -> None:
+    """Fit the linear probe and write the backbone with its head. aside: images that test a promise choose no decay."""
     count = len(job.images) + job.photos.sizes[job.photos.validation]
     pace = plan.paces.get(plan.probe_size)
     time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
@@ -327,9 +348,9 @@ def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, *, part: bool) -> 
     model = job.build(plan.probe_size)
     config = resolve(job.configure(plan.probe_size, epochs=0), job.device)
     classes = job.images.classes
-    train_features = store_features(model, job.images, config, classes)
-    validation = store_features(model, load_files(job.photos.validation), config, classes)
-    if part:
+    train_features = compute_features(model, job.images, config, classes)
+    validation = compute_features(model, load_files(job.photos.validation), config, classes)
+    if aside:
         rows = first_rows(len(validation.labels))
         validation = Features(validation.values[rows], validation.labels[rows])
     weight = balanced_weight(job.images.labels, len(classes)) if job.class_weights == "balanced" else None

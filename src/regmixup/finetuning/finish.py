@@ -46,7 +46,7 @@ def check_export(path: Path) -> None:
     check_writable(path)
 
 
-def held_out(photos: PhotoFolder, risk: float | None, say: Say) -> bool:
+def sets_aside(photos: PhotoFolder, risk: float | None, say: Say) -> bool:
     """Return whether part of the validation images is to test a promise and choose nothing; say so if they are few."""
     if risk is None:
         return False

@@ -59,7 +59,7 @@ class Features(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Head:
+class ProbeHead:
     """A linear head: weight (K, D), bias (K,), fitted with this decay; accuracy on the validation images."""
 
     weight: Tensor
@@ -69,7 +69,7 @@ class Head:
 
 
 @torch.no_grad()
-def store_features(model: Classifier, images: FolderSet, config: TrainConfig, classes: Sequence[str]) -> Features:
+def compute_features(model: Classifier, images: FolderSet, config: TrainConfig, classes: Sequence[str]) -> Features:
     """Return the features of image files as evaluation sees them. classes: those of the model, by name."""
     device = next(model.parameters()).device
     read = reader(evaluation_transform(config, files=True), (config.image_size, config.image_size))
@@ -82,7 +82,9 @@ def store_features(model: Classifier, images: FolderSet, config: TrainConfig, cl
     return Features(torch.cat(found), labels_among(images.classes, classes)[images.labels])
 
 
-def fit_probe(train: Features, validation: Features, num_classes: int, weight: Sequence[float] | None = None) -> Head:
+def fit_probe(
+    train: Features, validation: Features, num_classes: int, weight: Sequence[float] | None = None
+) -> ProbeHead:
     """Fit a linear head on features; of several decays, the one with the best validation accuracy, then NLL.
 
     weight: one per class, for the loss of the train images.
@@ -108,7 +110,7 @@ def fit_probe(train: Features, validation: Features, num_classes: int, weight: S
         rank = accuracy, -float(F.cross_entropy(logits, validation.labels))
         if best is None or rank > best:
             best, folded = rank, w.detach() * scale
-            head = Head(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy)
+            head = ProbeHead(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy)
     return head
 
 
@@ -199,12 +201,12 @@ class Plan:
         rest = sum(photos.sizes.values()) - photos.sizes[photos.train]
         return rest * _assumed(self.paces, self.size).forward + _OVERHEAD / 2
 
-    def describe(self, images: int, minutes: float, *, given: bool) -> str:
-        """Return it in two lines. images: in the train part. given: whether the epochs were asked for."""
+    def describe(self, num_train: int, minutes: float, *, given: bool) -> str:
+        """Return it in two lines. num_train: images of the train part. given: whether the epochs were asked for."""
         speed = ", ".join(f"{1 / pace.train:.1f} at {size} pixels" for size, pace in self.paces.items())
         probe = f", the probe at {self.probe_size}" if self.probe_size != self.size else ""
         source = f"measured images/s in training: {speed}" if speed else "given"
-        why = f"{PASSES:,} / {images:,} train images, within 3 to 30"
+        why = f"{PASSES:,} / {num_train:,} train images, within 3 to 30"
         if self.wanted == 0:
             epochs = "0 (given): the linear probe is the model"
         elif self.epochs == 0:
