@@ -1,10 +1,6 @@
 """The files of a run folder, read and written without a model."""
 
-import pytest
-
 from regmixup import run_folder
-from regmixup.storage import InUseError
-from tests.holding import held_by_another_process
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -46,14 +42,3 @@ def test_deleting_predictions_leaves_everything_else(tmp_path):
     run_folder.delete_predictions(tmp_path)
     assert all(path.exists() for path in kept)
     assert not any(path.exists() for path in stored)
-
-
-def test_a_live_process_holds_the_folder_until_it_ends(tmp_path):
-    assert not run_folder.is_locked(tmp_path)
-    with held_by_another_process(tmp_path):
-        assert run_folder.is_locked(tmp_path)
-        with pytest.raises(InUseError), run_folder.lock(tmp_path):
-            pass
-    with run_folder.lock(tmp_path):
-        pass
-    assert not run_folder.is_locked(tmp_path)

@@ -22,6 +22,7 @@ from regmixup.storage import (
     InUseError,
     check_writable,
     digest,
+    is_held,
     load_tensors,
     owning,
     read_history,
@@ -36,6 +37,7 @@ from regmixup.storage import (
     write_text,
 )
 from regmixup.types import Row
+from tests.holding import held_by_another_process
 
 
 def names(folder):
@@ -517,6 +519,17 @@ def refusal(folder):
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert found.returncode
     return found.stderr
+
+
+def test_a_live_process_holds_the_folder_until_it_ends(tmp_path):
+    assert not is_held(tmp_path)
+    with held_by_another_process(tmp_path):
+        assert is_held(tmp_path)
+        with pytest.raises(InUseError), owning(tmp_path):
+            pass
+    with owning(tmp_path):
+        pass
+    assert not is_held(tmp_path)
 
 
 def test_a_process_may_own_a_folder_twice_and_keeps_it_until_the_outer_end(tmp_path):

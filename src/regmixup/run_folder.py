@@ -1,4 +1,4 @@
-"""The files of a run folder: their names, how to read and write them, and the folder's lock. Imports no torch.
+"""The files of a run folder: their names, and how to read and write them. Imports no torch.
 
     config.json                       the configuration
     history.jsonl                     one line per finished epoch
@@ -9,7 +9,7 @@
     rows-STEM.csv figures-STEM.json   what a study measured
     failure.txt                       the traceback of a failed attempt
     archive.json                      of an archived run, see `study/archive.py`: what it holds, with checksums
-    .lock .owner                      held by the process that works in the folder
+    .lock .owner                      held by the process that works in the folder, see `storage.owning`
 
 Until training has finished there is also checkpoint-previous.safetensors, and diverged.* after a divergence: see
 docs/training.md. `regmixup.training.run.Run` adds the model to this; studies and reports read folders through here.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -137,12 +137,3 @@ def read_failure(folder: Path) -> str | None:
 def clear_failure(folder: Path) -> None:
     """Delete the note of an earlier failure before a new attempt."""
     (folder / FAILURE).unlink(missing_ok=True)
-
-
-def lock(folder: Path) -> AbstractContextManager[None]:
-    """Hold the folder for this process; another live process that asks gets a `storage.InUseError`."""
-    return storage.owning(folder)
-
-
-def is_locked(folder: Path) -> bool:
-    return storage.is_held(folder)

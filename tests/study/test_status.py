@@ -11,7 +11,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from regmixup.run_folder import is_locked, rows_path
+from regmixup.run_folder import rows_path
+from regmixup.storage import is_held
 from regmixup.study import status
 from regmixup.study.cost import Paces, estimate, evaluation_minutes
 from regmixup.study.plan import load_study
@@ -64,10 +65,10 @@ def test_done_interrupted_and_waiting_runs(half_done):
 def test_a_run_is_running_while_a_living_process_holds_its_folder(half_done):
     plan, runs, stopped = half_done
     with held_by_another_process(stopped):
-        assert is_locked(stopped)
+        assert is_held(stopped)
         assert states(plan, runs)[1].state == "running"
     (stopped / ".owner").write_text("1")  # as a killed process leaves it
-    assert not is_locked(stopped)
+    assert not is_held(stopped)
     assert states(plan, runs)[1].state == "waiting"
 
 

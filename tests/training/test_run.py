@@ -9,6 +9,7 @@ import torch
 import regmixup as rm
 from regmixup import run_folder
 from regmixup.config import encode
+from regmixup.storage import owning
 
 
 def test_the_run_folder_tells_what_happened(run):
@@ -50,7 +51,7 @@ def test_a_pickle_in_place_of_a_checkpoint_is_refused_and_not_executed(run, tmp_
 
 def test_a_checkpoint_of_another_configuration_is_refused(run):
     other = dataclasses.replace(run, config=dataclasses.replace(run.config, seed=1))
-    with run_folder.lock(run.folder):
+    with owning(run.folder):
         run_folder.write_config(run.folder, encode(other.config))
     with pytest.raises(ValueError, match="belongs to configuration"):
         other.model()

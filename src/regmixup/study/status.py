@@ -18,6 +18,7 @@ from rich.text import Text
 from regmixup import run_folder
 from regmixup.config import check_number
 from regmixup.names import counted
+from regmixup.storage import is_held
 from regmixup.study.cost import ModelLeft, Paces, epochs_of, estimate, evaluation_minutes, kind_of
 from regmixup.study.tasks import Task, TaskOutcome
 
@@ -60,7 +61,7 @@ def run_status(task: Task, paces: Paces) -> RunStatus:
     note, left = "", None
     if task.done:
         state = "done"
-    elif run_folder.is_locked(folder):
+    elif is_held(folder):
         state = "running"
     elif (failure := run_folder.read_failure(folder)) is not None:
         state, note = "failed", failure.strip().rpartition("\n")[2]

@@ -25,7 +25,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.networks.contract import Classifier
 from regmixup.precision import Precision, autocast, products
-from regmixup.storage import read_json
+from regmixup.storage import owning, read_json
 from regmixup.training.batch_norm import augmented_batches, refresh, refresh_batches
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name
@@ -127,7 +127,7 @@ class Run:
         if ranks is not None and not ranks.first:
             yield
             return
-        with run_folder.lock(self.folder):
+        with owning(self.folder):
             run_folder.write_config(self.folder, encode(self.config))  # as it may be damaged
             yield
 
