@@ -1,4 +1,4 @@
-"""`regmixup advise`."""
+"""`regmixup advise`: find out whether RegMixup is worth it on a folder of images."""
 
 from __future__ import annotations
 

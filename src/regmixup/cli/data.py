@@ -1,4 +1,4 @@
-"""`regmixup data`: one dataclass per action."""
+"""`regmixup data`: list, fetch, check, show and corrupt datasets; one dataclass per action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`regmixup evaluate`."""
+"""`regmixup evaluate`: from files of predictions, of any model, to a table, rows and a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`regmixup list`: imports no torch."""
+"""`regmixup list`: print the names that other verbs take. Imports no torch."""
 
 from __future__ import annotations
 

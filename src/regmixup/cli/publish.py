@@ -1,4 +1,4 @@
-"""`regmixup publish`."""
+"""`regmixup publish`: from a trained run to a folder for a model hub."""
 
 from __future__ import annotations
 

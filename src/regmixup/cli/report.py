@@ -1,4 +1,4 @@
-"""`regmixup report`."""
+"""`regmixup report`: write a study's report again, from stored results."""
 
 from __future__ import annotations
 

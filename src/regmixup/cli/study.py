@@ -1,4 +1,4 @@
-"""`regmixup study`."""
+"""`regmixup study`: run a study, or show its plan (--dry-run) or the state of its runs (--status)."""
 
 from __future__ import annotations
 
@@ -112,6 +112,7 @@ def main(args: Sequence[str]) -> None:
             if classes := describe_classes(name, verb.root):
                 print(classes)
         before = _waiting(look()) if verb.minutes is not None else []
+        # The limit of `run_study`, once more: to say what would not have fitted where it started nothing.
         budget = Budget(verb.minutes, places, launcher.device) if verb.minutes is not None else None
         with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
             if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change

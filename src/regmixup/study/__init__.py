@@ -1,8 +1,20 @@
 """Studies: many runs from one TOML file (methods x recipes x seeds x grids), trained, evaluated and collected.
 
-study = rm.study.load("digits")                # a name from `rm.study.available()`, or a TOML file
-[planned.name for planned in study.runs()]     # its plan
-folder = rm.study.run(study, "runs")           # resumes; `rm.report.build(folder)` writes the report
+    study = rm.study.load("digits")              # a name from `rm.study.available()`, or a TOML file
+    [planned.name for planned in study.runs()]   # its plan
+    folder = rm.study.run(study, "runs")         # resumes; `rm.report.build(folder)` writes the report
+
+What `rm.study.run` does, in order:
+
+    plan       from the file to planned runs, each with its companion   plan.py, planned.py, grid.py, smoke.py
+    find       what is done: among the run folders, and in archives     tasks.py, archive.py
+    check      data, folders, and the time that there is                check.py, cost.py, status.py
+    dispatch   which run starts next, in which process                  tasks.py, launchers.py
+    complete   train a run, predict and measure; archive it             measure.py, archive.py
+    collect    one table of rows, and the choices on validation sets    runner.py, select.py
+
+A planned run is one line of a table; several lines can share one training. A companion is a second training, without
+the validation images, that chooses temperature and prior variance for a model trained on all images.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """networks: how many to train. minutes: training and evaluation on `device`; None if a time or size is unknown."""
+    """The cost of runs. networks: to train. minutes: of training and evaluation on `device`, None if unknown."""
 
     networks: int
     minutes: float | None

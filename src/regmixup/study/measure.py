@@ -116,6 +116,14 @@ def measure(
     run.store(names, features=features, **here)
     # Sampling and resampling are faster where the model was; scores of features are fitted on the CPU.
     where = torch.device("cpu") if sets.feature_scores else device
+    intervals = Bootstrap(resamples=sets.resamples)
+    row = Row(
+        run=run.fingerprint[:12],
+        method=planned.label,
+        network=run.config.network,
+        train_set=run.config.train_set,
+        seed=run.config.seed,
+    )
 
     @cache
     def validation() -> Predictions | None:
@@ -148,14 +156,6 @@ def measure(
             row=row,
         )
 
-    intervals = Bootstrap(resamples=sets.resamples)
-    row = Row(
-        run=run.fingerprint[:12],
-        method=planned.label,
-        network=run.config.network,
-        train_set=run.config.train_set,
-        seed=run.config.seed,
-    )
     files = [run.predictions_path(name) for name in names]
     settings = (sets, mapped, row) if temperature is None else (sets, mapped, row, temperature)
     rows = cached_rows(run_folder.rows_path(run.folder, planned.stem), files, settings, compute)

@@ -45,6 +45,7 @@ class CompiledForward(nn.Module):
         self._compiled = torch.compile(forward.forward, fullgraph=True, dynamic=False, options=options)
 
     def forward(self, picked: Any, draw: Draw) -> Any:
+        # The first field of what a loader picks has one entry per image: of `Picked` the index, of `Batch` x.
         if picked is None or len(getattr(picked, dataclasses.fields(picked)[0].name)) not in self.sizes:
             return self.plain.forward(picked, draw)
         return self._compiled(picked, draw)
