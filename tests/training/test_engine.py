@@ -24,7 +24,7 @@ LONG, SHORT = 100_000, 100
 
 def chosen(device, *, compile="auto", graphs="auto", steps=LONG, passes=1, deterministic=False, method="regmixup"):
     engine = Engine(compile=compile, graphs=graphs, deterministic=deterministic)
-    return choose_execution(engine, config(method, precision="float32"), device, steps=steps, passes=passes)
+    return choose_execution(engine, config(method, precision="float32", shards=passes), device, steps=steps)
 
 
 class TestChoice:

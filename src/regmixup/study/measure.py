@@ -70,10 +70,10 @@ def complete_run(
             nonlocal epochs_before
             one = resolve(one, device)
             more = 0 if Run.of(one, runs).finished else one.all_epochs
-            on_step, on_epoch = (counted_on(hooks.get(name), epochs_before) for name in ("on_step", "on_epoch"))
             run = train(
                 one, runs, root=root, device=device, workers=workers, engine=engine, on_start=hooks.get("on_start"),
-                on_step=on_step, on_epoch=on_epoch,
+                on_step=counted_on(hooks.get("on_step"), epochs_before),
+                on_epoch=counted_on(hooks.get("on_epoch"), epochs_before),
             )  # fmt: skip
             epochs_before += more
             return run

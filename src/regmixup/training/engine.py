@@ -71,9 +71,9 @@ class Execution:
 
 
 def choose_execution(
-    engine: Engine, config: TrainConfig, device: torch.device, *, steps: int, passes: int = 1
+    engine: Engine, config: TrainConfig, device: torch.device, *, steps: int, starts_from: str = ""
 ) -> Execution:
-    """Decide what `auto` means. steps: still to be taken. passes: forward and backward passes per step, over all ranks.
+    """Decide what `auto` means. steps: still to be taken. starts_from: the weights that training starts from, in words.
 
     Asking with "on" for what cannot be is an error; with "auto" it is left out, and a remark says why.
     """
@@ -92,13 +92,13 @@ def choose_execution(
     else:
         cannot_compile = "it would not be deterministic" if engine.deterministic else ""
     cannot_capture = "" if cuda else f"there are no CUDA graphs on {device.type}"
-    if cuda and passes > 1:
-        cannot_capture = f"a step takes {passes} passes"
+    if cuda and config.num_shards > 1:
+        cannot_capture = f"a step takes {config.num_shards} passes"
     compiled = decide("compile", engine.compile, obstacle=cannot_compile, worth=cuda and steps >= _SHORT)
     captured = decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda)
     if compiled and (missing := missing_options()):
         remarks.append(f"compiled without {', '.join(missing)}, which torch {torch.__version__} does not have")
-    return Execution(device, config.precision, compiled, captured, tuple(remarks))
+    return Execution(device, config.precision, compiled, captured, tuple(remarks), starts_from)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ one, and wraps the step for this execution: torch.compile, DistributedDataParall
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -30,9 +29,9 @@ from regmixup.training.batch_norm import (
 from regmixup.training.checkpoint import Position
 from regmixup.training.compilation import CapturedStep, CompiledForward
 from regmixup.training.distributed import Ranks, distribute
-from regmixup.training.engine import Engine, Execution, choose_execution
+from regmixup.training.engine import Engine, choose_execution
 from regmixup.training.guard import Guard
-from regmixup.training.initial_weights import InitialWeights, load_initial_weights
+from regmixup.training.initial_weights import load_initial_weights
 from regmixup.training.loading import evaluation_transform, input_shape, make_loaders, warn_of_empty_classes
 from regmixup.training.loop import ForwardPass, Training, TrainingStep
 from regmixup.training.optim import Average, make_optimizer, set_frozen
@@ -73,11 +72,11 @@ def prepare(
     optimizer = make_optimizer(model, config)
     mine = range(ranks.rank, config.num_shards, ranks.world)
     loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
-    steps, images = len(loaders[0]), loaders[0].num_images
+    all_steps, num_images = config.total_epochs * len(loaders[0]), loaders[0].num_images
     if config.batch_norm == "synchronised":
-        check_every_process_has_images(images, config)
+        check_every_process_has_images(num_images, config)
     else:
-        check_smallest_shard(model, config, images, shape)
+        check_smallest_shard(model, config, num_images, shape)
     transform = evaluation_transform(config, files=dataset.shape is None)
     selection = None
     if config.select != "last":
@@ -100,7 +99,7 @@ def prepare(
         initial=initial,
         mine=mine,
         loaders=loaders,
-        execution=_execution(run, engine, device, steps=config.total_epochs * steps, initial=initial),
+        execution=choose_execution(engine, config, device, steps=all_steps, starts_from=str(initial or "")),
         loggers=loggers,
     )
 
@@ -116,7 +115,9 @@ def resume(training: Training) -> None:
     ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.copies).values())
 
     steps_left = (config.total_epochs - position.epoch) * training.steps
-    training.execution = _execution(run, engine, training.device, steps=steps_left, initial=training.initial)
+    # Chosen again, as the steps that are left may not repay compiling.
+    source = training.execution.starts_from
+    training.execution = choose_execution(engine, config, training.device, steps=steps_left, starts_from=source)
     training.guard = Guard(training.optimizer, training.device, ranks, buffers=training.model.buffers())
     training.tally = Tally(training.device)
     set_frozen(training.model, frozen=config.frozen_at(position.epoch))
@@ -177,11 +178,3 @@ def check_same_data(run: Run, recorded: str, found: str) -> None:
             f"{names} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
             f"now {found[:12]}): delete the run folder to train again"
         )
-
-
-def _execution(
-    run: Run, engine: Engine, device: torch.device, *, steps: int, initial: InitialWeights | None
-) -> Execution:
-    """Choose the execution: before anything is written, for its errors, and again for the steps that are left."""
-    chosen = choose_execution(engine, run.config, device, steps=steps, passes=run.config.num_shards)
-    return replace(chosen, starts_from="" if initial is None else str(initial))
