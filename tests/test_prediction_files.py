@@ -90,6 +90,17 @@ def test_labels_may_lie_in_a_file_of_their_own(tmp_path, name):
         load(tmp_path / "logits.npy", labels=tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("classes", ["win,loss", "win,draw,loss", "index,loss,win"])
+def test_a_column_that_may_be_the_class_loss_is_refused(tmp_path, classes):
+    """Left out of win and loss, it would make the column of win that of class 1, and so turn every answer round."""
+    path = tmp_path / "p.csv"
+    path.write_text(f"label,{classes}\n0{',1' * (classes.count(',') + 1)}\n")
+    with pytest.raises(ValueError, match=r"column 'loss' may be a class .*write logit_ or prob_ before"):
+        load(path)
+    path.write_text("label,logit_win,logit_loss,loss\n0,3,-1,9\n1,-2,2,9\n")
+    assert load(path).logits.tolist() == [[3, -1], [-2, 2]]
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
 def test_text_that_is_not_utf_8_is_refused_in_words(tmp_path, encoding):
     logits, labels = tmp_path / "logits.csv", tmp_path / "labels.txt"

@@ -282,6 +282,10 @@ def _column_fields(names: list[str], labels: LabelColumn | None) -> tuple[list[s
         raise ValueError(f"the first line must be a name per class, and 'label' for labels, got {got!r}")
     kinds = [kind for i in rest if (kind := _KIND.fullmatch(names[i]))]
     if len(kinds) < len(rest):
+        lower = {name.lower() for name in names}
+        if "loss" in lower and not lower & {"pred", "prediction", "predicted", "confidence"}:
+            remedy = "write logit_ or prob_ before the names of all classes, or remove the column"
+            raise ValueError(f"column 'loss' may be a class or the loss of each image: {remedy}, got {names!r:.80}")
         return columns, [names[i] for i in rest]
     for i, kind in zip(rest, kinds, strict=True):
         columns[i] = kind[1].lower() + "s"
