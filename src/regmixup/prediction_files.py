@@ -37,7 +37,8 @@ UNREADABLE = (
 
 _LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
 _IDS = ("id", "ids", "filename", "path")
-_LEFT_OUT = ("index", "idx", "unnamed: 0", "pred", "prediction", "predicted", "confidence", "loss", *_IDS)
+_ANSWERS = ("pred", "prediction", "predicted", "confidence")
+_LEFT_OUT = ("index", "idx", "unnamed: 0", "loss", *_ANSWERS, *_IDS)
 _KIND = re.compile(r"(logit|prob)(?:s|ability|abilities)?(?:(?:[_.:\- ]+|(?=\d))(.+))?", re.IGNORECASE)
 
 
@@ -283,7 +284,7 @@ def _column_fields(names: list[str], labels: LabelColumn | None) -> tuple[list[s
     kinds = [kind for i in rest if (kind := _KIND.fullmatch(names[i]))]
     if len(kinds) < len(rest):
         lower = {name.lower() for name in names}
-        if "loss" in lower and not lower & {"pred", "prediction", "predicted", "confidence"}:
+        if "loss" in lower and lower.isdisjoint(_ANSWERS):
             remedy = "write logit_ or prob_ before the names of all classes, or remove the column"
             raise ValueError(f"column 'loss' may be a class or the loss of each image: {remedy}, got {names!r:.80}")
         return columns, [names[i] for i in rest]

@@ -201,11 +201,17 @@ def not_finite(table: Tensor) -> str:
     return f"NaN or infinite values in {int(bad.sum())} of {len(bad)} rows, the first is row {first} (counted from 0)"
 
 
-def look_like_probabilities(table: Tensor, total: float = 1.0) -> bool:
-    """Return True where all rows (N, K) are numbers >= 0 that sum to `total`, give or take what rounding does."""
+def look_like_probabilities(table: Tensor, *, percent: bool = False) -> bool:
+    """Return True where all rows (N, K) are numbers >= 0 that sum to 1, give or take what rounding to 2 digits does.
+
+    percent: also where all of them sum to 100.
+    """
     import torch
 
-    return float(table.amin()) >= 0 and bool(((table.sum(dim=1, dtype=torch.float64) / total - 1).abs() < 0.05).all())
+    if float(table.amin()) < 0:
+        return False
+    sums = table.sum(dim=1, dtype=torch.float64)
+    return any(bool(((sums / total - 1).abs() < 0.05).all()) for total in ((1, 100) if percent else (1,)))
 
 
 def with_known_scale(predictions: Predictions) -> Predictions:

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from regmixup.names import printable
+from regmixup.names import counted, printable
 from regmixup.report.aggregation import Cell
 from regmixup.report.page import render
 from regmixup.report.results import Results, Setting
@@ -51,8 +51,9 @@ def terminal_tables(results: Results) -> list[TerminalTable]:
 def _averaged(table: Table) -> str:
     """Say what a number of the table is, and over how many seeds: methods may have more or fewer."""
     counts = sorted({cell.n for line in table.lines.values() for cell in line if cell is not None})
-    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-    return f"percent, mean ± std over {seeds} seed{'s' if counts != [1] else ''}, best in bold"
+    fewest = f"{counts[0]} to " if len(counts) > 1 else ""
+    seeds = f"{fewest}{counted(counts[-1], 'seed')}" if counts else "no seeds"
+    return f"percent, mean ± std over {seeds}, best in bold"
 
 
 def write_report(results: Results) -> list[Path]:

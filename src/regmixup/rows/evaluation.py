@@ -212,7 +212,7 @@ def _check_sets(
         found = not_finite(one.logits) if len(one) else "none"
         if found:
             raise ValueError(f"{one.dataset or 'predictions'} must hold finite logits of some samples, got {found}")
-        if one.logits.shape[1] > 1 and any(look_like_probabilities(one.logits, total) for total in (1, 100)):
+        if one.logits.shape[1] > 1 and look_like_probabilities(one.logits, percent=True):
             raise ValueError(
                 f"the logits of {one.dataset or 'a set'} look like probabilities, numbers >= 0 that sum to 1 or 100: "
                 "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
