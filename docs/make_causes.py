@@ -32,7 +32,8 @@ pass, one lambda for a batch. Each line changes one of these and nothing else; t
 are differences from the base in points (AUGRC x 1000) with 95 % intervals over seeds: paired where line and base have
 the same seeds, else Welch's. Bold: different from 0 after Holm's correction over the lines of the column, at 5 %;
 columns are not corrected for each other, and the first table of this page, which marks each interval by itself, may
-mark what this one does not. `(difference)` has too few seeds for an interval, and decides nothing.
+mark what this one does not. †: another verdict, above 0, below 0 or neither, with the trainings that were replaced
+and Welch's test where they have a part. `(difference)` has too few seeds for an interval, and decides nothing.
 """
 BY_MSP = """The same by MSP, the maximum probability, instead of Dempster-Shafer. A choice that changes the size of all
 logits, as the statistics of batch norm do, can move detection by Dempster-Shafer and leave that by MSP as it was.
@@ -117,22 +118,25 @@ def detecting(score: str = "", name: str = "") -> list[Column]:
     return [column._replace(title=column.title + name, score=score) for column in own]
 
 
-def section(found: Mapping[Training, Aggregation]) -> str:
-    """Return the paragraph and the tables: detection by each method's own score, and by MSP."""
-    training, rows = setting(found)
+def section(found: Mapping[Training, Aggregation], every: Mapping[Training, Aggregation]) -> str:
+    """Return the paragraph and the tables: detection by each method's own score, and by MSP.
+
+    every: the rows with those of replaced trainings among them.
+    """
+    (training, rows), (_, again) = setting(found), setting(every)
     told = [_answer(rows, column, other) for column, other in zip(detecting(), detecting(*MSP), strict=True)]
     if not any(told):
         told = ["**Not decided**: no variant has two seeds beside two of the base."]
     where = [f"Asked with {training}."] if training is not None else []
-    own, other = _table(rows, standard_columns(RECIPE)), _table(rows, detecting(*MSP))
+    own, other = _table(rows, again, standard_columns(RECIPE)), _table(rows, again, detecting(*MSP))
     asked = " ".join([*where, "What changes detection, against RegMixup as it is elsewhere on this page:"])
     answer = "\n".join(f"- {one}" for one in told if one)
     return "\n".join([f"{asked}\n\n{answer}\n", TEXT, own, BY_MSP, other])
 
 
-def statistics_section(found: Mapping[Training, Aggregation]) -> str:
+def statistics_section(found: Mapping[Training, Aggregation], every: Mapping[Training, Aggregation]) -> str:
     """Return what the statistics of batch norm decide: the tables against RegMixup as it is elsewhere, and plain."""
-    training, rows = setting(found)
+    (training, rows), (_, again) = setting(found), setting(every)
     told = [_detection(rows, CLEAN, reference) for reference in (BASE, PLAIN)]
     text = "**Not asked yet**: separate passes with clean statistics are missing.\n"
     if all(told):
@@ -144,7 +148,7 @@ def statistics_section(found: Mapping[Training, Aggregation]) -> str:
         )
     own = [*standard_columns(RECIPE), *detecting(*MSP)]
     tables = [
-        f"Differences from {NAMES[reference]}:\n\n" + _table(rows, own, reference, study="batch-norm")
+        f"Differences from {NAMES[reference]}:\n\n" + _table(rows, again, own, reference, study="batch-norm")
         for reference in (BASE, PLAIN)
     ]
     return "\n".join([text, STATISTICS, AGAIN, questions(found), OPEN, *tables])
@@ -208,15 +212,27 @@ def _detection(rows: Aggregation, label: str, reference: str) -> str:
     return f"against {NAMES[reference]}: {'; '.join(told)}."
 
 
-def _table(rows: Aggregation, columns: Sequence[Column], reference: str = BASE, *, study: str = "causes") -> str:
+def _table(
+    rows: Aggregation, again: Aggregation, columns: Sequence[Column], reference: str = BASE, *, study: str = "causes"
+) -> str:
     measured = [effects(rows, column, reference, study=study) for column in columns]
+    others = [effects(again, column, reference, study=study) for column in columns]
     lines = [_base(rows, columns, reference)]
     for label in (label for label in (BASE, *variants(study)) if label != reference):
         seeds = len(columns[0].rows(rows, label))
-        cells = [own[label][0].cell(decided=own[label][1]) if label in own else "–" for own in measured]
+        cells = [
+            own[label][0].cell(decided=own[label][1]) + " †" * (_verdict(*own[label]) != _verdict(*other[label]))
+            if label in own
+            else "–"
+            for own, other in zip(measured, others, strict=True)
+        ]
         runs = dict.fromkeys(run for own in measured if label in own for run in own[label][0].runs)
         lines.append([label, str(seeds), *cells, _runs(runs)])
     return markdown_table(["", "n", *headings(columns), "runs"], lines)
+
+
+def _verdict(one: Effect, decided: bool) -> int:
+    return (1 if one.value > 0 else -1) if decided else 0
 
 
 def _base(rows: Aggregation, columns: Sequence[Column], reference: str) -> list[str]:

@@ -15,9 +15,9 @@ from .given import measured, trained
 BASE = [0.85, 0.86, 0.84]
 
 
-def causes(values, by_msp=None):
+def causes(values, by_msp=None, replaced=()):
     rows = [*measured(values), *measured(by_msp or {}, score="max_probability")]
-    return section({trained(50): Aggregation(rows)})
+    return section({trained(50): Aggregation(rows)}, {trained(50): Aggregation([*rows, *replaced])})
 
 
 def first_table(text):
@@ -43,6 +43,19 @@ def test_causes_are_differences_from_the_base_paired_by_seed():
     assert lines["regmixup(passes=separate)"].endswith("| – | missing |")
     assert "`regmixup(scale=sum)0` `regmixup(scale=sum)1`" in lines["regmixup(scale=sum)"]
     assert "**SVHN AUROC:** the sum of both terms +1.00 (3 seeds); none is shown to be ahead of plain training." in text
+
+
+def test_a_cell_is_marked_where_replaced_trainings_decide_it_otherwise():
+    """A pair more agrees with the sum, and one far off takes away what eta does; alone no cell has a mark."""
+    values = {"regmixup": BASE, "regmixup(scale=sum)": [0.95, 0.961, 0.939], "regmixup(eta=2)": [0.80, 0.811, 0.789]}
+    replaced = [
+        replace(row, seed=-1, run="earlier")
+        for row in measured({"regmixup": [0.851], "regmixup(scale=sum)": [0.951], "regmixup(eta=2)": [0.99]})
+    ]
+    assert "†" not in causes(values).partition("| runs |")[2]
+    lines = first_table(causes(values, replaced=replaced))
+    assert "]** † |" in lines["regmixup(eta=2)"]
+    assert [label for label, line in lines.items() if "†" in line] == ["regmixup(eta=2)"]
 
 
 def test_a_choice_explains_the_gain_only_if_it_is_ahead_of_plain_training():
