@@ -7,15 +7,19 @@ Words come from cards.toml, everything else from the registry, the measured step
 
 import dataclasses
 import re
-import runpy
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from make_archives import everything, settings
+from make_tables import FIELD, measured, standard_columns
+
 from regmixup.methods import METHODS, Method, Spec
 from regmixup.objectives import OBJECTIVES
 from regmixup.recipes import RECIPES
+from regmixup.report.aggregation import Aggregation
+from regmixup.report.claims import Training
 from regmixup.report.writers import markdown_table
 from regmixup.study.cost import step_times
 
@@ -96,14 +100,14 @@ def cost(name: str) -> str:
     return f"O{how[1:]}; 128 images.\n\n{table}"
 
 
-def results(name: str, made: Mapping[str, Any]) -> str:
+def results(name: str, archived: Mapping[Training, Aggregation]) -> str:
     """Return the method's archived runs on the field's recipes, by length and precision."""
-    found = [(t, a) for t, a in made["found"].items() if name in a.labels]
+    found = [(t, a) for t, a in archived.items() if name in a.labels]
     tables = []
-    for recipe in made["FIELD"]:
-        own = made["standard_columns"](recipe)
+    for recipe in FIELD:
+        own = standard_columns(recipe)
         here = sorted((t.epochs, t.precision, t, a) for t, a in found if t.recipe == recipe)
-        rows = [line for _, _, t, a in here for line in made["measured"](own, t, a, [name])]
+        rows = [line for _, _, t, a in here for line in measured(own, t, a, [name])]
         for line, (_, precision, *_) in zip(rows, here, strict=True):
             line[:] = [precision, *line[1:-1]]  # the page of results names the runs
         if rows:
@@ -116,7 +120,7 @@ def results(name: str, made: Mapping[str, Any]) -> str:
     return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing."
 
 
-def card(method: Method, made: Mapping[str, Any]) -> str:
+def card(method: Method, archived: Mapping[Training, Aggregation]) -> str:
     """Return a method's page."""
     words = WORDS[method.name]
     pitfalls = "\n".join(f"- {line}" for line in words["pitfalls"])
@@ -153,7 +157,7 @@ OOD score: `{method.score}`.{source}
 
 ## Results
 
-{results(method.name, made)}
+{results(method.name, archived)}
 
 ## Pitfalls
 
@@ -167,8 +171,7 @@ OOD score: `{method.score}`.{source}
 
 def cards() -> dict[str, str]:
     """Return all pages by name, the index included."""
-    made = runpy.run_path(str(DOCS / "make_results.py"))
-    made["found"] = made["settings"](made["everything"]())
+    archived = settings(everything())
     files = {method.name.replace("+", "-and-"): method for method in METHODS.values()}
     lines = [[f"[{m.name}]({file}.md)", m.description, m.citation] for file, m in files.items()]
     tree = "\n".join(files)
@@ -181,7 +184,7 @@ def cards() -> dict[str, str]:
 {tree}
 ```
 """
-    return {"index": index} | {file: card(method, made) for file, method in files.items()}
+    return {"index": index} | {file: card(method, archived) for file, method in files.items()}
 
 
 def write(folder: Path) -> None:

@@ -5,16 +5,16 @@ make_results.py calls both.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, NamedTuple
 
-from regmixup.names import signed
+from make_effects import BASE, PLAIN, Effect, compared, effect, figure, short
+from make_tables import RECIPE, Column, headings, standard_columns
+
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training, method_label, prose
-from regmixup.report.significance import LEVEL, compare, difference, holm
+from regmixup.report.significance import LEVEL
 from regmixup.report.writers import markdown_table
 from regmixup.study.plan import load_study
 
-BASE, PLAIN = "regmixup", "dnn"
 NAMES = {BASE: "RegMixup in one pass", PLAIN: "plain training"}
 WORDS = {
     BASE: "the base",
@@ -32,7 +32,8 @@ pass, one lambda for a batch. Each line changes one of these and nothing else; t
 are differences from the base in points (AUGRC x 1000) with 95 % intervals over seeds: paired where line and base have
 the same seeds, else Welch's. Bold: different from 0 after Holm's correction over the lines of the column, at 5 %;
 columns are not corrected for each other, and the first table of this page, which marks each interval by itself, may
-mark what this one does not. `(difference)` has too few seeds for an interval, and decides nothing.
+mark what this one does not. †: another verdict, above 0, below 0 or neither, with the trainings that were replaced
+and Welch's test where they have a part. `(difference)` has too few seeds for an interval, and decides nothing.
 """
 BY_MSP = """The same by MSP, the maximum probability, instead of Dempster-Shafer. A choice that changes the size of all
 logits, as the statistics of batch norm do, can move detection by Dempster-Shafer and leave that by MSP as it was.
@@ -56,6 +57,7 @@ DRAWN = {
     **{label: name for label, name in WORDS.items() if label not in (BASE, "regmixup(passes=separate)")},
 }
 """The lines of the figure, each a difference from plain training."""
+MSP = ("max_probability", " by MSP")
 AGAIN = """This comparison was singled out among many, after its rows were seen. So the study `clean-statistics` asked
 it again on other seeds, with `RegMixup(passes="separate-clean")`, which keeps the statistics of clean images while it
 trains. What decides was written down before its first run, as bounds for three intervals of AUROC by Dempster-Shafer.
@@ -84,27 +86,6 @@ QUESTIONS = (
 """Of `clean-statistics`, as its file states them: epochs, column, reference, lower and upper bound in points."""
 
 
-class Effect(NamedTuple):
-    """A difference of means, scaled; interval and p over seeds, None with fewer than two seeds of either."""
-
-    value: float
-    interval: tuple[float, float] | None
-    p: float | None
-    runs: tuple[str, ...]
-
-    @property
-    def told(self) -> str:
-        """Return the difference and the seeds behind it."""
-        return f"{signed(self.value)} ({len(self.runs)} seeds)"
-
-    def cell(self, *, decided: bool) -> str:
-        """Return the difference with its interval."""
-        if self.interval is None:
-            return f"({signed(self.value)})"
-        text = f"{signed(self.value)} [{signed(self.interval[0])}, {signed(self.interval[1])}]"
-        return f"**{text}**" if decided else text
-
-
 def setting(found: Mapping[Training, Aggregation], epochs: int | None = None) -> tuple[Training | None, Aggregation]:
     """Return where the study's runs were trained, and all rows from there, whichever study they belong to.
 
@@ -124,57 +105,39 @@ def variants(study: str) -> tuple[str, ...]:
     return tuple(label for label in labels if label != BASE)
 
 
-def effect(rows: Aggregation, column: Any, label: str, reference: str) -> Effect | None:
-    """Return the difference of a label from the reference; None where one of them was not measured."""
-    own, other = column.rows(rows, label), column.rows(rows, reference)
-    if not own or not other:
-        return None
-    values = [{row.seed: column.scale * row.value for row in some} for some in (own, other)]
-    measured, tested = difference(*values), compare(*values)
-    plain = [sum(some.values()) / len(some) for some in values]
-    runs = tuple(dict.fromkeys(row.run for row in own))
-    if measured is None or tested is None:
-        return Effect(plain[0] - plain[1], None, None, runs)
-    return Effect(measured.mean, measured.interval(), tested.p, runs)
-
-
 def effects(
-    rows: Aggregation, column: Any, reference: str = BASE, *, study: str = "causes"
+    rows: Aggregation, column: Column, reference: str = BASE, *, study: str = "causes"
 ) -> dict[str, tuple[Effect, bool]]:
     """Return every effect of a study in a column by label, and whether it is different from 0 after the correction."""
     return compared(rows, column, reference, [label for label in (BASE, *variants(study)) if label != reference])
 
 
-def compared(rows: Aggregation, column: Any, reference: str, labels: Sequence[str]) -> dict[str, tuple[Effect, bool]]:
-    """Return the differences of labels from the reference; with each, whether it stands after Holm's correction."""
-    found = {label: one for label in labels if (one := effect(rows, column, label, reference)) is not None}
-    corrected = holm({label: one.p for label, one in found.items() if one.p is not None})
-    return {label: (one, corrected.get(label, 1.0) < LEVEL) for label, one in found.items()}
+def detecting(score: str = "", name: str = "") -> list[Column]:
+    """Return the columns of detection, by each method's own score or another. name: what another adds to the titles."""
+    own = (column for column in standard_columns(RECIPE) if column.quantity.metric == "auroc")
+    return [column._replace(title=column.title + name, score=score) for column in own]
 
 
-def section(found: Mapping[Training, Aggregation], columns: Sequence[Any], heads: Sequence[str]) -> str:
-    """Return the paragraph and the tables: detection by each method's own score, and by MSP. heads: of the columns."""
-    training, rows = setting(found)
-    detecting = [column for column in columns if column.quantity.metric == "auroc"]
-    by_msp = [column._replace(score="max_probability") for column in detecting]
-    told = [_answer(rows, column, other) for column, other in zip(detecting, by_msp, strict=True)]
+def section(found: Mapping[Training, Aggregation], every: Mapping[Training, Aggregation]) -> str:
+    """Return the paragraph and the tables: detection by each method's own score, and by MSP.
+
+    every: the rows with those of replaced trainings among them.
+    """
+    (training, rows), (_, again) = setting(found), setting(every)
+    told = [_answer(rows, column, other) for column, other in zip(detecting(), detecting(*MSP), strict=True)]
     if not any(told):
         told = ["**Not decided**: no variant has two seeds beside two of the base."]
     where = [f"Asked with {training}."] if training is not None else []
-    names = [head for column, head in zip(columns, heads, strict=True) if column in detecting]
-    own, other = _table(rows, columns, heads), _table(rows, by_msp, [f"{name} by MSP" for name in names])
+    own, other = _table(rows, again, standard_columns(RECIPE)), _table(rows, again, detecting(*MSP))
     asked = " ".join([*where, "What changes detection, against RegMixup as it is elsewhere on this page:"])
     answer = "\n".join(f"- {one}" for one in told if one)
     return "\n".join([f"{asked}\n\n{answer}\n", TEXT, own, BY_MSP, other])
 
 
-def statistics_section(found: Mapping[Training, Aggregation], columns: Sequence[Any], heads: Sequence[str]) -> str:
+def statistics_section(found: Mapping[Training, Aggregation], every: Mapping[Training, Aggregation]) -> str:
     """Return what the statistics of batch norm decide: the tables against RegMixup as it is elsewhere, and plain."""
-    training, rows = setting(found)
-    detecting = [(column, head) for column, head in zip(columns, heads, strict=True) if "AUROC" in head]
-    own = [*columns, *(column._replace(score="max_probability") for column, _ in detecting)]
-    heads = [*heads, *(f"{head} by MSP" for _, head in detecting)]
-    told = [_detection(rows, CLEAN, reference, detecting) for reference in (BASE, PLAIN)]
+    (training, rows), (_, again) = setting(found), setting(every)
+    told = [_detection(rows, CLEAN, reference) for reference in (BASE, PLAIN)]
     text = "**Not asked yet**: separate passes with clean statistics are missing.\n"
     if all(told):
         lines = "\n".join(f"- {one}" for one in told)
@@ -183,21 +146,23 @@ def statistics_section(found: Mapping[Training, Aggregation], columns: Sequence[
             f"training:** differences in AUROC, in points, with {training}. Bold, as the section before defines it: "
             f"{lines.count('**') // 2} of {lines.count('[')}.\n\n{lines}\n"
         )
+    own = [*standard_columns(RECIPE), *detecting(*MSP)]
     tables = [
-        f"Differences from {NAMES[reference]}:\n\n" + _table(rows, own, heads, reference, study="batch-norm")
+        f"Differences from {NAMES[reference]}:\n\n" + _table(rows, again, own, reference, study="batch-norm")
         for reference in (BASE, PLAIN)
     ]
-    return "\n".join([text, STATISTICS, AGAIN, questions(found, dict(zip(heads, own, strict=True))), OPEN, *tables])
+    return "\n".join([text, STATISTICS, AGAIN, questions(found), OPEN, *tables])
 
 
-def questions(found: Mapping[Training, Aggregation], columns: Mapping[str, Any]) -> str:
-    """Return what the study `clean-statistics` says to its questions so far. columns: by their heads."""
+def questions(found: Mapping[Training, Aggregation]) -> str:
+    """Return what the study `clean-statistics` says to its questions so far."""
     lines, answers = [], []
+    columns = dict(zip(headings(detecting()), detecting(), strict=True))
     for epochs, head, reference, low, high in QUESTIONS:
         one = effect(setting(found, epochs)[1], columns[head], FRESH, reference)
         bounds = [one.interval[0] > low, high is not None and one.interval[1] < high] if one and one.interval else []
         told = ["yes" if bound else "no" for bound in bounds] or ["–", "–"]
-        above, below = f"above {_short(low)}: {told[0]}", f"below {_short(high)}: {told[1]}" if high is not None else ""
+        above, below = f"above {short(low)}: {told[0]}", f"below {short(high)}: {told[1]}" if high is not None else ""
         cell = one.cell(decided=False) if one else "not run yet"
         lines.append([f"{epochs} epochs", head, NAMES[reference], cell, above, below, _runs(one.runs if one else ())])
         answers.append(bounds)
@@ -231,15 +196,16 @@ def _runs(runs: Iterable[str]) -> str:
     return " ".join(f"`{run}`" for run in runs) or "missing"
 
 
-def _detection(rows: Aggregation, label: str, reference: str, detecting: Sequence[tuple[Any, str]]) -> str:
+def _detection(rows: Aggregation, label: str, reference: str) -> str:
     """Return the effects on detection, by each method's own score and by MSP; "" where they were not measured."""
     told = []
-    for score, name in (("", ""), ("max_probability", "by MSP ")):
-        found = [
-            (head, effects(rows, column._replace(score=score), reference, study="batch-norm").get(label))
-            for column, head in detecting
+    for columns, name in ((detecting(), ""), (detecting(*MSP), "by MSP ")):
+        found = [effects(rows, column, reference, study="batch-norm").get(label) for column in columns]
+        cells = [
+            f"{head.partition(' AUROC')[0]} {own[0].cell(decided=own[1])}"
+            for head, own in zip(headings(columns), found, strict=True)
+            if own
         ]
-        cells = [f"{head.removesuffix(' AUROC')} {own[0].cell(decided=own[1])}" for head, own in found if own]
         told.append(name + ", ".join(cells))
         if not cells:
             return ""
@@ -247,19 +213,29 @@ def _detection(rows: Aggregation, label: str, reference: str, detecting: Sequenc
 
 
 def _table(
-    rows: Aggregation, columns: Sequence[Any], heads: Sequence[str], reference: str = BASE, *, study: str = "causes"
+    rows: Aggregation, again: Aggregation, columns: Sequence[Column], reference: str = BASE, *, study: str = "causes"
 ) -> str:
     measured = [effects(rows, column, reference, study=study) for column in columns]
+    others = [effects(again, column, reference, study=study) for column in columns]
     lines = [_base(rows, columns, reference)]
     for label in (label for label in (BASE, *variants(study)) if label != reference):
         seeds = len(columns[0].rows(rows, label))
-        cells = [own[label][0].cell(decided=own[label][1]) if label in own else "–" for own in measured]
+        cells = [
+            own[label][0].cell(decided=own[label][1]) + " †" * (_verdict(*own[label]) != _verdict(*other[label]))
+            if label in own
+            else "–"
+            for own, other in zip(measured, others, strict=True)
+        ]
         runs = dict.fromkeys(run for own in measured if label in own for run in own[label][0].runs)
         lines.append([label, str(seeds), *cells, _runs(runs)])
-    return markdown_table(["", "n", *heads, "runs"], lines)
+    return markdown_table(["", "n", *headings(columns), "runs"], lines)
 
 
-def _base(rows: Aggregation, columns: Sequence[Any], reference: str) -> list[str]:
+def _verdict(one: Effect, decided: bool) -> int:
+    return (1 if one.value > 0 else -1) if decided else 0
+
+
+def _base(rows: Aggregation, columns: Sequence[Column], reference: str) -> list[str]:
     own = [column.rows(rows, reference) for column in columns]
     means = [
         f"{column.scale * sum(row.value for row in some) / len(some):.2f}" if some else "–"
@@ -269,7 +245,7 @@ def _base(rows: Aggregation, columns: Sequence[Any], reference: str) -> list[str
     return [f"{reference}, the base", str(len(own[0])), *means, _runs(runs)]
 
 
-def _answer(rows: Aggregation, column: Any, by_msp: Any) -> str:
+def _answer(rows: Aggregation, column: Column, by_msp: Column) -> str:
     """Return which choices move an AUROC, and which are ahead of plain training; "" if nothing can be said."""
     moved, alone, count = _moved(rows, column)
     if not count:
@@ -291,7 +267,7 @@ def _answer(rows: Aggregation, column: Any, by_msp: Any) -> str:
     return f"**{prose(column.title.partition(' ')[0])} AUROC:** {'; '.join(parts)}."
 
 
-def _moved(rows: Aggregation, column: Any) -> tuple[list[str], list[str], int]:
+def _moved(rows: Aggregation, column: Column) -> tuple[list[str], list[str], int]:
     """Return what moves a column after the correction, what does only before it, and how many choices were tested."""
     tested = {
         label: own for label, own in effects(rows, column).items() if label != PLAIN and own[0].interval is not None
@@ -304,82 +280,7 @@ def _moved(rows: Aggregation, column: Any) -> tuple[list[str], list[str], int]:
     return moved, alone, len(tested)
 
 
-# ---- the figure
-
-LEFT, ACROSS, DOWN, TOP = 250, 125, 19, 44
-"""Width of the names, of a panel, height of a line, and of what is above the first."""
-NOTE = (
-    "Difference from plain training in points (AUGRC x 1000), with 95 % intervals over seeds, each by itself, cut off "
-    "at the frame; grey: one seed.",
-    "ECE and AUGRC are better when lower. AUROC is filled by the method's own score, and hollow by MSP.",
-)
-
-
-def figure(
-    rows: Aggregation, columns: Sequence[Any], heads: Sequence[str], names: Mapping[str, str], title: str
-) -> str:
-    """Return the differences of labels from plain training, a panel per column, as SVG text.
-
-    Detection is drawn by each method's own score, and hollow by MSP. names: of the labels, in their order.
-    """
-    labels = [label for label in names if label != PLAIN and columns[0].rows(rows, label)]
-    width, bottom = LEFT + ACROSS * len(columns) + 10, TOP + DOWN * len(labels)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 54}" width="{width}" '
-        f'height="{bottom + 54}" font-family="sans-serif" font-size="10">',
-        f"<title>{title}</title>",
-        f'<rect width="{width}" height="{bottom + 54}" fill="white"/>',
-    ]
-    for line, label in enumerate(labels):
-        weight = ' font-weight="bold"' if label == BASE else ""
-        parts.append(f'<text x="{LEFT - 8}" y="{_y(line) + 3}" text-anchor="end"{weight}>{names[label]}</text>')
-    for place, (column, head) in enumerate(zip(columns, heads, strict=True)):
-        parts.append(f'<g transform="translate({LEFT + place * ACROSS},0)">')
-        parts += [*_panel(rows, column, head, labels, bottom), "</g>"]
-    for line, text in enumerate(NOTE):
-        parts.append(f'<text x="12" y="{bottom + 32 + 13 * line}" fill="#444">{text}</text>')
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _panel(rows: Aggregation, column: Any, head: str, labels: Sequence[str], bottom: int) -> list[str]:
-    scores = ("", "max_probability") if column.quantity.metric == "auroc" else ("",)
-    drawn = [
-        (line, bool(score), one)
-        for line, label in enumerate(labels)
-        for score in scores
-        if (one := effect(rows, column._replace(score=score), label, PLAIN)) is not None
-    ]
-    values = [0.0, *(one.value for _, _, one in drawn)]
-    room = 0.2 * (max(values) - min(values)) or 1.0
-    low, high = min(values) - room, max(values) + room
-
-    def x(value: float) -> float:
-        return 6 + (min(max(value, low), high) - low) / (high - low) * (ACROSS - 12)
-
-    title, _, rest = head.rpartition(" ") if len(head) > 14 else (head, "", "")
-    parts = [
-        f'<text x="{ACROSS / 2}" y="{16 + 12 * i}" text-anchor="middle" font-weight="bold">{text}</text>'
-        for i, text in enumerate((title, rest))
-    ]
-    parts.append(f'<rect x="6" y="{TOP}" width="{ACROSS - 12}" height="{bottom - TOP}" fill="none" stroke="#ccc"/>')
-    parts.append(f'<path d="M{x(0):.1f} {TOP}V{bottom}" stroke="#2b6cb0"/>')
-    for value in sorted({min(values), 0.0, max(values)}):
-        if value == 0 or abs(x(value) - x(0)) > 18:
-            parts.append(f'<text x="{x(value):.1f}" y="{bottom + 13}" text-anchor="middle">{_short(value)}</text>')
-    for line, hollow, one in drawn:
-        at = _y(line) + (4 if hollow else -2 if len(scores) > 1 else 0)
-        colour = "#c53030" if one.interval is not None else "#999"
-        if one.interval is not None:
-            ends = f"M{x(one.interval[0]):.1f} {at}H{x(one.interval[1]):.1f}"
-            parts.append(f'<path d="{ends}" stroke="{colour}"/>')
-        fill = "white" if hollow else colour
-        parts.append(f'<circle cx="{x(one.value):.1f}" cy="{at}" r="2.6" fill="{fill}" stroke="{colour}"/>')
-    return parts
-
-
-def _y(line: int) -> int:
-    return TOP + DOWN * line + DOWN // 2
-
-
-def _short(value: float) -> str:
-    return signed(value, 1) if value else "0"
+def drawn(found: Mapping[Training, Aggregation]) -> str:
+    """Return the figure of all choices."""
+    title = "Differences from plain training, choice by choice"
+    return figure(setting(found)[1], standard_columns(RECIPE), DRAWN, title)

@@ -1,24 +1,23 @@
 """The documentation site's cards: one for every method, made of what the code and the results know."""
 
 import re
-import runpy
 from pathlib import Path
 
+import make_cards
 import pytest
 
 from regmixup.methods import METHODS
 
 DOCS = Path(__file__).parent.parent / "docs"
-made = runpy.run_path(str(DOCS / "make_cards.py"))
 
 
 @pytest.fixture(scope="module")
 def cards():
-    return made["cards"]()
+    return make_cards.cards()
 
 
 def test_every_method_has_words_and_a_card(cards):
-    assert set(made["WORDS"]) == set(METHODS)
+    assert set(make_cards.WORDS) == set(METHODS)
     assert len(cards) == len(METHODS) + 1
     for name in METHODS:
         file = name.replace("+", "-and-")

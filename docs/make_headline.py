@@ -1,0 +1,112 @@
+"""The headline of docs/results.md: what every method does against plain training, and the tables beside the paper's."""
+
+from collections.abc import Mapping, Sequence
+
+from make_effects import BASE, PLAIN, Effect, compared, figure
+from make_tables import RECIPE, Column, headings, measured, standard_columns
+
+from regmixup.methods import METHODS
+from regmixup.names import signed
+from regmixup.recipes import RECIPES
+from regmixup.report.aggregation import Aggregation, Quantity
+from regmixup.report.claims import Training, prose
+from regmixup.report.paper import paper_value
+from regmixup.report.significance import LEVEL
+from regmixup.report.writers import markdown_table
+from regmixup.types import higher_is_better
+
+TEXT = (
+    "The field's ResNet-18 (OpenOOD's training) at its own length; below ours the paper's means over 5 seeds with "
+    "larger networks and 350 epochs. Calibration is in a table of its own. T is chosen by ECE on train images that "
+    "a companion was trained without, once for all seeds of a method; intervals do not cover that choice.\n"
+)
+CHEAP = ("half-regmixup", "bimodal")
+AGAINST_PLAIN = """What is decided against plain training, for methods with several seeds, each by its own score:
+differences in points (AUGRC x 1000) that are not 0 after Holm's correction over the methods of a column, at 5 %;
+columns are not corrected for each other. What is not named was not told apart.
+"""
+AGAINST_BASE = """Half-RegMixup and bimodal cost as much as plain training, and should come close to RegMixup. Against
+RegMixup:
+"""
+
+
+def own_length(recipe: str) -> Training:
+    """Return the training of a recipe as it stands."""
+    return Training(recipe, (), RECIPES[recipe].recipe.epochs, "bfloat16")
+
+
+def answer(found: Mapping[Training, Aggregation]) -> str:
+    """Return a line for each method against plain training, and for those at its cost against RegMixup."""
+    rows, columns = found.get(own_length(RECIPE), Aggregation([])), standard_columns(RECIPE)
+    several = [label for label in METHODS if label != PLAIN and len(columns[0].rows(rows, label)) > 1]
+    parts = []
+    for text, reference, labels in (
+        (AGAINST_PLAIN, PLAIN, several),
+        (AGAINST_BASE, BASE, [label for label in several if label in CHEAP]),
+    ):
+        effects = [compared(rows, column, reference, labels) for column in columns]
+        lines = [_told(label, columns, effects) for label in labels if label in effects[0]]
+        if lines and effects[0][labels[0]][0].interval is not None:
+            parts += [text, "\n".join(lines) + "\n"]
+    return "\n".join(parts)
+
+
+def _told(label: str, columns: Sequence[Column], found: Sequence[Mapping[str, tuple[Effect, bool]]]) -> str:
+    """Return in what a method is better and worse than the reference, and what only the interval by itself shows."""
+    kinds: dict[str, list[str]] = {"better in": [], "worse in": [], "before the correction only": []}
+    seeds = 0
+    for column, head, effects in zip(columns, headings(columns), found, strict=True):
+        if label not in effects or effects[label][0].p is None:
+            continue
+        effect, decided = effects[label]
+        seeds = max(seeds, len(effect.runs))
+        better = (effect.value > 0) == higher_is_better(column.quantity.metric)
+        kind = ("better in" if better else "worse in") if decided else "before the correction only"
+        if decided or effect.p < LEVEL:
+            kinds[kind].append(f"{head} {signed(effect.value)}")
+    told = "; ".join(f"{kind} {', '.join(some)}" for kind, some in kinds.items() if some)
+    return f"- **{label}** ({seeds} seeds): {told or 'nothing is told apart'}."
+
+
+def calibration_columns(recipe: str) -> list[Column]:
+    """Return the columns about calibration, those with T last."""
+    test = f"{RECIPES[recipe].recipe.train_set.partition('/')[0]}/test"
+    scaled = {"posthoc": "temperature"}
+    return [
+        Column("ECE", Quantity(test, "ece")),
+        Column("AdaECE", Quantity(test, "adaptive_ece")),
+        Column("T", Quantity(test, "temperature", **scaled), 1),
+        Column("ECE with T", Quantity(test, "ece", **scaled)),
+        Column("AdaECE with T", Quantity(test, "adaptive_ece", **scaled)),
+    ]
+
+
+def tables(found: Mapping[Training, Aggregation], recipe: str) -> str:
+    """Return the tables of a recipe at its own length: ours, and the paper's with its networks."""
+    training = own_length(recipe)
+    both = [beside_paper(found, training, own(recipe)) for own in (standard_columns, calibration_columns)]
+    return "\n".join([f"### {training}\n", *both])
+
+
+def beside_paper(found: Mapping[Training, Aggregation], training: Training, own: Sequence[Column]) -> str:
+    """Return a table of ours, and the paper's with its networks; without columns of T where nothing has one."""
+    aggregation = found.get(training, Aggregation([]))
+    kept = ["dnn", "mixup", "regmixup"]
+    labels = [*kept, *(name for name in METHODS if name in aggregation.labels and name not in kept)]
+    own = [column for column in own if column.quantity.posthoc == "none" or column.quantity in aggregation.quantities]
+    lines = measured(own, training, aggregation, labels)
+    for network in ("resnet50", "wrn28-10"):
+        for method in labels:
+            place = {"method": method, "network": network, "train_set": RECIPES[training.recipe].recipe.train_set}
+            asked = [{name: getattr(one.quantity, name) for name in ("dataset", "metric", "posthoc")} for one in own]
+            values = [paper_value(**place, **what) for what in asked]
+            if any(values):
+                cells = [f"{c.scale * v.value:.2f}" if v else "–" for c, v in zip(own, values, strict=True)]
+                lines.append([f"{method}, the paper's {prose(network)}", "350", "5", *cells, ""])
+    return markdown_table(["", "epochs", "n", *headings(own), "runs"], lines)
+
+
+def drawn(found: Mapping[Training, Aggregation]) -> str:
+    """Return the figure of all methods."""
+    rows, title = found.get(own_length(RECIPE), Aggregation([])), "Differences from plain training, method by method"
+    return figure(rows, standard_columns(RECIPE), {name: name for name in METHODS}, title)

@@ -1,0 +1,129 @@
+"""Archives are complete, small, and other people's code finds the same numbers in them."""
+
+import numpy as np
+import pytest
+from make_archives import archives
+from make_tables import FIELD
+from scipy.special import softmax
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
+
+from regmixup.study.archive import outcomes_path
+from regmixup.study.plan import load_study, studies
+from regmixup.study.tasks import Job
+
+from .archived import ARCHIVED, ARCHIVES, ROOT, WITH_LOGITS, WITH_OUTCOMES, rows_of
+
+
+def test_what_is_planned_fits_into_the_repository():
+    """Sizes as archived so far, for every line of the field's recipes that is missing; and room for some logits."""
+    total = sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file())
+    outcomes, rows, note, an_epoch = 206e3, 32e3, 10.6e3, 155  # those of CIFAR-10 with CIFAR-10-C
+    one = ROOT / "results" / "causes" / "regmixup-cifar10-train-resnet18-s0-648e1c9a13da"
+    for pattern, size in (
+        ("outcomes-*", outcomes),
+        ("[rf]*-regmixup*", rows),
+        ("archive*", note),
+        ("hist*", 50 * an_epoch),
+    ):
+        assert 0.9 * size < sum(path.stat().st_size for path in one.glob(pattern)) < 1.1 * size, pattern
+    for name in studies():
+        study = load_study(name)
+        if {part.recipe for part in study.parts} <= set(FIELD) and not study.select:
+            done = {(planned.stem, planned.config) for planned, _ in archives(name)}
+            left = [planned for planned in study.runs() if (planned.stem, planned.config) not in done]
+            job = Job(study=study, runs=ROOT, root=None, workers=None)
+            scaled = 2 if study.parts[0].evaluate.validation else 1  # rows with and without temperature
+            total += sum(scaled * rows + note + outcomes * job.keeps_outcomes(planned) for planned in left)
+            total += sum(an_epoch * config.epochs for config in {planned.config for planned in left})
+    assert total + 2 * 1.1e6 < 29e6, f"{total / 1e6:.1f} MB"
+
+
+def test_the_first_seed_has_its_outcomes():
+    for name, found in ARCHIVED.items():
+        job = Job(study=load_study(name), runs=ROOT, root=None, workers=None)
+        for planned, folder in found:
+            assert outcomes_path(folder, planned.stem).is_file() or not job.keeps_outcomes(planned), folder
+
+
+def test_a_fingerprint_names_one_run():
+    """A run that is trained again for a second study replaces the first: its numbers differ in their last digits."""
+    names = [folder.name for _, folder in (param.values for param in ARCHIVES)]
+    assert len(set(names)) == len({folder for _, folder in (param.values for param in ARCHIVES)}), names
+
+
+def expected_calibration_error(confidence, right):
+    """Fifteen bins of equal width, closed on the right."""
+    bins = np.clip(np.ceil(15 * confidence) - 1, 0, 14).astype(int)
+    return sum(abs((right - confidence)[bins == index].sum()) for index in range(15)) / len(right)
+
+
+@pytest.mark.parametrize(("planned", "folder"), WITH_OUTCOMES)
+def test_rows_agree_with_what_numpy_and_scikit_learn_find_in_the_outcomes(planned, folder):
+    """Accuracy exactly; the others to what float16 leaves of a score: ties, and images at the edge of a bin."""
+    rows = rows_of(planned, folder)
+    outcomes = np.load(folder / f"outcomes-{planned.stem}.npz")
+    sets = planned.evaluate
+    correct = outcomes[f"{sets.test}:correct"]
+    accuracy = correct.mean()
+    assert rows[sets.test, "accuracy", ""].value == pytest.approx(accuracy, abs=1e-12)
+    for name, score in (("uncertainty", "max_probability"), ("dempster_shafer", "dempster_shafer")):
+        inside = outcomes[f"{sets.test}:{name}"].astype(float)
+        failures = roc_auc_score(~correct, inside)
+        assert rows[sets.test, "failure_auroc", score].value == pytest.approx(failures, abs=2e-4)
+        generalised = (1 - failures) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+        assert rows[sets.test, "augrc", score].value == pytest.approx(generalised, abs=2e-5)
+        for other in sets.ood:
+            outside = outcomes[f"{other}:{name}"].astype(float)
+            found = roc_auc_score([0] * len(inside) + [1] * len(outside), np.concatenate([inside, outside]))
+            assert rows[other, "auroc", score].value == pytest.approx(found, abs=2e-4), other
+    uncertainty = outcomes[f"{sets.test}:uncertainty"]
+    confidence = 1 - uncertainty.astype(float)
+    rounding = np.spacing(uncertainty).astype(float) / 2
+    edges = np.arange(1, 15) / 15
+    other_bin = (abs(confidence[:, None] - edges) <= rounding[:, None]).any(axis=1)  # it may have been in the next bin
+    allowed = (rounding + 2 * other_bin * abs(correct - confidence)).mean()
+    assert allowed < 2e-3
+    found = expected_calibration_error(confidence, correct)
+    assert rows[sets.test, "ece", ""].value == pytest.approx(found, abs=allowed)
+
+
+def recomputed(logits, sets):
+    """Return the headline metrics of stored logits, by NumPy, SciPy and scikit-learn alone."""
+    values = {name: logits[f"{name}:logits"].astype(float) for name in (sets.test, *sets.ood)}
+    labels, probs = logits[f"{sets.test}:labels"], softmax(values[sets.test], axis=1)
+    right = probs.argmax(1) == labels
+    classes = probs.shape[1]
+    scores = {
+        "dempster_shafer": {name: classes / (classes + np.exp(z).sum(1)) for name, z in values.items()},
+        "max_probability": {name: -softmax(z, axis=1).max(1) for name, z in values.items()},
+    }
+    covered = np.arange(1, len(labels) + 1)
+    errors = np.cumsum(~right[np.argsort(-probs.max(1), kind="stable")])
+    found = {
+        (sets.test, "accuracy", ""): accuracy_score(labels, probs.argmax(1)),
+        (sets.test, "nll", ""): log_loss(labels, probs, labels=range(probs.shape[1])),
+        (sets.test, "ece", ""): expected_calibration_error(probs.max(1), right),
+        (sets.test, "aurc", "max_probability"): (errors / covered).mean(),
+        (sets.test, "augrc", "max_probability"): errors.mean() / len(labels),
+        (sets.test, "failure_auroc", "max_probability"): roc_auc_score(right, probs.max(1)),
+    }
+    for name in sets.ood:
+        outside = np.r_[np.zeros(len(labels)), np.ones(len(values[name]))]
+        for score, own in scores.items():
+            found[name, "auroc", score] = roc_auc_score(outside, np.r_[own[sets.test], own[name]])
+    return found
+
+
+@pytest.mark.parametrize(("planned", "folder"), WITH_LOGITS)
+def test_rows_agree_with_what_others_code_finds_in_the_logits(planned, folder):
+    """To what float16 leaves of a logit: ties, and images at the edge of a bin."""
+    rows = rows_of(planned, folder)
+    found = recomputed(np.load(folder / f"logits-{planned.stem}.npz"), planned.evaluate)
+    assert len(found) == 6 + 2 * len(planned.evaluate.ood)
+    for key, value in found.items():
+        assert rows[key].value == pytest.approx(value, abs=2e-4), key
+
+
+def test_some_headline_runs_have_their_logits():
+    """Plain training and RegMixup at the longest training."""
+    assert {one.values[0].label for one in WITH_LOGITS} >= {"dnn(epochs=200)", "regmixup(epochs=200)"}

@@ -1,0 +1,88 @@
+"""Cells and columns of the tables, and the sections that set ours beside the paper's and others'."""
+
+from make_headline import answer, own_length, tables
+from make_others import _beside
+from make_tables import RECIPE, Column, cell, standard_columns
+from scipy.stats import ttest_rel
+
+from regmixup.report.aggregation import Aggregation
+from regmixup.types import Quantity, Row
+
+from .given import measured
+
+
+def test_an_interval_ends_where_the_metric_does():
+    """Student's interval of 99, 99.5 and 96 % reaches beyond 100."""
+    column = Column("SVHN AUROC", Quantity("svhn/test", "auroc"))
+    rows = measured({"dnn": [0.99, 0.995, 0.96]})
+    assert cell(column, rows).endswith(", 100.00]")
+    assert cell(column, [Row(value=0.01), Row(value=0.04)]).startswith("2.50 [0.00, ")
+
+
+def test_failures_are_ranked_by_msp_and_detection_by_the_methods_own_score():
+    columns = {column.title: column for column in standard_columns(RECIPE)}
+    rows = [
+        *measured({"regmixup": [0.1]}, "cifar10/test", "augrc", "max_probability"),
+        *measured({"regmixup": [0.2]}, "cifar10/test", "augrc", "dempster_shafer"),
+        *measured({"regmixup": [0.7], "mixup": [0.6]}, score="max_probability"),
+        *measured({"regmixup": [0.8], "mixup": [0.5]}),
+        *measured({"regmixup": [0.3], "mixup": [0.4]}, score="entropy"),
+    ]
+    aggregation = Aggregation(rows)
+    assert [row.value for row in columns["AUGRC by MSP"].rows(aggregation, "regmixup")] == [0.1]
+    assert [row.value for row in columns["svhn AUROC"].rows(aggregation, "regmixup")] == [0.8]
+    assert [row.value for row in columns["svhn AUROC"].rows(aggregation, "mixup")] == [0.4]
+
+
+def test_ours_beside_others_has_a_deviation_where_theirs_has():
+    """Over seeds, of the mean over both sets: 85, 87 and 89 %."""
+    near = [("cifar100/test", [0.84, 0.86, 0.88]), ("tiny-imagenet/val", [0.86, 0.88, 0.90])]
+    aggregation = Aggregation([row for name, own in near for row in measured({"dnn": own}, name)])
+    columns = [Column("", Quantity(name, "auroc")) for name, _ in near]
+    assert _beside({"method": "dnn", "near": "88.03 ± 0.25"}, "near", columns, aggregation).endswith("/ 87.00 ± 2.00")
+    assert _beside({"method": "dnn", "near": "88.03"}, "near", columns, aggregation) == "88.03 / 87.00"
+    assert _beside({"method": "mixup", "near": "88.03 ± 0.25"}, "near", columns, aggregation) == "88.03 ± 0.25 / –"
+
+
+def test_calibration_has_columns_of_t_where_it_was_chosen_and_the_papers_numbers_beside():
+    rows = measured({"dnn": [0.02, 0.04]}, "cifar10/test", "ece", "")
+    heads, _, own, *rest = headline_table(rows)
+    assert heads[3:-1] == ["ECE", "AdaECE"]
+    assert own[3].startswith("3.00 [")
+    assert ["dnn, the paper's ResNet-50", "350", "5", "–", "3.02", ""] in rest
+    chosen = {"posthoc": "temperature"}
+    rows += measured({"dnn": [1.4, 1.4]}, "cifar10/test", "temperature", "", **chosen)
+    rows += measured({"dnn": [0.01, 0.03], "half-regmixup": [0.02]}, "cifar10/test", "ece", "", **chosen)
+    heads, _, own, *rest = headline_table(rows)
+    assert heads[3:-1] == ["ECE", "AdaECE", "T", "ECE with T"]
+    assert own[5] == "1.400", "chosen, not estimated"
+    assert own[6].startswith("2.00 [")
+    assert ["dnn, the paper's ResNet-50", "350", "5", "–", "3.02", "1.51", "1.38", ""] in rest
+    assert [line[0] for line in rest].count("half-regmixup") == 1
+
+
+def headline_table(rows):
+    """Return the cells of the table about calibration."""
+    text = tables({own_length(RECIPE): Aggregation(rows)}, RECIPE).rpartition("\n\n")[2]
+    return [[one.strip() for one in line.strip("|").split("|")] for line in text.splitlines()]
+
+
+def test_the_standard_table_tells_what_stands_after_the_correction():
+    """Mixup's change is sure, RegMixup's is by itself but not as one of three, and bimodal's is chance."""
+    plain = [0.85, 0.86, 0.84, 0.855]
+    changes = {
+        "mixup": (0.02, 0.021, 0.019, 0.02),
+        "regmixup": (-0.004, -0.012, -0.007, -0.016),
+        "bimodal": (0.01, -0.01, 0.004, -0.004),
+    }
+    values = {label: [a + b for a, b in zip(plain, own, strict=True)] for label, own in changes.items()}
+    assert 0.05 / 2 < ttest_rel(values["regmixup"], plain).pvalue < 0.05
+    given = {"dnn": plain, **values, "cutmix": [0.9]}
+    rows = [row for metric in ("accuracy", "ece") for row in measured(given, "cifar10/test", metric, "")]
+    text = answer({own_length(RECIPE): Aggregation(rows)})
+    assert [line for line in text.splitlines() if line.startswith("- ")] == [
+        "- **mixup** (4 seeds): better in accuracy +2.00; worse in ECE +2.00.",
+        "- **regmixup** (4 seeds): before the correction only accuracy −0.98, ECE −0.98.",
+        "- **bimodal** (4 seeds): nothing is told apart.",
+        "- **bimodal** (4 seeds): better in accuracy +0.98; worse in ECE +0.98.",  # than RegMixup, the only one asked
+    ]
