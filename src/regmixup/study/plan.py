@@ -15,7 +15,6 @@ from regmixup import methods, recipes
 from regmixup.config import check_choices, decode, encode, fingerprint, introduced, values_of
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, is_hidden, unknown
-from regmixup.plugins import origins
 from regmixup.study.grid import Point, ValueGrid, adjust, check_distinct, tupled
 from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.study.smoke import SEEDS, shrink
@@ -217,8 +216,7 @@ class Study(StudyKeys):
         """Return a fingerprint of what the study asks for, wherever its file lies, and of the plugins it trains by."""
         from regmixup.training.config import plugins_of
 
-        trained = (plugins_of(planned.config) for planned in self.runs())
-        used = {*origins(("method", name) for name in self.methods)}.union(*trained)
+        used = {origin for planned in self.runs() for origin in plugins_of(planned.config, planned.method)}
         return fingerprint(replace(self, source=" ".join(sorted(origin.sha256 for origin in used))))
 
     def record(self) -> dict[str, Any]:
