@@ -443,6 +443,7 @@ class TestOwning:
             owning(folder).__enter__()
         assert str(folder) in str(error.value)
         assert str(error.value).endswith("; wait for it to end, or choose another folder")
+        assert error.value.owner == (folder / ".owner").read_text()
         assert (folder / ".partial-1-b.txt").exists()  # the live owner's unfinished files are not touched
         assert (folder / ".owner").read_text().startswith(f"pid {holder.pid} ")
 

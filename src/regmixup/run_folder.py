@@ -18,7 +18,7 @@ docs/training.md. `regmixup.training.run.Run` adds the model to this; studies an
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -94,13 +94,17 @@ def read_archived(folder: Path) -> dict[str, Any]:
     return storage.read_table(folder / ARCHIVED) if (folder / ARCHIVED).is_file() else {}
 
 
-def check_archive(folder: Path) -> None:
+def check_archive(folder: Path, digest: Callable[[Path], str] = storage.digest) -> None:
     """Raise unless every file of an archive is there and has the content that it was archived with."""
-    for name, checksum in read_archived(folder).get("files", {}).items():
+    remedy = f"take the folder {folder} from where it was copied from again, or delete it to run it again"
+    try:
+        files = read_archived(folder).get("files", {})
+    except ValueError as error:
+        raise ValueError(f"{error}: {remedy}") from error
+    for name, checksum in files.items():
         path = folder / name
-        if not path.is_file() or storage.digest(path) != checksum:
+        if not path.is_file() or digest(path) != checksum:
             what = "has changed since it was archived" if path.is_file() else "is missing"
-            remedy = f"take the folder {folder} from where it was copied from again, or delete it to run it again"
             raise ValueError(f"{path} {what}: {remedy}")
 
 

@@ -37,10 +37,14 @@ _CHANGED = "its content has changed since it was written"
 
 
 class InUseError(RuntimeError):
-    """Another process has locked a folder; its argument says which, who and since when."""
+    """Another process has locked a folder. held: which, by whom and since when. owner: by whom and since when alone."""
+
+    def __init__(self, held: str, owner: str = "") -> None:
+        super().__init__(held, owner)
+        self.held, self.owner = held, owner
 
     def __str__(self) -> str:
-        return f"{self.args[0]}; wait for it to end, or choose another folder"
+        return f"{self.held}; wait for it to end, or choose another folder"
 
 
 @contextmanager
@@ -186,8 +190,7 @@ def _bytes_of(tensor: Tensor) -> memoryview:
 def _tensors_checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     """Return the CRC-32 of the metadata and of the tensors' names, types, shapes and bytes."""
     value = zlib.crc32(json.dumps(metadata, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
+    for name, tensor in sorted(tensors.items()):
         value = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), value)
         value = zlib.crc32(_bytes_of(tensor), value)
     return f"{value:08x}"
@@ -338,11 +341,10 @@ def owning(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout:
-        raise InUseError(f"{folder} is in use by another process ({_owner_of(folder)})") from None
+        raise InUseError(f"{folder} is in use by another process ({(owner := _owner_of(folder))})", owner) from None
     except OSError as error:
         raise OSError(f"cannot lock {folder / '.lock'}: {error.strerror or error}") from error
-    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    mine = f"pid {os.getpid()} on {socket.gethostname()} since {since}"
+    mine = f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}"
     try:
         _held[holder] = (folder / ".lock").lstat()
         _remove_leftovers(folder)

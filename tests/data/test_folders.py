@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from torchvision import transforms
 from torchvision.datasets import ImageFolder
 
 from regmixup import data
+from regmixup.data import folders
 from regmixup.data.decode import EvalTransform, open_rgb
 from regmixup.data.folders import FolderSet, describe_classes, hash_file, image_files
+from regmixup.storage import digest
 
 from .official import decode, smooth_image, write_image, write_image_folder
 
@@ -263,3 +266,17 @@ def test_a_checksum_is_of_the_content_that_is_there_even_where_its_size_and_time
     assert hash_file(file) != found
     file.write_bytes(b"before")
     assert hash_file(file) == found
+
+
+def test_a_checksum_is_of_the_content_even_where_the_time_of_files_steps_and_an_older_file_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read = tmp_path / "rows.csv.gz", []
+    for content in (b"before", b"behind") * 50:
+        file.write_bytes(content)
+        assert hash_file(file) == hashlib.sha256(content).hexdigest()
+    monkeypatch.setattr(folders, "digest", lambda path: read.append(path) or digest(path))
+    later = time.time_ns() + 10**10
+    monkeypatch.setattr(folders.time, "time_ns", lambda: later)
+    assert hash_file(file) == hash_file(file)
+    assert read == [file]

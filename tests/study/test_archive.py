@@ -19,11 +19,11 @@ from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.run_folder import check_archive, rows_path
 from regmixup.storage import digest, read_rows, read_table, write_table
-from regmixup.study.archive import NOTE, archived_rows, find_archive, write_archive
+from regmixup.study.archive import NOTE, archived_rows, find_archive, is_of, write_archive
 from regmixup.study.cost import Paces
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study
-from regmixup.study.status import run_status
+from regmixup.study.status import Budget, run_status
 from regmixup.study.tasks import Job, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
@@ -201,14 +201,14 @@ def test_damage_to_an_archive_is_found(kept, tmp_path, pattern):
         archived_rows(tmp_path / one.name, stem)
 
 
-@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json"])
+@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", NOTE])
 def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, kept, tmp_path, capsys, pattern):
     """Nor as left to do: the study refuses it, and a queue that looks for work would begin again for ever."""
     shutil.copytree(kept, tmp_path / "kept")
     (path, *_) = sorted(tmp_path.glob(f"kept/*/{pattern}"))
     path.write_bytes(path.read_bytes()[:-9])
     words = ["--runs", str(tmp_path / "runs"), "--archive", str(tmp_path / "kept"), "--device", "cpu"]
-    said = f"{path} has changed since it was archived: take the folder"
+    said = f"cannot read {path}: " if pattern == NOTE else f"{path} has changed since it was archived: take the folder"
     for flag, counted in (("--status", "3 done, 1 damaged of 4 runs"), ("--dry-run", "left   0 networks to train")):
         assert main(["study", str(finished_study.study.source), *words, flag]) == 0
         shown = capsys.readouterr().out
@@ -219,6 +219,15 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
     assert main(["study", str(finished_study.study.source), *words]) == 1
     assert said in (error := capsys.readouterr().err)
     assert "or delete it to run it again\n" in error
+
+
+def test_an_archive_whose_note_is_damaged_is_of_no_training(finished_study, kept, tmp_path):
+    """Else logits could not be asked for without an error for the whole study."""
+    run = Run.of(resolve(next(finished_study.study.runs()).config, torch.device("cpu")), finished_study.runs)
+    folder = shutil.copytree(kept / run.folder.name, tmp_path / run.folder.name)
+    assert is_of(folder, run)
+    (folder / NOTE).write_text("{")
+    assert not is_of(folder, run)
 
 
 def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):
@@ -248,11 +257,13 @@ def test_minutes_begin_no_run_that_would_not_end_in_time(finished_study, kept, t
 
 
 def test_minutes_too_few_for_any_run_are_an_error_so_that_a_queue_does_not_begin_again_for_ever(
-    finished_study, kept, tmp_path, capsys
+    finished_study, kept, tmp_path, capsys, monkeypatch
 ):
-    source = finished_study.study.source
+    source, made, begin = finished_study.study.source, [], Budget.__init__
+    monkeypatch.setattr(Budget, "__init__", lambda self, *more: (made.append(self), begin(self, *more))[1])
     words = [source, "--runs", str(tmp_path / "runs"), "--device", "cpu", "--minutes", "0"]
     assert main(["study", *words]) == 2
+    assert len(made) == 1  # what is said at the end is judged by what the runs were
     said = r"enough for one of the 4 runs .* got 0; the shortest takes about \d+ s: \w+ seed \d, 5 epochs of \S+ s "
     assert re.search(said, capsys.readouterr().err)
     assert main(["study", *words, "--archive", str(kept)]) == 0  # nothing is left

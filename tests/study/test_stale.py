@@ -271,7 +271,7 @@ def test_with_a_time_limit_what_others_hold_is_left_to_them(tmp_path, monkeypatc
         ended = list(dispatch(plan(tmp_path, "dnn 0", "kfac-llla 0", "dnn 1"), pool, budget=Plenty()))
     assert [outcome.task.label for outcome in ended] == ["dnn 1"]
     assert [str(warning.message) for warning in said] == [
-        "left to other processes, which work on them or their companions: dnn 0 (dnn 0 is in use by pid 7); "
+        "left to other processes, which work on them or their companions: dnn 0 (pid 7 on lab (2)); "
         "kfac-llla 0 (sharing a folder with these)"
     ]
     pool = Recorder(room=1, in_use=["dnn 0"])  # as of a look at the lock, of which there is nothing to say
@@ -283,7 +283,7 @@ def test_with_a_time_limit_a_companion_in_use_is_named_once_for_all_seeds(tmp_pa
 
     class Training(Recorder):
         def wait(self, seconds):
-            return [TaskOutcome(task=self.running.pop(0), held="companion in use (pid 7)")] if self.running else []
+            return [TaskOutcome(task=self.running.pop(0), held="in use", owner="pid 7")] if self.running else []
 
     with pytest.warns(UserWarning, match="left to") as said:
         assert not list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), Training(room=1), budget=Plenty()))

@@ -46,7 +46,7 @@ class Recorder:
         task = self.running.pop(0)
         if task.label in self.in_use:
             self.in_use.remove(task.label)
-            return [TaskOutcome(task=task, held=f"{task.label} is in use by pid 7")]
+            return [TaskOutcome(task=task, held=f"{task.label} is in use by pid 7", owner="pid 7 on lab (2)")]
         return [TaskOutcome(task=task, rows=[])]
 
 

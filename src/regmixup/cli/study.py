@@ -112,14 +112,13 @@ def main(args: Sequence[str]) -> None:
             if classes := describe_classes(name, verb.root):
                 print(classes)
         before = _waiting(look()) if verb.minutes is not None else []
-        # The limit of `run_study`, once more: to say what would not have fitted where it started nothing.
         budget = Budget(verb.minutes, places, launcher.device) if verb.minutes is not None else None
         with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
             if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
                 warnings.filterwarnings("ignore", "the best temperature")
             folder = run_study(
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
-                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
+                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=budget,
             )  # fmt: skip
         if budget is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []

@@ -224,8 +224,8 @@ def get(name: str) -> Dataset | None:
     return replace(source, name=name, role="shifted", images=INTERPOLATED, content=None)
 
 
-def find(name: str) -> Dataset:
-    """Return the record of a dataset; an unknown name is an error with the nearest match. Reads nothing."""
+def find(name: str, what: str = "dataset") -> Dataset:
+    """Return the record of a dataset; an unknown name is an error that calls it `what`. Reads nothing."""
     if not isinstance(name, str):
         raise ValueError(f"a dataset must be named by a string, such as digits/train or folder:PATH, got {name!r}")
     if dataset := get(name):
@@ -233,13 +233,13 @@ def find(name: str) -> Dataset:
     plugins.load()  # one of them may register it
     if dataset := get(name):
         return dataset
-    family = FAMILIES.get(name.removeprefix("path:").partition("/")[0])
+    family = FAMILIES.get(name.removeprefix("path:").partition("/")[0].removesuffix(":"))
     if family is None:
         summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
-        raise unknown("dataset", name, DATASETS, summary=summary)
+        raise unknown(what, name, DATASETS, summary=summary)
     # The severities of a corruption are one entry, so that the list can be read.
     entries = {f"{line_of(d)}/1-5" if d.corruption else d.name for d in family.datasets}
-    raise unknown("dataset", name, family.names, summary=", ".join(sorted(entries)) or family.description)
+    raise unknown(what, name, family.names, summary=", ".join(sorted(entries)) or family.description)
 
 
 def register(
@@ -315,8 +315,8 @@ def line_of(dataset: Dataset) -> str:
 
 
 def sets_of(family: str) -> list[Dataset]:
-    """Return a family's datasets, but for CIFAR-C's 4 corruptions beyond the benchmark, which published means omit."""
-    datasets = FAMILIES[family].datasets
+    """Return a family's datasets, but for CIFAR-C's 4 corruptions beyond the benchmark; [] for all other names."""
+    datasets = FAMILIES[family].datasets if family in FAMILIES else ()
     corruptions = {dataset.corruption for dataset in datasets}
     left_out = EXTRA if corruptions.issuperset(BENCHMARK) else ()
     return [dataset for dataset in datasets if dataset.corruption not in left_out]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -219,6 +220,8 @@ def hash_files(paths: Iterable[str]) -> tuple[str, ...]:
 def hash_file(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes. A file that has not changed since it was last read is not read again."""
     state = os.stat(path)  # noqa: PTH116
+    if time.time_ns() - state.st_ctime_ns < 10**9:  # the time of files steps: it may change again within one step
+        return digest(Path(path))
     # The last one changes also where a copy has kept the time of its original.
     return _digest(str(path), state.st_size, state.st_mtime_ns, state.st_ino, state.st_ctime_ns)
 

@@ -16,6 +16,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,10 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     config: that of the run, resolved.
     """
     for folder in map(config.folder_in, places):
-        note = run_folder.read_archived(folder)
+        try:
+            note = run_folder.read_archived(folder)
+        except ValueError:  # damaged, which `check_archive` says
+            return folder
         if note.get("fingerprint", fingerprint(config)) != fingerprint(config):
             raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")
         if stem in note.get("evaluations", []):
@@ -127,15 +131,12 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     return None
 
 
-def has_logits(folder: Path, stem: str) -> bool:
-    """Return whether an archive holds the logits of an evaluation."""
-    return (folder / f"logits-{stem}.npz").is_file()
-
-
 def is_of(folder: Path, run: Run) -> bool:
     """Return whether an archive was made from this very training, not from another one of the same configuration."""
     record = run.folder / run_folder.PROVENANCE
-    return record.is_file() and run_folder.read_archived(folder).get("files", {}).get(record.name) == digest(record)
+    with suppress(ValueError):  # a damaged note, which says nothing
+        return record.is_file() and run_folder.read_archived(folder).get("files", {}).get(record.name) == digest(record)
+    return False
 
 
 def check_trainable(run: Run) -> None:

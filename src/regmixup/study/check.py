@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from regmixup import data
-from regmixup.data.catalogue import FAMILIES, find
+from regmixup.data.catalogue import find, sets_of
 from regmixup.data.files import MissingDataError, data_root, missing_files
 from regmixup.data.folders import FolderSet, find_folder
 from regmixup.data.roles import overlap, role_of
@@ -101,7 +101,7 @@ def _misfits(planned: PlannedRun) -> Iterator[str]:
             yield f"{name} has images of {found}x{found}, models of {config.train_set} see images of {side}x{side}"
     named = [(what, name) for what in ("shift", "ood") for name in getattr(sets, what)]
     for what, name in (("test", sets.test), *named) if sets.test else ():
-        own = FAMILIES[name].datasets[0] if name in FAMILIES else find(name)
+        own = (sets_of(name) or [find(name)])[0]
         if overlap(own, trained):
             yield f"{what} must be a set that the models are not trained on, got {name} for models of {trained.name}"
         if what != "test" and name == sets.test:

@@ -213,8 +213,11 @@ class Study(StudyKeys):
 
     @property
     def content(self) -> str:
-        """Return a fingerprint of what the study asks for, wherever its file lies."""
-        return fingerprint(replace(self, source=""))
+        """Return a fingerprint of what the study asks for, wherever its file lies, and of the plugins it trains by."""
+        from regmixup.training.config import plugins_of
+
+        used = {origin for planned in self.runs() for origin in plugins_of(planned.config, planned.method)}
+        return fingerprint(replace(self, source=" ".join(sorted(origin.sha256 for origin in used))))
 
     def record(self) -> dict[str, Any]:
         """Return the study as JSON values, with what its runs really use; at smoke scale its file says otherwise.

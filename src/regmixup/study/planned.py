@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from regmixup import methods
 from regmixup.config import check_choices, check_count, encode, fingerprint, introduced
-from regmixup.data.catalogue import FAMILIES, find, sets_of
+from regmixup.data.catalogue import find, sets_of
 from regmixup.precision import Precision
 from regmixup.study.grid import Point
 
@@ -60,9 +60,10 @@ class Evaluation:
             )
         if not self.validation and self.calibration != "holdout":
             raise ValueError(f"validation must be named with calibration {self.calibration!r}, got none")
-        for name in self.datasets():
-            find(name)
-        for what, names in (("shift", self.shift_sets()), ("ood", self.ood)):
+        single = {what: (name,) for what in ("validation", "test", "profile") if (name := getattr(self, what))}
+        for what, names in {**single, "shift": self.shift_sets(), "ood": self.ood}.items():
+            for name in names:
+                find(name, f"dataset of {what}")
             if len(set(names)) != len(names):
                 raise ValueError(f"{what} must name each dataset once, got {', '.join(names)}")
         if self.profile and not find(self.profile).is_interpolated:
@@ -70,7 +71,7 @@ class Evaluation:
 
     def shift_sets(self) -> list[str]:
         """Return the shifted sets, families replaced by their members."""
-        return [d.name for entry in self.shift for d in (sets_of(entry) if entry in FAMILIES else [find(entry)])]
+        return [d.name for entry in self.shift for d in sets_of(entry) or [find(entry, "dataset of shift")]]
 
     def reported(self) -> list[str]:
         """Return the sets that the model is measured on; only the validation set where there is no test set."""

@@ -20,7 +20,7 @@ from regmixup.methods import REFERENCE
 from regmixup.precision import check_precision
 from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, check_writable, digest, owning, read_rows, read_table, write_json, write_rows
-from regmixup.study.archive import NOTE, archive_places, archived_rows, check_trainable, has_logits, is_of
+from regmixup.study.archive import NOTE, archive_places, archived_rows, check_trainable, is_of
 from regmixup.study.check import check_data, check_folder
 from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
 from regmixup.study.plan import Study
@@ -57,7 +57,7 @@ def run_study(
     launcher: Launcher | None = None,
     archive: str | Path | None = None,
     logits: bool = False,
-    minutes: float | None = None,
+    minutes: float | Budget | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
@@ -67,7 +67,7 @@ def run_study(
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
     done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
-    run that would not end within them.
+    run that would not end within them; a `Budget` counts them from when it was made.
     """
     if launcher is not None and device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
@@ -78,9 +78,8 @@ def run_study(
         study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers,
         engine=engine, archive=Path(archive).absolute() if archive else None, logits=logits,
     )  # fmt: skip
-    budget = None
-    if minutes is not None:
-        budget = Budget(minutes, [job.runs, *archive_places(study, job.archive, job.runs)], launcher.device)
+    places = archive_places(study, job.archive, job.runs)
+    budget = minutes if isinstance(minutes, Budget | None) else Budget(minutes, [job.runs, *places], launcher.device)
     tasks = _tasks(job, launcher.device)
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     check_folder(study, folder)
@@ -116,7 +115,7 @@ def run_study(
     return folder
 
 
-def _check_request(study: Study, runs: Path, launcher: Launcher, archive: Path | None, minutes: float | None) -> None:
+def _check_request(study: Study, runs: Path, launcher: Launcher, archive: Path | None, minutes: object) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
     if world_size() > 1:
         raise ValueError(
@@ -151,7 +150,7 @@ def _tasks(job: Job, device: torch.device) -> list[Task]:
     without_logits = []
     for task in tasks if job.logits else ():
         planned, archive = task.planned, task.archive
-        if archive is not None and planned.evaluate.test and not has_logits(archive, planned.stem):
+        if archive is not None and planned.evaluate.test and not (archive / f"logits-{planned.stem}.npz").is_file():
             if archive.parent == job.archive and task.run.finished and is_of(archive, task.run):
                 # Everything is measured, and is archived again with logits.
                 tasks[task.index] = replace(task, archive=None)
@@ -174,7 +173,7 @@ def _hold(folder: Path, stack: ExitStack) -> str:
     try:
         stack.enter_context(owning(folder))
     except InUseError as error:
-        return str(error.args[0])
+        return error.held
     return ""
 
 

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from regmixup import run_folder
 from regmixup.config import check_number
+from regmixup.data.folders import hash_file
 from regmixup.names import counted
 from regmixup.storage import is_held
 from regmixup.study.cost import ModelLeft, Paces, epochs_of, estimate, evaluation_minutes, kind_of
@@ -50,8 +50,11 @@ def run_status(task: Task, paces: Paces) -> RunStatus:
     """
     models, folder = task.models(), task.run.folder
     epochs = sum(model.config.total_epochs for model in models)
-    if (kept := task.archive or task.chosen) is not None and (damage := _damage(kept, _times(kept))):
-        return RunStatus(task, "damaged", 0, epochs, None, None, damage)
+    if (kept := task.archive or task.chosen) is not None:
+        try:
+            run_folder.check_archive(kept, hash_file)  # which reads no unchanged file again
+        except ValueError as error:
+            return RunStatus(task, "damaged", 0, epochs, None, None, str(error))
     if task.archive is not None:
         return RunStatus(task, "done", epochs, epochs, None, None)
     records = [record for model in models for record in model.history()]
@@ -66,22 +69,6 @@ def run_status(task: Task, paces: Paces) -> RunStatus:
     if state != "done" and (minutes := estimate([task], paces).minutes) is not None:
         left = 60 * minutes
     return RunStatus(task, state, len(records), epochs, records[-1]["loss"] if records else None, left, note)
-
-
-@cache
-def _damage(archive: Path, times: tuple[object, ...]) -> str:
-    """Return what is wrong with an archive; "" if nothing. times: of its files, which are read again if they change."""
-    try:
-        run_folder.check_archive(archive)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _times(folder: Path) -> tuple[object, ...]:
-    complete = (path for path in sorted(folder.iterdir()) if not path.name.startswith("."))
-    found = [(path.name, path.stat()) for path in complete]
-    return tuple((name, state.st_size, state.st_mtime_ns, state.st_ctime_ns) for name, state in found)
 
 
 def status_table(found: Sequence[RunStatus], title: str) -> Group:

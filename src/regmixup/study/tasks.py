@@ -165,13 +165,14 @@ def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, arc
 class TaskOutcome:
     """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
 
-    held: which folder, by whom and since when. process: the process that executed it.
+    held: which folder, by whom and since when. owner: the latter two alone. process: the process that executed it.
     """
 
     task: Task
     rows: list[Row] | None = None
     error: str = ""
     held: str = ""
+    owner: str = ""
     process: int = 0
 
     @property
@@ -187,8 +188,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         return TaskOutcome(task=task, error=error)
     try:
         if task.archive is not None:
-            rows = archived_rows(task.archive, task.planned.stem)
-            return TaskOutcome(task=task, rows=rows, process=os.getpid())
+            return TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem), process=os.getpid())
         run_folder.clear_failure(task.run.folder)
         rows = complete_run(
             task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
@@ -198,7 +198,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
             _archive(job, task, job.archive)
         return TaskOutcome(task=task, rows=rows, process=os.getpid())
     except InUseError as error:
-        return TaskOutcome(task=task, held=error.args[0])
+        return TaskOutcome(task=task, held=error.held, owner=error.owner)
     except Exception as error:
         task.fail(traceback.format_exc())
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
@@ -310,7 +310,7 @@ def dispatch(
                 stranger = strangers.setdefault(task.index, HeldFolder())
                 outcome = replace(outcome, error=stranger.gives_up(task.label, outcome.held))
             if outcome.in_use:
-                owners[task.index].append(outcome.held.rpartition(" (")[2].removesuffix(")"))  # without the folder
+                owners[task.index].append(outcome.owner)
                 not_before[task.index] = time.monotonic() + RETRY_SECONDS
                 waiting = sorted([*waiting, task], key=lambda other: other.index)
             else:
@@ -362,6 +362,5 @@ class _Display:
 
     def end(self, outcome: TaskOutcome) -> None:
         if self.progress is not None:
-            failed = outcome.rows is None
-            note = f"failed: {outcome.error}" if failed else describe(outcome.task.run.history())
+            note = f"failed: {outcome.error}" if outcome.rows is None else describe(outcome.task.run.history())
             self.progress.end(outcome.task.label, note)

@@ -200,7 +200,7 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
         )
     if config.select != "last" and not config.validation:
         config = dataclasses.replace(config, validation=validation_of(config.train_set))
-    init, plugins = identify(config.init, config.network), _plugins(config)
+    init, plugins = identify(config.init, config.network), plugins_of(config)
     kept = config.__dict__.setdefault("_resolved", {})  # with its fingerprint: listing a study asks five times
     key = (precision, shards, init, plugins)
     if key not in kept:
@@ -208,11 +208,11 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
     return kept[key]
 
 
-def _plugins(config: TrainConfig) -> tuple[Origin, ...]:
-    """Return where what a configuration uses of plugins comes from; nothing for what is built in."""
+def plugins_of(config: TrainConfig, method: str = "") -> tuple[Origin, ...]:
+    """Return where what a configuration, and a method, uses of plugins comes from; nothing for what is built in."""
     sets = [name for name in (config.train_set, config.validation) if name]
     used = [("dataset", catalogue.find(name).whole) for name in sets]
-    used += [("network", config.network), ("transform", config.transform)]
+    used += [("network", config.network), ("transform", config.transform), ("method", method)]
     waiting = [config.objective]
     for objective in waiting:
         cls = type(objective)
