@@ -328,7 +328,7 @@ def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
     if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[0] != x.shape[0]:
         raise ValueError(
             f"the model must return logits (N, K), N = {x.shape[0]} here, got {_described(output)}: pass a model that "
-            "does, such as lambda x: model(x).logits (for rm.evaluate, an nn.Module with such a forward)"
+            f"does{_remedy(output)} (for rm.evaluate, an nn.Module with such a forward)"
         )
     return logits
 
@@ -356,6 +356,17 @@ def _described(output: Any) -> str:
     if isinstance(output, tuple | list):
         return f"{type(output).__name__} of {', '.join(map(_described, output[:5])) or 'nothing'}"
     return type(output).__name__
+
+
+def _remedy(output: Any) -> str:
+    """Return how to take logits (N, K) from what a model returned; nothing for a tensor that cannot hold them."""
+    if isinstance(output, Tensor):
+        place = "[:, None]" if output.ndim == 1 else ""
+    elif isinstance(output, Mapping):
+        place = '["name"]'
+    else:
+        place = "[place]" if isinstance(output, tuple | list) else ".name"
+    return f", such as lambda x: model(x){place}" if place else ""
 
 
 def full_precision(x: Tensor) -> Tensor:

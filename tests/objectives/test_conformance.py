@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import math
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -428,15 +429,16 @@ def test_hyper_parameters_are_given_by_name(cls):
 
 @each_objective
 def test_wrong_labels_are_refused(objective):
+    binary = r"for yes or no with one logit y as \(N, 1\) and loss=rm\.losses\.BinaryCrossEntropy\(\)$"
     cases = [
         ([0, 1, CLASSES], r"y must hold labels in \[0, 5\), got values from 0 to 5"),
         ([0, -1, 1], r"y must hold labels in \[0, 5\), got values from -1 to 1"),
         ([-100, 0, 1], r"y must .* got values from -100 to 1; loss=rm.losses.CrossEntropy\(ignore_index=-100\) leaves"),
         ([0, 1], "y must hold one label per image, got 2 labels for 3 images"),
         ([0, 1, 2, 3], "y must hold one label per image, got 4 labels for 3 images"),
-        ([0.0, 1.0, 2.0], r"y must be class indices .* got torch.float32 \(3,\); .* pass y\.long\(\)$"),
-        ([True, False, True], r"y must be class indices .* got torch.bool \(3,\); .* pass y\.long\(\)$"),
-        ([[0.0], [1.0], [2.0]], r"y must be .* got torch.float32 \(3, 1\); .* pass y\.squeeze\(1\)\.long\(\)$"),
+        ([0.0, 1.0, 2.0], rf"y must be class indices .* got torch.float32 \(3,\); .* pass y\.long\(\), {binary}"),
+        ([True, False, True], rf"y must be class indices .* got torch.bool \(3,\); .* pass y\.long\(\), {binary}"),
+        ([[0.0], [1.0], [2.0]], rf"y must be .* torch.float32 \(3, 1\); .* pass y\.squeeze\(1\)\.long\(\), {binary}"),
         ([[[0]], [[1]], [[2]]], r"y must be class indices .* got torch.int64 \(3, 1, 1\)$"),
         ([[1, 0, 2, 0, 0]] * 3, r"y must hold probabilities: .* loss=rm\.losses\.BinaryCrossEntropy\(\)$"),
         ([[0.5, 0.5]] * 3, r"y must have one probability per class, 5, got shape \(3, 2\)"),
@@ -479,25 +481,24 @@ def test_logits_in_place_of_the_model_are_refused(objective):
 @each_objective
 def test_a_model_of_anything_but_logits_is_refused(objective):
     cases = [
-        (lambda logits: {"out": logits, "aux": logits}, r"dict with the keys \['out', 'aux'\]"),
-        (lambda logits: {"logits": None}, "dict whose logits are NoneType"),
-        (lambda logits: SimpleNamespace(logits=logits[0]), r"SimpleNamespace whose logits are shape \(5,\)"),
-        (lambda logits: (logits.mean(), logits), r"tuple of shape \(\), shape \(\d+, 5\)"),
-        (lambda logits: (logits.repeat(1, 4), logits), r"tuple of shape \(\d+, 20\), shape \(\d+, 5\)"),
-        (lambda logits: [], "list of nothing"),
-        (lambda logits: SimpleNamespace(scores=logits), "SimpleNamespace"),
-        (lambda logits: logits[:, :, None], r"shape \(\d+, 5, 1\)"),
-        (lambda logits: logits[1:], r"shape \(\d+, 5\)"),
+        (lambda logits: {"out": logits, "aux": logits}, r"dict with the keys \['out', 'aux'\]", '["name"]'),
+        (lambda logits: {"logits": None}, "dict whose logits are NoneType", '["name"]'),
+        (lambda logits: SimpleNamespace(logits=logits[0]), r"SimpleNamespace whose logits are shape \(5,\)", ".name"),
+        (lambda logits: (logits.mean(), logits), r"tuple of shape \(\), shape \(\d+, 5\)", "[place]"),
+        (lambda logits: (logits.repeat(1, 4), logits), r"tuple of shape \(\d+, 20\), shape \(\d+, 5\)", "[place]"),
+        (lambda logits: [], "list of nothing", "[place]"),
+        (lambda logits: SimpleNamespace(scores=logits), "SimpleNamespace", ".name"),
+        (lambda logits: logits[:, 0], r"shape \(\d+,\)", "[:, None]"),
+        (lambda logits: logits[:, :, None], r"shape \(\d+, 5, 1\)", ""),
+        (lambda logits: logits[1:], r"shape \(\d+, 5\)", ""),
     ]
-    contract, remedy = (
-        r"^the model must return logits \(N, K\), N = \d+ here, got ",
-        r": pass .* lambda x: model\(x\)\.logits ",
-    )
+    contract = r"^the model must return logits \(N, K\), N = \d+ here, got "
     x, y = batch()
-    for spoil, message in cases:
+    for spoil, message, place in cases:
+        remedy = ": pass a model that does" + re.escape(f", such as lambda x: model(x){place}" if place else "")
         model = net_for(objective)
         model.register_forward_hook(lambda module, inputs, logits, spoil=spoil: spoil(logits))
-        with pytest.raises(ValueError, match=contract + message + remedy):
+        with pytest.raises(ValueError, match=contract + message + remedy + r" \(for rm\.evaluate"):
             objective(model, x, y, generator=seeded())
 
 

@@ -174,7 +174,8 @@ def as_labels(y: Tensor, *, multi_label: bool = False) -> Tensor:
 
 def _no_labels(y: Tensor, remedy: str) -> ValueError:
     contract = "y must be class indices (N,) of an integer type or class probabilities (N, K)"
-    hint = f"; if these are class indices, pass {remedy}" if remedy else ""
+    binary = "y as (N, 1) and loss=rm.losses.BinaryCrossEntropy()"
+    hint = f"; for class indices pass {remedy}, for yes or no with one logit {binary}" if remedy else ""
     return ValueError(f"{contract}, got {y.dtype} {tuple(y.shape)}{hint}")
 
 
