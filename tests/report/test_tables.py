@@ -203,13 +203,6 @@ def test_a_measured_table_in_latex():
     assert r"\label{tab:ours}" in text
 
 
-def test_columns_share_the_heading_of_their_group():
-    columns = [Column(t, ACCURACY.quantity, group=g) for t, g in (("a", "one"), ("b", "one"), ("c", "two"))]
-    first, second, *_ = read_latex(to_latex(tabulate(rows(dnn=[0.9]), columns)))
-    assert [(cell.text, cell.width) for cell in first] == [("", 1), ("one", 2), ("two", 1)]
-    assert [cell.text for cell in second] == ["method", "a ↑", "b ↑", "c ↑"]
-
-
 def test_changes_of_a_recipe_are_those_that_the_method_does_not_ask_for():
     config = {"epochs": 250, "batch_size": 128, "milestones": [75, 150, 200], "precision": "bfloat16", "seed": 3}
     found = changed_fields(config, recipe="cifar10-wrn28-10", method="sngp")

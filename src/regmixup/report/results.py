@@ -18,9 +18,6 @@ from regmixup.report.significance import Design
 from regmixup.storage import read_json, read_rows, read_table
 from regmixup.types import Row
 
-_RESOLVED = ("precision",)
-"""Fields that are resolved for the device, and so are no change of a recipe."""
-
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -303,10 +300,11 @@ def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> li
     own = methods.get(method.partition("(")[0]).at(recipe).train
     wanted = {**dataclasses.asdict(recipes.get(recipe)), **own}
     wanted["shards"] = wanted["shards"] or 1  # the recipes leave it to the number of processes; the paper had one
+    del wanted["precision"]  # resolved for the device, and so no change of the recipe
     return [
         f"{name} {_shown(config[name])} instead of {_shown(value)}"
         for name, value in wanted.items()
-        if name in config and name not in _RESOLVED and _shown(config[name]) != _shown(value)
+        if name in config and _shown(config[name]) != _shown(value)
     ]
 
 

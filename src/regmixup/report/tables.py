@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 from regmixup.methods import REFERENCE
@@ -21,12 +20,11 @@ ONE_TEMPERATURE = (
 
 @dataclass(frozen=True)
 class Column:
-    """A quantity, and how a value is shown. group: a heading shared with its neighbours."""
+    """A quantity, and how a value is shown."""
 
     title: str
     quantity: Quantity
     percent: bool = True
-    group: str = ""
 
     @property
     def heading(self) -> str:
@@ -45,15 +43,11 @@ class Table:
 
     def layout(self) -> TableLayout:
         """Lay out mean ± std (n), below it the paper's value and the difference; ensembles under a rule."""
-        titles = tuple(Heading(column.heading) for column in self.columns)
-        groups = tuple(Heading(name, len(list(run))) for name, run in groupby(c.group for c in self.columns))
-        head = [(Heading("method"), *titles)]
-        if any(group.text for group in groups):
-            head.insert(0, (Heading(""), *groups))
+        head = (Heading("method"), *(Heading(column.heading) for column in self.columns))
         lines = [Line((method,), tuple(map(_drawn, cells))) for method, cells in self.lines.items()]
         parts = ([line for line in lines if is_ensemble(line.labels[0]) == wanted] for wanted in (False, True))
         blocks = tuple(Block(tuple(part)) for part in parts if part)
-        return TableLayout(tuple(head), blocks, self.caption, self.label, tuple(self._remarks()))
+        return TableLayout((head,), blocks, self.caption, self.label, tuple(self._remarks()))
 
     def _remarks(self) -> Iterator[str]:
         """Yield what the signs in the cells mean, as far as they occur."""

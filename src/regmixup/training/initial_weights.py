@@ -171,12 +171,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     tensors = {str(name): value for name, value in items if isinstance(value, Tensor)}
     if not tensors:
         raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
-    kept = {
-        name: value
+    return {
+        _modern(name): value
         for name, value in _without_prefix(tensors).items()
         if not name.startswith(("optimizer.", "updates", "selected_")) and not name.endswith("num_batches_tracked")
     }
-    return {_modern(name): value for name, value in kept.items()}
 
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

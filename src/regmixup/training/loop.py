@@ -37,7 +37,7 @@ from regmixup.precision import autocast
 from regmixup.run_folder import write_provenance
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import Statistics
-from regmixup.training.checkpoint import Checkpoint, Position
+from regmixup.training.checkpoint import Checkpoint, Position, Totals
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks, agreeing
 from regmixup.training.engine import Engine, Execution
@@ -352,7 +352,7 @@ class Training:
         signal, save = self.ranks.largest_of(stop.signal or 0, int(due))
         return signal, bool(save)
 
-    def totals(self) -> dict[tuple[str, ...], list[float]]:
+    def totals(self) -> Totals:
         """Return what this epoch's steps have reported so far, on all ranks."""
         return combine(self.ranks.gather(self.tally.totals()))
 
