@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from regmixup.data.catalogue import Dataset
-from regmixup.data.files import is_rebuilt, rebuilt_info, wrong_file
+from regmixup.data.files import is_rebuilt, reading, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
 
 MATRIX, COMPRESSED = 14, 15
@@ -87,7 +87,7 @@ def read_records(path: Path, name: str, *, limit: int) -> list[Record]:
 
 def _read(path: Path, limit: int) -> dict[str, Any]:
     size = path.stat().st_size
-    try:
+    with reading(path, "a MAT-file"):
         if size < 136:
             raise ValueError(f"expected a header of 128 bytes and variables, found {size} bytes")
         data = np.memmap(path, np.uint8, mode="r").data
@@ -108,8 +108,6 @@ def _read(path: Path, limit: int) -> dict[str, Any]:
             name, value = _variable(content, order)
             variables[name] = value
         return variables
-    except (ValueError, OverflowError, MemoryError, zlib.error) as error:
-        raise ValueError(f"cannot read {path} as a MAT-file: {error}") from error
 
 
 def _elements(data: memoryview, order: str, *, aligned: bool = True) -> Iterator[tuple[int, memoryview]]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_count, check_number
-from regmixup.metrics.ordering import precise
+from regmixup.metrics.ordering import pieces_of, precise
 from regmixup.metrics.outcomes import check_labels
 from regmixup.types import Predictions
 
@@ -48,8 +48,7 @@ class ClassMoments:
         labels = check_labels(labels, len(features), num_classes)
         width = features.shape[1]
         count = torch.bincount(labels, minlength=num_classes)
-        rows = max(1, _PIECE // width)
-        parts = list(zip(features.split(rows), labels.split(rows), strict=True))
+        parts = [(features[rows], labels[rows]) for rows in pieces_of(features, _PIECE)]
         mean = precise(features[:0]).new_zeros(num_classes, width)
         for part, own in parts:
             mean.index_add_(0, own, precise(part))
@@ -91,6 +90,12 @@ class ClassMoments:
         triangle = self.scatter[tuple(torch.tril_indices(width, width, device=self.scatter.device))]
         return {"class_count": self.count.cpu(), "class_mean": self.mean.cpu(), "class_scatter": triangle.cpu()}
 
+    def between(self) -> tuple[Tensor, Tensor]:
+        """Return mu (D,), and M (K, D) with S_B = M^T M: one row per class, sqrt(N_k) (mu_k - mu)."""
+        count = precise(self.count)
+        centre = count @ self.mean / count.sum()
+        return centre, count.sqrt()[:, None] * (self.mean - centre)
+
     def criterion(self, *, regulariser: float = 1e-6) -> float:
         """Return trace((S_W + r tr(S_W) / D I)^-1 S_B), r being the `regulariser`."""
         check_number("regulariser", regulariser, least=0)
@@ -102,9 +107,8 @@ class ClassMoments:
         factor, failed = torch.linalg.cholesky_ex(within)
         if failed:
             raise ValueError(f"the within-class scatter is singular: raise the regulariser, got {regulariser!r}")
-        centre = self.count.to(self.mean.dtype) @ self.mean / self.count.sum()
-        # S_B = M^T M with one row per class, so the trace is the squared length of L^-1 M^T, where L L^T = S_W.
-        rows = precise(self.count).sqrt()[:, None] * (self.mean - centre)
+        # The trace is the squared length of L^-1 M^T, where L L^T = S_W.
+        _, rows = self.between()
         return float(torch.linalg.solve_triangular(factor, rows.T, upper=False).square().sum())
 
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from regmixup.config import check_number
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.metrics.ordering import precise
 from regmixup.metrics.outcomes import check_labels
 from regmixup.metrics.scores.features import FeatureScore, check_train, in_pieces
 
@@ -191,7 +190,5 @@ def by_class(features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, int]:
 
 def background(moments: ClassMoments) -> tuple[Tensor, Tensor]:
     """Return the mean (D,) and the covariance (D, D) of the samples of all classes together."""
-    count = precise(moments.count)
-    centre = count @ moments.mean / count.sum()
-    rows = count.sqrt()[:, None] * (moments.mean - centre)
-    return centre, (moments.scatter + rows.T @ rows) / count.sum()
+    centre, rows = moments.between()
+    return centre, (moments.scatter + rows.T @ rows) / moments.count.sum()
