@@ -26,6 +26,11 @@ def test_predictions_hold_what_they_were_given():
     assert (len(predictions), predictions.dataset, predictions.info) == (4, "d", {"a": "b"})
 
 
+def test_predictions_are_printed_in_a_line():
+    found = Predictions(torch.zeros(2000, 3), torch.zeros(2000).long(), torch.zeros(2000, 8), dataset="svhn/test")
+    assert repr(found) == "Predictions('svhn/test', 2,000 images, 3 classes, role 'test': logits, labels, features)"
+
+
 def test_arrays_are_kept_as_tensors_and_labels_as_int64():
     given = {name: value.numpy() for name, value in FIELDS.items()}
     predictions = Predictions(LOGITS.double().numpy(), LABELS.int().numpy(), **given)

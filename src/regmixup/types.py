@@ -140,6 +140,11 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.logits)
 
+    def __repr__(self) -> str:
+        stored = ", ".join(name for name in PREDICTION_TENSORS if getattr(self, name) is not None)
+        counts = f"{len(self):,} images, {self.logits.shape[1]:,} classes"
+        return f"Predictions({self.dataset!r}, {counts}, role {self.role!r}: {stored})"
+
     def to(self, device: torch.device | str) -> Predictions:
         """Return the same predictions with all tensors on a device."""
         tensors = {name: getattr(self, name) for name in PREDICTION_TENSORS}
