@@ -4,8 +4,10 @@ import os
 import shlex
 import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
+from types import ModuleType
 
 import pytest
 import torch
@@ -208,6 +210,32 @@ def test_after_an_interruption_or_a_stop_the_same_call_goes_on_to_the_same_bits(
     again = opened(tmp_path)[3]
     states = [read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in (whole, again)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_the_minutes_of_the_command_begin_before_torch_is_imported(tmp_path, monkeypatch):
+    called, module = {}, ModuleType("regmixup.finetuning")
+
+    def imported(name):
+        if name != "finetune":
+            raise AttributeError(name)
+        called["imported"] = time.monotonic()
+        return lambda *_, **options: called.update(options)
+
+    module.__getattr__ = imported
+    monkeypatch.setitem(sys.modules, "regmixup.finetuning", module)
+    before = time.monotonic()
+    assert main(["finetune", str(tmp_path)]) == 0
+    assert before <= called["begun"] < called["imported"]
+
+
+def test_time_before_the_call_counts(folder, weights, tmp_path, monkeypatch):
+    spent = []
+    monkeypatch.setattr(
+        finetuning, "make_plan", lambda *_, **asked: spent.append(asked["spent"]) or replace(PLAN, epochs=0)
+    )
+    run, _ = finetune(folder, tmp_path, weights, epochs=None, begun=time.monotonic() - 1000)
+    assert spent[0] > 1000
+    assert read_table(run.folder / "finetune.json")["seconds"] > 1000
 
 
 def test_a_worse_fine_tuned_model_is_not_kept(folder, weights, tmp_path, monkeypatch):

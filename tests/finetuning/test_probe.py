@@ -1,5 +1,8 @@
 """The linear probe against scikit-learn, and plans that keep to their time."""
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from regmixup.data.folders import load_files
 from regmixup.finetuning import probe
 from regmixup.finetuning.folder import PhotoFolder, Settings
 from regmixup.finetuning.probe import Features, Pace, fit_probe, make_plan, read_plan, write_plan
 from regmixup.losses import balanced_weight
+from regmixup.training.config import configure
+
+from .photos import BACKBONE, write_photos
 
 
 def features(count, seed):
@@ -107,6 +114,18 @@ def test_given_sizes_and_epochs_are_kept_and_then_nothing_is_measured():
     assert "epochs     10 (8,000 / 1,000" in plan_of(1000, 1e-4, 10)[0].describe(1000, 10, given=False)
     plan, asked = plan_of(1000, 5.0, 1, image_size=160)
     assert (plan.size, set(asked)) == (160, {160})
+
+
+@pytest.mark.parametrize(("minutes", "calls"), [(0.5, 2), (10, 3)])
+def test_a_step_is_measured_for_a_small_share_of_the_time(minutes, calls, tmp_path, monkeypatch):
+    """Each measured call takes a second here: of half a minute, 1.5 s for each of two functions are a tenth."""
+    write_photos(tmp_path, 4)
+    images = load_files(f"folder:{tmp_path}")
+    config = configure("imagenet-resnet50", network=BACKBONE, image_size=32, train_set=images.name)
+    clock = itertools.count()
+    monkeypatch.setattr(probe, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    pace = probe.measure_pace(config, images, torch.device("cpu"), minutes)
+    assert (pace.train, next(clock)) == ((1 + 1) / 8, 2 + 2 * 2 * calls)
 
 
 def test_a_fixed_architecture_has_one_size():

@@ -309,7 +309,7 @@ def make_plan(request: Request) -> Plan:
     copies = load_files(f"folder:{folder.absolute()}/images")
     config = configure(RECIPE, "dnn", network=network, image_size=size, color_jitter=0.0, train_set=copies.name)
     scope = fit(
-        len(copies), request.minutes, measure_pace(config, copies, choose_device(request.device)),
+        len(copies), request.minutes, measure_pace(config, copies, choose_device(request.device), request.minutes),
         most=min(MOST_FOLDS, *counts), folds=request.folds, epochs=request.epochs, pretrained=bool(init),
     )  # fmt: skip
     left_out = leave_out(classes, scope.folds)

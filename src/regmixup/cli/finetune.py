@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,10 +70,11 @@ class FinetuneVerb:
 
 
 def main(args: Sequence[str]) -> None:
+    begun = time.monotonic()
     verb = parse(FinetuneVerb, "finetune", args)
-    from regmixup.finetuning import finetune  # only now: torch takes seconds, for which help need not wait
+    from regmixup.finetuning import finetune  # only now: torch takes seconds, for which help need not wait, minutes do
 
-    options = {name: value for name, value in vars(verb).items() if name != "photos"}
+    options = {name: value for name, value in vars(verb).items() if name != "photos"} | {"begun": begun}
     with LiveProgress(Console(), total=1) as progress:
         finetune(verb.photos, **options, say=_say, watch=lambda config: progress.hooks("fine-tuning", config.epochs))
 

@@ -102,6 +102,7 @@ def finetune(
     workers: int | None = None,
     say: Say = print,
     watch: Watch | None = None,
+    begun: float | None = None,
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
 
@@ -116,12 +117,12 @@ def finetune(
     export: a .pt2 or .onnx file to write, which runs without this package.
     hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called with the configuration before all
-    weights are trained, returns callbacks for `rm.train`.
+    weights are trained, returns callbacks for `rm.train`. begun: the `time.monotonic()` from which the minutes count.
 
     Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
     `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.
     """
-    begun = time.monotonic()
+    begun = time.monotonic() if begun is None else begun
     check_number("minutes", minutes, above=0)
     check_name("class_weights", class_weights, ("none", "balanced"))
     for name, value, least in (("epochs", epochs, 0), ("image_size", image_size, 1), ("workers", workers, 0)):
@@ -233,7 +234,7 @@ class _Job:
 
     def pace_at(self, size: int) -> Pace:
         """Measure the pace at an image size."""
-        return measure_pace(self.configure(size, epochs=1), self.images, self.device)
+        return measure_pace(self.configure(size, epochs=1), self.images, self.device, self.settings.minutes)
 
     def key(self, *asked: object) -> str:
         """Return what identifies the work: the request, the images and the weights."""

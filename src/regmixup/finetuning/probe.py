@@ -37,7 +37,7 @@ _SMALLEST, _STEP = 96, 32
 _SHARE_OF_PROBE, _MARGIN = 0.3, 0.85
 """Largest share of the time for the probe's features, and the share of the rest that is planned for."""
 _MEASURING = 0.1
-"""Share of the time after which no further size is measured."""
+"""Share of the time after which nothing more is measured."""
 _OVERHEAD = 15.0
 """Seconds for what is not measured: starting loaders, fitting the probe, the page."""
 DECAYS = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -46,7 +46,7 @@ _BATCH = 64
 _TRIED = 8
 """Images of a measured step."""
 _REPEATS, _ENOUGH = 3, 8.0
-"""Most times that a step is measured, and seconds after which it is measured no more."""
+"""Most times that a step is measured, and most seconds after which it is measured no more."""
 _DOUBLE = 2**24
 """Most numbers that are fitted in float64."""
 
@@ -137,9 +137,10 @@ class Pace(NamedTuple):
     train: float
 
 
-def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -> Pace:
+def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device, minutes: float) -> Pace:
     """Measure a training on a few of its images, which takes some seconds; random weights take as long as any.
 
+    minutes: the time for everything, of which this should take a small share.
     On a CPU, decoding competes with the network for the same cores; beside an accelerator, the slower one counts.
     """
     config, count = resolve(config, device), min(_TRIED, len(images))
@@ -163,22 +164,22 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device) -
             loss = config.objective(model.train(), x, y, generator=torch.Generator().manual_seed(0)).loss
         loss.backward()
 
-    times = [_seconds(function, device) / count for function in (forward, step)]
+    enough = min(_ENOUGH, _MEASURING * 60 * minutes / 2)
+    times = [_seconds(function, device, enough) / count for function in (forward, step)]
     if device.type == "cpu":
         return Pace(*(seconds + decoding for seconds in times))
     return Pace(*(max(seconds, 2 * decoding) for seconds in times))
 
 
-def _seconds(function: Callable[[], None], device: torch.device) -> float:
+def _seconds(function: Callable[[], None], device: torch.device, enough: float) -> float:
     """Return how long a call takes: the shortest of a few, as the first one and what else runs here only add to it."""
     times: list[float] = []
-    while len(times) < _REPEATS and sum(times) < _ENOUGH:
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
+    wait = torch.accelerator.synchronize if device.type != "cpu" else lambda _: None
+    while len(times) < _REPEATS and sum(times) < enough:
+        wait(device)
         begun = time.perf_counter()
         function()
-        if device.type != "cpu":
-            torch.accelerator.synchronize(device)
+        wait(device)
         times.append(time.perf_counter() - begun)
     return min(times)
 
