@@ -128,9 +128,8 @@ def write_json(path: Path, value: Any) -> None:
 def write_table(path: Path, table: Mapping[str, Any], *, indent: int | None = 2) -> None:
     """Write a JSON object atomically, with a checksum that `read_table` verifies. indent: None for a compact file."""
     content = json.loads(json.dumps(table))
-    separators = (",", ":") if indent is None else None
     sealed = {**content, _CHECKSUM: _table_checksum(content)}
-    write_text(path, json.dumps(sealed, indent=indent, separators=separators) + "\n")
+    write_text(path, json.dumps(sealed, indent=indent, separators=None if indent else (",", ":")) + "\n")
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
@@ -341,7 +340,8 @@ def owning(folder: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except filelock.Timeout:
-        raise InUseError(f"{folder} is in use by another process ({(owner := _owner_of(folder))})", owner) from None
+        owner = _owner_of(folder)
+        raise InUseError(f"{folder} is in use by another process ({owner})", owner) from None
     except OSError as error:
         raise OSError(f"cannot lock {folder / '.lock'}: {error.strerror or error}") from error
     mine = f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}"

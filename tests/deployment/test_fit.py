@@ -3,6 +3,7 @@
 import copy
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -131,6 +132,18 @@ class TestFitting:
         with pytest.raises(ValueError, match=r"files need a model of images .* takes inputs of \(5,\)"):
             found.predict_file(b"")
 
+    def test_probabilities_in_place_of_logits_are_refused(self, model, validation):
+        with pytest.raises(ValueError, match=r"must give logits for validation_loader, got numbers >= 0 that sum to 1"):
+            rm.Predictor.fit(nn.Sequential(model, nn.Softmax(dim=1)), validation)
+
+    def test_a_decision_is_printed_in_a_line(self, fitted, digits):
+        fields = "probs, label, score, accepted, class_names, in_distribution"
+        decision = fitted(digits["val"].images)
+        accepted = int(decision.accepted.sum())
+        assert repr(decision) == f"Decision(448 images, 10 classes, {accepted} accepted: {fields}, sets)"
+        one = replace(fitted(digits["val"].images[0]), sets=None, accepted=torch.tensor(True))
+        assert repr(one) == f"Decision(1 image, 10 classes, 1 accepted: {fields})"
+
     def test_what_cannot_be_fitted_is_named(self, model, digits):
         x, y = normalised(digits["val"].images), digits["val"].labels
         for batches, contract in [
@@ -174,6 +187,30 @@ class TestInputs:
             found(digits["val"].images)
         with pytest.raises(ValueError, match="images must be finite"):
             found(normalised(digits["val"].images) / 0)
+
+    def test_pixels_in_place_of_normalised_images_are_warned_of(self, fitted, digits, tmp_path):
+        fitted.save(tmp_path)
+        loaded = rm.Predictor.load(tmp_path, model=network(), device="cpu")
+        pixels = digits["val"].images
+        for images in (pixels / 255, pixels.float(), pixels.float() + 0.3, pixels[0] / 255):
+            with pytest.warns(UserWarning, match=r"look like pixels, but Predictor.fit was given normalised"):
+                loaded(images)
+
+    def test_unusual_normalised_images_are_not_warned_of(self, fitted, model, digits, recwarn):
+        """Dark, bright, flat, of two colours, of few, noise; nor other inputs than images, or of another range."""
+        grey = torch.linspace(0, 255, 64).round().reshape(1, 1, 8, 8)
+        dark, bright, flat = grey / 8, 255 - grey / 8, 128 + grey / 16
+        for images in (dark, bright, flat):
+            fitted(normalised(images))
+            fitted((images / 255 - 0.5) / 0.5)
+        for images in (torch.zeros(1, 1, 8, 8), torch.ones(1, 8, 8), torch.rand(50, 1, 8, 8), (grey > 99).float()):
+            fitted(images)
+        labels = digits["val"].labels
+        rows = torch.cat([torch.arange(64.0)[None].expand(60, 64) / 255, -torch.ones(1, 64)])
+        rm.Predictor.fit(model, [(rows, torch.arange(61) % 10)])(rows[:3])
+        wide = digits["val"].images.float() - 99
+        rm.Predictor.fit(model, [(wide, labels)])(digits["val"].images.float())
+        assert not [str(found.message) for found in recwarn if "pixels" in str(found.message)]
 
     def test_a_loader_of_pixels_makes_a_predictor_of_pixels(self, model, digits):
         """In uint8, or as floats in [0, 1]: the same predictor, that refuses other floats."""

@@ -26,11 +26,12 @@ from regmixup.metrics.detection import needed_count
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.posthoc import Conformal, FittedConformal, TemperatureScaling
-from regmixup.types import as_tensor
+from regmixup.types import as_tensor, look_like_probabilities
 
 if TYPE_CHECKING:
     from regmixup.deployment.export import Deployable
 
+Inputs = Literal["pixels", "normalised", "as given"]
 _MARGIN = 1e-4
 _STEPS = 100
 
@@ -171,18 +172,18 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Collected:
-    """Logits and labels of a loader, the shape of an input, and whether all inputs could be pixels."""
+    """Logits and labels of a loader, the shape of an input, and the kind of all inputs by their values: `Facts`."""
 
     found: Labelled
     shape: tuple[int, ...]
-    pixels: bool
+    inputs: Inputs
 
 
 @torch.no_grad()
 def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
     """Return the logits of batches (x, y)."""
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    logits, labels, shapes, pixels = [], [], set(), True
+    logits, labels, shapes, lowest, highest = [], [], set(), 0.0, 1.0
     for batch in batches:
         if not (isinstance(batch, list | tuple) and len(batch) >= 2 and isinstance(batch[0], Tensor)):
             raise ValueError(f"{name} must give pairs (x, y) of tensors, got {type(batch).__name__}")
@@ -198,8 +199,8 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
                 f"for x of shape {tuple(x.shape)}. Multi-label targets are not supported; turn one-hot ones into "
                 "classes with y.argmax(1)"
             )
-        low, high = x.aminmax() if x.is_floating_point() else (x.new_zeros(()), x.new_ones(()))
-        pixels &= bool((low >= 0) & (high <= 1))
+        if x.is_floating_point():
+            lowest, highest = min(lowest, float(x.min())), max(highest, float(x.max()))
         shapes.add(tuple(x.shape[1:]))
         logits.append(module.logits(x.to(device)).cpu())
         if not bool(torch.isfinite(logits[-1]).all()):
@@ -208,7 +209,25 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
     if not logits or len(shapes) != 1:
         got = f"shapes {', '.join(map(str, sorted(shapes)))}" if shapes else "nothing"
         raise ValueError(f"{name} must give batches (x, y) of inputs of one shape, got {got}")
-    return Collected(Labelled(torch.cat(logits), torch.cat(labels)), shapes.pop(), pixels)
+    found = Labelled(torch.cat(logits), torch.cat(labels))
+    if found.logits.shape[1] > 1 and look_like_probabilities(found.logits):
+        raise ValueError(
+            f"the model must give logits for {name}, got numbers >= 0 that sum to 1: leave out its softmax"
+        )
+    inputs: Inputs = "normalised" if lowest < 0 and max(-lowest, highest) <= 20 else "as given"
+    return Collected(found, shapes.pop(), "pixels" if lowest == 0 and highest == 1 else inputs)
+
+
+def look_like_pixels(images: Tensor) -> bool:
+    """Return whether floating-point inputs (N, C, H, W) are k or k / 255 beyond doubt, and so not normalised."""
+    low, high = map(float, images.aminmax())
+    if images.ndim != 4 or low < 0 or 1 < high <= 50:
+        return False
+    levels = (255 * images).float()
+    if high > 50 or float((levels - levels.round()).abs().max()) > 1e-3:
+        return high > 50
+    seen = torch.bincount(levels.round().long().flatten(), minlength=256) > 0
+    return int(seen[::2].sum()) > 4 and int(seen[1::2].sum()) > 4  # (x - 0.5) / 0.5 gives k / 255, too, of odd k alone
 
 
 def split(images: Labelled, share: float = 0.5) -> tuple[Labelled, Labelled]:

@@ -25,7 +25,7 @@ from regmixup.config import encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import SPLITS
-from regmixup.deployment.calibration import Promise
+from regmixup.deployment.calibration import Inputs, Promise
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
 from regmixup.mixing import logits_of, to_float
@@ -176,7 +176,7 @@ class Facts:
     limit: float | None = None
     promise: Promise | None = None
     sets: FittedConformal | None = None
-    inputs: Literal["pixels", "as given"] = "pixels"
+    inputs: Inputs = "pixels"
     normalize: Normalization | None = None
     architecture: Architecture | None = field(default=None, repr=False)
 

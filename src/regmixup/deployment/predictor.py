@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -16,10 +17,10 @@ from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, overlap, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect
+from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect, look_like_pixels
 from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
 from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name
+from regmixup.names import check_name, counted
 from regmixup.networks import import_components
 from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
@@ -54,6 +55,11 @@ class Decision:
     in_distribution: Tensor
     sets: Tensor | None = None
 
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, value in vars(self).items() if value is not None)
+        counts = f"{counted(self.label.numel(), 'image')}, {counted(len(self.class_names), 'class')}"
+        return f"Decision({counts}, {int(self.accepted.sum()):,} accepted: {names})"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictor(Facts):
@@ -69,7 +75,8 @@ class Predictor(Facts):
     fingerprint: that of the run; "" for other models.
     limit: the largest score of an image that counts as in-distribution; None: the threshold itself.
     promise: the share of errors among the accepted that is not exceeded, and how surely. sets: makes label sets.
-    inputs: "pixels", images are in [0, 1] or uint8; "as given", floating-point ones may have any values.
+    inputs: "pixels", images are in [0, 1] or uint8; "as given", floating-point ones may have any values; "normalised",
+    too, but `fit` saw values below 0, none beyond -20 or 20, so that images which look like pixels give a warning.
     normalize: (mean, std) that uint8 images and files get before the model. architecture: how `load` builds the model.
     """
 
@@ -138,7 +145,7 @@ class Predictor(Facts):
             acceptance=acceptance,
             validation="",
             fingerprint="",
-            inputs="pixels" if first.pixels and normalize is None else "as given",
+            inputs="as given" if first.inputs == "pixels" and normalize is not None else first.inputs,
             normalize=normalize,
             **vars(found),
         )
@@ -320,7 +327,7 @@ class Predictor(Facts):
             shape = ", ".join(map(str, self.input_shape))
             raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}")
         if batch.dtype == torch.uint8:
-            if self.inputs == "as given" and self.normalize is None:
+            if self.inputs != "pixels" and self.normalize is None:
                 raise ValueError(
                     "images must be floating point, as in the validation_loader, whose values were not in [0, 1], got "
                     "uint8 or a file: give Predictor.fit normalize=(mean, std) to say how pixels become such values"
@@ -333,6 +340,12 @@ class Predictor(Facts):
             raise ValueError(f"floating-point images must lie in [0, 1], got {float(low):g} to {float(high):g}")
         if not bool(torch.isfinite(low) & torch.isfinite(high)):
             raise ValueError(f"images must be finite, got {float(low):g} to {float(high):g}")
+        if self.inputs == "normalised" and look_like_pixels(batch):
+            warnings.warn(
+                "images look like pixels, but Predictor.fit was given normalised ones, so the answers are wrong. "
+                "Normalise them, or give fit normalize=(mean, std) and here uint8",
+                stacklevel=3,
+            )
         return batch.float()
 
 
