@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.metrics.bootstrap import Bootstrap, Counts
+from regmixup.metrics.outcomes import outcomes_of
 from regmixup.metrics.registry import (
     CLASSIFICATION,
     DETECTION,
@@ -97,6 +98,17 @@ def test_every_sample_once_is_the_value_itself():
     once = Counts(torch.ones(1, 500, dtype=torch.uint8))
     for name, values in resample_classification(probs, labels, once, CLASSIFICATION).items():
         assert float(values) == pytest.approx(CLASSIFICATION[name].value(probs, labels), abs=1e-9)
+
+
+def test_arrays_are_resampled_as_tensors_and_classwise_ece_needs_the_table():
+    probs, labels = softmax_table(20, 3, seed=4)
+    counts = Bootstrap(resamples=5).counts(20)
+    found = resample_classification(probs.numpy(), labels.numpy(), counts, CLASSIFICATION)
+    for name, values in resample_classification(probs, labels, counts, CLASSIFICATION).items():
+        assert torch.equal(found[name], values)
+    outcomes = outcomes_of(probs, labels, terms=True)
+    with pytest.raises(ValueError, match=r"classwise_ece must be resampled with probs \(N, K\) .*, got Outcomes"):
+        resample_classification(outcomes, None, counts, ["classwise_ece"])
 
 
 def test_shifted_subsets_are_resampled_jointly():

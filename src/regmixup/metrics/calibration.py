@@ -39,7 +39,7 @@ class SortedOutcomes:
     """
 
     def __init__(self, probs: Tensor | Outcomes, labels: Tensor | None = None) -> None:
-        self.table = check_table(probs, labels) if isinstance(probs, Tensor) and labels is not None else None
+        self.table = None if isinstance(probs, Outcomes) or labels is None else check_table(probs, labels)
         outcomes = outcomes_of(probs, labels, terms=True)
         assert outcomes.nll is not None
         assert outcomes.brier is not None
@@ -343,7 +343,8 @@ def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num
 
 def resampled_classwise_ece(resampled: ResampledOutcomes) -> Tensor:
     """Compute the sums as a matrix product: one column per class and bin, zero but for that bin's samples."""
-    assert resampled.sample.table is not None
+    if resampled.sample.table is None:
+        raise ValueError("classwise_ece must be resampled with probs (N, K) and labels (N,), got Outcomes")
     probs, labels = precise(resampled.sample.table[0]), resampled.sample.table[1]
     samples, classes = probs.shape
     index, gap = equal_width_bins(probs, NUM_BINS), minus_one_hot(probs, labels)
