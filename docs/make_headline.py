@@ -25,7 +25,7 @@ differences in points (AUGRC x 1000) that are not 0 after Holm's correction over
 columns are not corrected for each other. What is not named was not told apart.
 """
 AGAINST_BASE = """And against RegMixup, in the same way. Half-RegMixup and bimodal cost as much as plain training, and should come
-close to it; RegMixup with RegCutMix, in turn from batch to batch, costs as much as RegMixup.
+close to it; RegMixup and RegCutMix by a coin at every step cost as much as RegMixup alone.
 """
 
 
