@@ -24,8 +24,8 @@ AGAINST_PLAIN = """What is decided against plain training, for methods with seve
 differences in points (AUGRC x 1000) that are not 0 after Holm's correction over the methods of a column, at 5 %;
 columns are not corrected for each other. What is not named was not told apart.
 """
-AGAINST_BASE = """And against RegMixup, in the same way. Half-RegMixup and bimodal cost as much as plain training, and should come
-close to it; RegMixup and RegCutMix by a coin at every step cost as much as RegMixup alone.
+AGAINST_BASE = """And against RegMixup, in the same way. Half-RegMixup and bimodal cost as much as plain training, and
+should come close to it; RegMixup and RegCutMix by a coin at every step cost as much as RegMixup alone.
 """
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import make_causes
 import make_claims
 import make_headline
+import make_last_batches
 import make_length
 import make_length_figure
 import make_others
@@ -100,6 +101,9 @@ def page(
         "## Whose batch-norm statistics?\n",
         make_causes.statistics_section(found, every),
         f"{command('batch-norm')}\n{command('clean-statistics')}\n",
+        "## Why does Mixup's calibration differ from seed to seed?\n",
+        make_last_batches.section(archived),
+        f"{command('last-batches')}\n",
         "## Which score?\n",
         make_scores.section(found, RECIPE, "cifar10/test", ("cifar100/test", "svhn/test", "tiny-imagenet/val")),
         "## The headline\n",

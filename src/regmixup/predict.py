@@ -152,8 +152,9 @@ def _predict(
     info |= {} if source.shape else {"transform": str(transform)}
     if run.batch_norm != "trained":
         how = f"without augmentation, in batches of at most {REFRESH_BATCH}"
-        if run.batch_norm == "refreshed-augmented":
-            how = f"with the augmentation of training, in batches of {run.config.batch_size}"
+        if run.batch_norm != "refreshed":
+            mixing = " and mixing" if run.batch_norm == "refreshed-mixed" else ""
+            how = f"with the augmentation{mixing} of training, in batches of {run.config.batch_size}"
         info["batch_norm"] = f"refreshed on {run.config.train_set} {how}"
     if subset := info.pop("class_subset", ""):  # numbered among the set's classes; here, among the model's
         own = [label for label in known[[int(c) for c in subset.split(",")]].tolist() if label >= 0]

@@ -71,6 +71,17 @@ def test_refreshed_batch_norm_is_a_further_line_of_the_same_run(tmp_path, asked,
         assert twin.stem != plain.stem
 
 
+def test_statistics_of_augmented_and_of_mixed_images_are_lines_of_their_own(tmp_path):
+    asked = 'refresh_batch_norm = ["dnn"]\nrefresh_augmented = true\nrefresh_mixed = true\nseeds'
+    labels = [one.label for one in load_study(str(write_mini(tmp_path, MINI.replace("seeds", asked)))).runs()]
+    kinds = ("refreshed", "refreshed-augmented", "refreshed-mixed")
+    assert labels[:5] == ["dnn", *(f"dnn(bn={kind})" for kind in kinds), "regmixup"]
+    for name in ("refresh_augmented", "refresh_mixed"):
+        path = write_mini(tmp_path, MINI.replace("seeds", f"{name} = true\nseeds"))
+        with pytest.raises(ValueError, match=f"{name} must be false where refresh_batch_norm names no method"):
+            load_study(str(path))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -55,8 +55,8 @@ def test_list_shows_every_study_with_its_cost(capsys):
 
 
 OTHER_LENGTHS = (
-    "cost", "length", "length-mixup", "precision", "batch-norm", "clean-statistics", "causes", "fast-search",
-    "fast-confirm",
+    "cost", "length", "length-mixup", "precision", "batch-norm", "clean-statistics", "last-batches", "causes",
+    "fast-search", "fast-confirm",
 )  # fmt: skip
 """Studies that need fewer epochs than their recipe has, or ask how many are needed."""
 

@@ -10,7 +10,8 @@ import regmixup as rm
 from regmixup import data, networks
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import ResidentLoader
-from regmixup.training.batch_norm import check_smallest_shard, refresh, refresh_batches
+from regmixup.data.splits import generator_for
+from regmixup.training.batch_norm import check_smallest_shard, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.loading import reader
 from tests.training.short import config
@@ -122,9 +123,34 @@ class TestRefreshed:
         torch.testing.assert_close(run.predict("digits/test").logits, members.mean(dim=0))
 
     def test_a_network_without_batch_norm_is_refused(self):
-        images = torch.zeros(2, 1, 8, 8)
-        with pytest.raises(ValueError, match="must have batch norm"):
-            refresh(torch.nn.Linear(1, 1), [images])
+        with pytest.raises(ValueError, match="must have batch norm"), refreshing(torch.nn.Linear(1, 1)):
+            pass
+
+    @pytest.mark.parametrize("method", ["regmixup", "mixup", "regmixup+cutmix"])
+    def test_mixed_statistics_are_the_means_over_the_batches_of_an_epoch_that_goes_on(self, method, tmp_path):
+        """Without dropout, the inputs that the objective forwards give update_bn the same."""
+        run = rm.train(config(method, epochs=1, batch_size=64, dropout=0.0), tmp_path, device="cpu")
+        own = run.config
+        loader = ResidentLoader(data.load("digits/train"), batch_size=64, seed=0, device=torch.device("cpu"), padding=1)
+        model, seen = run.model(device="cpu"), []
+        for step, batch in enumerate(loader.epoch(own.total_epochs)):
+            draw = own.objective.draw(len(batch.y), (8, 8), generator_for(own.seed, "draw", own.total_epochs, step))
+            own.objective(lambda x: seen.append(x) or model(x), batch.x, batch.y, draw=draw)
+        update_bn(seen, model)
+        again = run.refreshed(mixed=True)
+        found = again.model(device="cpu").state_dict()
+        torch.testing.assert_close(found, model.state_dict())
+        moved = [name for name in found if "running" in name]
+        for other in (run.refreshed(augmented=True), run):
+            before = other.model(device="cpu").state_dict()
+            assert any(not torch.allclose(found[name], before[name]) for name in moved)
+        note = again.predict("digits/test").info["batch_norm"]
+        assert note == "refreshed on digits/train with the augmentation and mixing of training, in batches of 64"
+
+    def test_a_gradient_penalty_has_no_mixed_statistics(self, tmp_path):
+        run = rm.Run.of(config("duq"), tmp_path)
+        with pytest.raises(ValueError, match="mixed must be False for a loss with a gradient penalty, got DUQ"):
+            run.refreshed(mixed=True)
 
 
 class TestSmallestPart:

@@ -50,7 +50,7 @@ class StudyKeys:
     timing: report the time of an epoch of each method, too.
     refresh_batch_norm: the methods (true for all) that are also measured with batch-norm statistics estimated again
     from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
-    refresh_augmented: measure them with statistics of augmented images, too.
+    refresh_augmented, refresh_mixed: measure them with statistics of augmented images, and of mixed ones, too.
     about: what the study can and cannot show, printed in the report.
     """
 
@@ -63,6 +63,7 @@ class StudyKeys:
     timing: bool = False
     refresh_batch_norm: bool | tuple[str, ...] = introduced(False)
     refresh_augmented: bool = introduced(False)
+    refresh_mixed: bool = introduced(False)
     reuses: tuple[str, ...] = introduced(())
     confirms: str = introduced("")
     about: str = ""
@@ -92,6 +93,9 @@ class Study(StudyKeys):
             check_distinct(f"{what} of study {self.name!r}", values)
         if self.select and self.refresh_batch_norm:
             raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
+        for name in ("refresh_augmented", "refresh_mixed"):
+            if getattr(self, name) and not self.refreshed:
+                raise ValueError(f"{name} must be false where refresh_batch_norm names no method, got true")
         for name in self.refreshed:
             check_name("method of refresh_batch_norm", name, self.methods)
         for part in self.parts:
@@ -175,6 +179,8 @@ class Study(StudyKeys):
                             yield planned.refreshed()
                             if self.refresh_augmented:
                                 yield planned.refreshed("refreshed-augmented")
+                            if self.refresh_mixed:
+                                yield planned.refreshed("refreshed-mixed")
 
     def _plan(self, part: Part, method: str, seed: int, point: Point, changes: dict[str, Any]) -> PlannedRun:
         from regmixup import posthoc

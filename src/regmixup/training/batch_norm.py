@@ -20,6 +20,7 @@ from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, make_loaders
 from regmixup.training.optim import cut_up, flattened
+from regmixup.types import Batch
 
 _SMALL = 3
 """Most images of a shard of which an objective may forward one alone."""
@@ -81,32 +82,30 @@ def refresh_batches(dataset: LabelledImages, read: Reader) -> Iterator[Tensor]:
             yield part.images
 
 
-def augmented_batches(dataset: LabelledImages, config: TrainConfig, device: torch.device) -> Iterator[Tensor]:
-    """Yield the images of the epoch that would follow a run's last: cropped and flipped as there, and not mixed."""
+def next_epoch(dataset: LabelledImages, config: TrainConfig, device: torch.device) -> Iterator[Batch]:
+    """Yield the batches of the epoch that would follow a run's last: cropped and flipped as there, not mixed yet."""
     (loader,) = make_loaders(dataset, replace(config, shards=1), device, workers=min(4, os.cpu_count() or 1), mine=[0])
-    for picked in loader.picks(config.total_epochs):
-        yield loader.load(picked).x
+    yield from loader.epoch(config.total_epochs)
 
 
-@torch.no_grad()
-def refresh(model: nn.Module, batches: Iterable[Tensor]) -> None:
-    """Estimate the running statistics of batch norm again, from batches of images; all else stays.
+@contextmanager
+def refreshing(model: nn.Module) -> Iterator[None]:
+    """Estimate the running statistics of batch norm again, from the forward passes inside; all else stays.
 
-    The new statistics are the means over batches, as those of `torch.optim.swa_utils.update_bn`. Unlike there, batch
+    The new statistics are the means over passes, as those of `torch.optim.swa_utils.update_bn`. Unlike there, batch
     norm alone is in training mode: dropout, power iterations and heads see an evaluation.
     """
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.track_running_stats]
     if not layers:
         raise ValueError("the network must have batch norm for its statistics to be refreshed, found no such layer")
     momenta = [layer.momentum for layer in layers]
-    device = next(model.parameters()).device
     model.eval()
     for layer in layers:
         layer.reset_running_stats()
         # Not `layer.train()`, which would reach what timm's layers hold: an activation, dropout.
         layer.momentum, layer.training = None, True
-    for images in batches:
-        model(images.to(device))
+    with torch.no_grad():
+        yield
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum, layer.training = momentum, False
 

@@ -23,10 +23,12 @@ from regmixup import data, networks, plugins, predictions, run_folder
 from regmixup.config import NUMERICS_VERSION, decode, encode, fingerprint
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
+from regmixup.data.images import LabelledImages
+from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.precision import Precision, autocast, products
 from regmixup.storage import owning, read_json
-from regmixup.training.batch_norm import augmented_batches, refresh, refresh_batches
+from regmixup.training.batch_norm import next_epoch, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
 from regmixup.training.config import TrainConfig, check_present, choose_device, device_name
 from regmixup.training.distributed import Ranks
@@ -36,7 +38,7 @@ from regmixup.types import Predictions
 if TYPE_CHECKING:
     from regmixup.training.loop import Training
 
-BatchNorm = Literal["trained", "refreshed", "refreshed-augmented"]
+BatchNorm = Literal["trained", "refreshed", "refreshed-augmented", "refreshed-mixed"]
 
 
 @dataclass(frozen=True)
@@ -112,14 +114,18 @@ class Run:
         beside = self.folder.parent
         return [replace(self, folder=config.folder_in(beside), config=config) for config in self.config.models()]
 
-    def refreshed(self, *, augmented: bool = False) -> Run:
-        """Return this run with batch-norm statistics estimated again from the images of its train set, not mixed.
+    def refreshed(self, *, augmented: bool = False, mixed: bool = False) -> Run:
+        """Return this run with batch-norm statistics estimated again from the images of its train set.
 
-        augmented: cropped and flipped as in training, in its batches; else as in evaluation.
+        augmented: cropped and flipped as in training, in its batches; else as in evaluation. mixed: as training
+        forwards them, cropped, flipped and mixed by its objective; its own statistics are of the last batches alone.
 
         The weights are the same, nothing is trained. Predictions are stored beside the others.
         """
-        return replace(self, batch_norm="refreshed-augmented" if augmented else "refreshed")
+        if mixed and self.config.objective.differentiates_twice:
+            raise ValueError(f"mixed must be False for a loss with a gradient penalty, got {self.config.objective!r}")
+        kind: BatchNorm = "refreshed-augmented" if augmented else "refreshed"
+        return replace(self, batch_norm="refreshed-mixed" if mixed else kind)
 
     @contextmanager
     def owned(self, ranks: Ranks | None = None) -> Iterator[None]:
@@ -185,13 +191,23 @@ class Run:
         model = model.to(device).eval()
         if self.batch_norm != "trained":
             images = data.load(self.config.train_set, root=root)
-            if self.batch_norm == "refreshed":
-                batches = refresh_batches(images, reader(self.transform(), record["input"][1:]))
-            else:
-                batches = augmented_batches(images, self.config, device)
-            with products(self.predicts_in), autocast(self.predicts_in, device):
-                refresh(model, batches)
+            with products(self.predicts_in), autocast(self.predicts_in, device), refreshing(model):
+                self._forward_train_set(model, images, device)
         return model
+
+    def _forward_train_set(self, model: Classifier, images: LabelledImages, device: torch.device) -> None:
+        """Forward every train image once, as `batch_norm` says."""
+        if self.batch_norm == "refreshed":
+            for part in refresh_batches(images, reader(self.transform(), self.provenance()["input"][1:])):
+                model(part.to(device))
+            return
+        config = self.config
+        for step, batch in enumerate(next_epoch(images, config, device)):
+            if self.batch_norm == "refreshed-mixed":
+                generator = generator_for(config.seed, "draw", config.total_epochs, step)
+                config.objective(model, batch.x, batch.y, generator=generator)
+            else:
+                model(batch.x)
 
     def predictions_path(self, dataset: str) -> Path:
         """Return where the predictions for a dataset are stored."""

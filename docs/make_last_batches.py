@@ -1,0 +1,160 @@
+"""The last batches in docs/results.md: how the draws that batch norm remembers go with a network's calibration.
+
+All randomness of a training is named by seed, epoch and step, so the draws of archived runs can be repeated here.
+"""
+
+from collections.abc import Callable, Sequence
+from statistics import mean, stdev
+from typing import NamedTuple
+
+import numpy as np
+from make_archives import Archived, rows_of
+from scipy.stats import pearsonr, spearmanr
+
+from regmixup import Alternate, Mixup
+from regmixup.data.splits import generator_for
+from regmixup.mixing import Draw
+from regmixup.names import signed
+from regmixup.report.writers import markdown_table
+from regmixup.training.config import TrainConfig
+from regmixup.types import Row
+
+STUDY, TRAIN_SET, IMAGES, SIZE = "last-batches", "cifar10/train", 50_000, (32, 32)
+MOMENTUM, REMEMBERED = 0.1, 60
+"""Of batch norm; and so many batches that what is older weighs less than 0.2 %."""
+EARLIER = (40, 80, 120, 160, 200)
+METRICS = {
+    "ECE": ("cifar10/test", "", "ece"),
+    "accuracy": ("cifar10/test", "", "accuracy"),
+    "CIFAR-100 AUROC by Dempster-Shafer": ("cifar100/test", "dempster_shafer", "auroc"),
+    "CIFAR-100 AUROC by entropy": ("cifar100/test", "entropy", "auroc"),
+}
+TEXT = """Batch norm's running statistics weigh a batch by 0.9 to the number of batches after it: they remember some
+tens of batches. Mixup draws one lambda for a batch, so a few draws decide how strongly mixed the images were that
+predictions are normalised by. How weakly the last batches were mixed is measured by the mean of the larger of lambda
+and 1 - lambda, weighted as the statistics weigh them. The last learning rates are near 0: the weights do not follow
+the last batches.
+"""
+COINS = """RegMixup with CutMix throws a coin for a batch. The share of RegMixup, which forwards clean images, too,
+among the batches that the statistics remember, and the ECE:
+"""
+ASKED = """This was found after the rows had been seen. The study `last-batches` asks it of fresh seeds, with
+statistics of one more epoch, mixed as in training (`run.refreshed(mixed=True)`); what decides was written before its
+first run.
+"""
+
+
+class Network(NamedTuple):
+    """An evaluated network: its training, the label of the evaluation, and its rows."""
+
+    config: TrainConfig
+    label: str
+    rows: Sequence[Row]
+
+    def value(self, dataset: str, score: str, metric: str) -> float:
+        """Return a metric of the network itself, without a temperature."""
+        asked = (dataset, score, metric, "none", "")
+        return next(r.value for r in self.rows if (r.dataset, r.score, r.metric, r.posthoc, r.corruption) == asked)
+
+
+def remembered(config: TrainConfig, value: Callable[[Draw], float], *, earlier: int = 0) -> float:
+    """Return the mean of a value of the draws, weighted as batch norm weighs their batches.
+
+    earlier: as if the training had ended so many batches before its end.
+    """
+    steps, epoch = -(-IMAGES // config.batch_size), config.total_epochs - 1
+    total = weights = 0.0
+    for back in range(REMEMBERED):
+        step = steps - 1 - earlier - back
+        count = min(config.batch_size, IMAGES - step * config.batch_size)
+        draw = config.objective.draw(count, SIZE, generator_for(config.seed, "draw", epoch, step))
+        weight = (1 - MOMENTUM) ** back
+        total, weights = total + weight * value(draw), weights + weight
+    return total / weights
+
+
+def weakness(draw: Draw) -> float:
+    """Return the larger of lambda and 1 - lambda of a batch."""
+    lam = float(draw.lam)
+    return max(lam, 1 - lam)
+
+
+def networks(archived: Sequence[Archived], kind: type, *, fresh: bool, batch_norm: str = "trained") -> list[Network]:
+    """Return the evaluated networks of an objective, of the study that asks (fresh) or of all others."""
+    found = {}
+    for one in archived:
+        config, planned = one.planned.config, one.planned
+        wanted = type(config.objective) is kind and config.train_set == TRAIN_SET and config.members == 1
+        if wanted and planned.batch_norm == batch_norm and (one.study == STUDY) == fresh:
+            found[one.folder.name] = Network(config, planned.label, rows_of(one.folder, planned.stem))
+    return sorted(found.values(), key=lambda network: (network.config.total_epochs, network.config.seed))
+
+
+def within(values: Sequence[float], groups: Sequence[int]) -> list[float]:
+    """Return each value's difference from the mean of its group."""
+    means = {group: mean(v for v, g in zip(values, groups, strict=True) if g == group) for group in groups}
+    return [value - means[group] for value, group in zip(values, groups, strict=True)]
+
+
+def section(archived: Sequence[Archived]) -> str:
+    """Return the text, the table of correlations, the coins, and what fresh seeds said."""
+    seen = networks(archived, Mixup, fresh=False)
+    lengths = [network.config.total_epochs for network in seen]
+    mixed = [remembered(network.config, weakness) for network in seen]
+    lines = []
+    for name, asked in METRICS.items():
+        values = [network.value(*asked) for network in seen]
+        inside = pearsonr(within(mixed, lengths), within(values, lengths)).statistic
+        lines.append([name, signed(spearmanr(mixed, values).statistic), signed(inside)])
+    eces = [network.value(*METRICS["ECE"]) for network in seen]
+    before = [
+        spearmanr([remembered(network.config, weakness, earlier=back) for network in seen], eces).statistic
+        for back in EARLIER
+    ]
+    low, high = signed(min(before)), signed(max(before))
+    control = (
+        f"Over {len(seen)} networks trained by Mixup for {min(lengths)} to {max(lengths)} epochs, whose ECE is between "
+        f"{100 * min(eces):.1f} and {100 * max(eces):.1f} %. For windows that end {EARLIER[0]} to {EARLIER[-1]} "
+        f"batches earlier, Spearman's correlation with the ECE is between {low} and {high}.\n"
+    )
+    table = markdown_table(
+        ["weakly mixed last batches, and", "Spearman's correlation", "within lengths, Pearson's"], lines
+    )
+    coins = [
+        [str(network.config.seed), f"{remembered(network.config, lambda draw: draw.branch == 0):.2f}",
+         f"{100 * network.value(*METRICS['ECE']):.2f}"]
+        for network in networks(archived, Alternate, fresh=False) if network.label == "regmixup+cutmix"
+    ]  # fmt: skip
+    return "\n".join(
+        [TEXT, control, table, COINS, markdown_table(["seed", "RegMixup", "ECE"], coins), ASKED, answer(archived)]
+    )
+
+
+def answer(archived: Sequence[Archived]) -> str:
+    """Return what the fresh networks of Mixup say, by the criterion in the study's file."""
+    trained, again = (networks(archived, Mixup, fresh=True, batch_norm=kind) for kind in ("trained", "refreshed-mixed"))
+    if len(trained) < 3 or len(again) != len(trained):
+        return "It has not been run yet.\n"
+    mixed = [remembered(network.config, weakness) for network in trained]
+    eces = [[100 * network.value(*METRICS["ECE"]) for network in some] for some in (trained, again)]
+    return verdict(mixed, *eces)
+
+
+def verdict(mixed: Sequence[float], trained: Sequence[float], again: Sequence[float]) -> str:
+    """Return whether the cause is confirmed. trained, again: ECE in percent, by either statistics."""
+    found = spearmanr(mixed, trained, alternative="less")
+    deviations = stdev(trained), stdev(again)
+    holds = [found.pvalue < 0.05, deviations[1] < deviations[0] / 2]
+    said = (
+        "**The cause is confirmed**"
+        if all(holds)
+        else "**Half of it is confirmed**"
+        if any(holds)
+        else "**It is not confirmed**"
+    )
+    return (
+        f"{said}: over {len(mixed)} fresh networks Spearman's correlation is {signed(found.statistic)} (one-sided p "
+        f"{found.pvalue:.2g}), and the standard deviation of the ECE is {deviations[0]:.2f} points with the statistics "
+        f"that training left, {deviations[1]:.2f} with those of an epoch (means {np.mean(trained):.2f} and "
+        f"{np.mean(again):.2f} %).\n"
+    )
