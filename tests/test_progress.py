@@ -106,6 +106,19 @@ def test_every_run_under_way_has_a_bar_until_it_ends(clock):
     live.end("c", "never shown as under way, and yet ended")
 
 
+def test_runs_that_were_done_before_say_nothing_about_the_time_left(clock):
+    live, _ = display(terminal=True, total=5)
+    for label in ("a", "b"):  # of an archive: begun and ended, and no epoch was trained
+        live.begin(label, 40)
+        live.end(label, "done before")
+    assert " ".join(rendered(live).split()).endswith("2/5")  # and no time
+    live.begin("c", 40)
+    live.epoch("c", EPOCH)
+    clock.now = 3600.0
+    live.end("c", "done")
+    assert "3/5 2:00:00 left" in " ".join(rendered(live).split())
+
+
 def test_how_runs_are_carried_out_is_said_once(clock):
     live, text = display(terminal=False, total=3)
     for execution in ("cpu: float32", "cpu: float32", "cuda: bfloat16 (graphs off: why)"):

@@ -22,10 +22,11 @@ _NO_LOSS = {"epoch", "step", "steps", "seconds", "train_accuracy", *_PACE}
 
 @dataclass
 class _UnderWay:
-    """A run: its bar, its epochs, and its throughput when that was last known."""
+    """A run: its bar, its epochs, whether it was seen to train, and its throughput when that was last known."""
 
     task: TaskID
     epochs: int
+    trains: bool = False
     pace: dict[str, float] = field(default_factory=dict)
 
 
@@ -53,7 +54,7 @@ class LiveProgress:
         self.total = total
         self.runs: TaskID | None = self.bars.add_task("runs", total=total, left="", note="") if total > 1 else None
         self.under_way: dict[str, _UnderWay] = {}
-        self.done = 0
+        self.done = self.trained = 0
         self._execution = ""
         self._begun = self._printed = time.monotonic()
 
@@ -100,18 +101,22 @@ class LiveProgress:
         self._show(label, record["epoch"], record["epoch"], describe([record]), seconds)
 
     def end(self, label: str, note: str) -> None:
-        """Remove the bar of a run that has ended."""
-        if label in self.under_way:
-            self.bars.remove_task(self.under_way.pop(label).task)
+        """Remove the bar of a run that has ended. Runs that were done before say nothing about the time left."""
+        if (run := self.under_way.pop(label, None)) is not None:
+            self.bars.remove_task(run.task)
+            self.trained += run.trains
         self.done += 1
         if self.runs is not None:
-            left = (time.monotonic() - self._begun) / self.done * (self.total - self.done)
-            self.bars.update(self.runs, completed=self.done, left=_left(left))
+            each = (time.monotonic() - self._begun) / self.trained if self.trained else None
+            self.bars.update(
+                self.runs, completed=self.done, left="" if each is None else _left(each * (self.total - self.done))
+            )
         self._print(f"[{self.done}/{self.total}] {label}: {note}")
 
     def _show(self, label: str, done: float, epoch: int, note: str, seconds_per_epoch: float | None) -> None:
         """done: epochs, with a fraction. epoch: the one that the note is about."""
         run = self.under_way[label]
+        run.trains = True
         left = "" if seconds_per_epoch is None else _left((run.epochs - done) * seconds_per_epoch)
         self.bars.update(run.task, completed=done, left=left, note=note)
         if not self.console.is_terminal and time.monotonic() - self._printed >= _EVERY:

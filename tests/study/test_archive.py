@@ -19,6 +19,7 @@ from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.run_folder import check_archive, rows_path
 from regmixup.storage import digest, read_rows, read_table, write_table
+from regmixup.study import runner
 from regmixup.study.archive import NOTE, archived_rows, find_archive, is_of, write_archive
 from regmixup.study.cost import Paces
 from regmixup.study.plan import load_study
@@ -82,7 +83,11 @@ def test_archives_repeat_byte_by_byte(finished_study, kept, tmp_path):
         assert (tmp_path / path.relative_to(kept)).read_bytes() == path.read_bytes(), path
 
 
-def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(finished_study, kept, tmp_path):
+def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(
+    finished_study, kept, tmp_path, monkeypatch
+):
+    tables, write = [], runner._collect
+    monkeypatch.setattr(runner, "_collect", lambda *given: (tables.append(len(given[2])), write(*given)))
     study = finished_study.study
     here = tmp_path / "results"
     shutil.copytree(kept, here)
@@ -97,6 +102,7 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(fin
     folder = run_study(study, tmp_path / "runs", device="cpu", archive=here)
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was needed
+    assert tables == [3, 4, 4]  # before the fresh run, after it, and at the end; not between archived ones
     assert check_archive(here / gone.name) is None
     for one in write_report(Results.open(folder)):
         assert one.stat().st_size > 0

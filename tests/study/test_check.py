@@ -41,6 +41,9 @@ def test_a_study_without_its_data_trains_nothing(tmp_path):
 def test_a_folder_of_images_must_be_there(tmp_path):
     text = MINI.replace('"photographs/test"', f'"folder:{tmp_path}/ood"')
     assert list(missing_data(planned(tmp_path, text))) == [f"folder:{tmp_path}/ood"]
+    with pytest.raises(MissingDataError, match=f"folder:{tmp_path}/ood") as error:
+        check_data(planned(tmp_path, text), tmp_path)
+    assert "data fetch" not in str(error.value)  # which cannot fetch it
     (tmp_path / "ood").mkdir()
     assert missing_data(planned(tmp_path, text)) == {}
     assert missing_data(planned(tmp_path, MINI.replace("photographs/test", "folder:ood")), tmp_path) == {}

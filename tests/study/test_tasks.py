@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from regmixup.run_folder import write_history
 from regmixup.study import tasks
 from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.study.status import Budget
@@ -201,11 +202,13 @@ def test_a_display_is_told_what_the_run_folders_say(tmp_path):
     assert [line for line in told if line[0] == "dnn 1"] == [("dnn 1", "finished, without a history")]
 
 
-@pytest.mark.parametrize("end", ["rows", "error"])
+@pytest.mark.parametrize("end", ["rows", "archived", "error"])
 def test_a_finished_run_is_described_by_its_last_epoch_and_a_failed_one_by_its_error(tmp_path, end):
     (task,) = plan(tmp_path, "dnn 0")
-    task.run.folder.mkdir()
-    task.run.write_history([{"epoch": 1, "loss": 0.25}])
+    if end == "archived":
+        task = replace(task, archive=tmp_path / "results" / task.run.folder.name)
+    task.source.mkdir(parents=True)
+    write_history(task.source, [{"epoch": 1, "loss": 0.25}])
     notes = []
 
     class Display:
@@ -214,11 +217,8 @@ def test_a_finished_run_is_described_by_its_last_epoch_and_a_failed_one_by_its_e
 
     class Ending(Recorder):
         def wait(self, seconds):
-            outcome = {
-                "rows": TaskOutcome(task=task, rows=[]),
-                "error": TaskOutcome(task=task, error="ValueError: no"),
-            }[end]
-            return [outcome]
+            ended = {"error": "ValueError: no"} if end == "error" else {"rows": []}
+            return [TaskOutcome(task=task, **ended)]
 
     list(dispatch([task], Ending(), Display()))
-    assert notes == [("dnn 0", {"rows": "loss 0.250", "error": "failed: ValueError: no"}[end])]
+    assert notes == [("dnn 0", "failed: ValueError: no" if end == "error" else "loss 0.250")]

@@ -39,10 +39,11 @@ def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> No
             raise ValueError(f"{planned.recipe}: {problem}")
     if missing := missing_data(plan, root):
         where = f" --root {root}" if root is not None else ""
+        ours = next((name for name in missing if not find(name).is_folder), None)  # not a folder of the user's
+        fetch = f" To fetch one: `regmixup data fetch {ours}{where}`." if ours is not None else ""
         raise MissingDataError(
-            f"{explain_missing(missing)}\nunder {data_root(root)}. To fetch one: `regmixup data fetch "
-            f"{next(iter(missing))}{where}`. If you have the files, name their folder by --root or the environment "
-            "variable REGMIXUP_DATA"
+            f"{explain_missing(missing)}\nunder {data_root(root)}.{fetch} If you have the files, name their folder by "
+            "--root or the environment variable REGMIXUP_DATA"
         )
     names = ((find(p.config.train_set).side, name) for p in plan for name in p.evaluate.datasets())
     for side, name in dict.fromkeys(names):

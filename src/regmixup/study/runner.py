@@ -94,7 +94,9 @@ def run_study(
         with launcher.open(job, progress) as pool, _stopped_by_sigterm():
             for outcome in dispatch(tasks, pool, progress, budget):
                 ended.append(outcome)
-                if not holder:
+                near = tasks[outcome.task.index : outcome.task.index + 2]
+                # Between two archived runs it would cost more than to read them: every row is written each time.
+                if not holder and any(task.archive is None for task in near):
                     _collect(study, folder, ended)
         if budget is not None:  # what was left to other processes, as far as they are ready
             seen = {outcome.task.index for outcome in ended}

@@ -362,5 +362,6 @@ class _Display:
 
     def end(self, outcome: TaskOutcome) -> None:
         if self.progress is not None:
-            note = f"failed: {outcome.error}" if outcome.rows is None else describe(outcome.task.run.history())
+            history = run_folder.read_history(outcome.task.source)
+            note = f"failed: {outcome.error}" if outcome.rows is None else describe(history)
             self.progress.end(outcome.task.label, note)
