@@ -91,6 +91,24 @@ def test_in_a_pipe_there_is_a_line_a_minute_and_one_for_every_run(clock):
     assert lines[2:] == ["[1/2] a: done", "[2/2] b: done, too"]
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_images_are_counted_with_the_time_left(clock, terminal):
+    live, text = display(terminal=terminal)
+    live.advance("features", 0, 3000)
+    shown = [rendered(live)]
+    for second in (30, 60):
+        clock.now = float(second)
+        live.advance("features", 1000, 3000)
+        shown.append(rendered(live))
+    if terminal:
+        assert "0/3000" in shown[0]
+        assert "1000/3000 0:01:00 left" in " ".join(shown[1].split())
+        live.advance("features", 1000, 3000)
+        assert not live.bars.tasks
+    else:
+        assert text.getvalue() == "features: 2,000 of 3,000 images, 0:00:30 left\n"
+
+
 def test_every_run_under_way_has_a_bar_until_it_ends(clock):
     live, _ = display(terminal=True, total=3)
     live.begin("a", 5)

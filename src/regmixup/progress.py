@@ -22,11 +22,16 @@ _NO_LOSS = {"epoch", "step", "steps", "seconds", "train_accuracy", *_PACE}
 
 @dataclass
 class _UnderWay:
-    """A run: its bar, its epochs, whether it was seen to train, and its throughput when that was last known."""
+    """A run: its bar, its epochs, whether it was seen to train, and its throughput when that was last known.
+
+    Or images that are read: how many are done.
+    """
 
     task: TaskID
     epochs: int
+    begun: float
     trains: bool = False
+    images: int = 0
     pace: dict[str, float] = field(default_factory=dict)
 
 
@@ -69,7 +74,7 @@ class LiveProgress:
         """Add a run that starts, perhaps once more."""
         if label not in self.under_way:
             task = self.bars.add_task(label, total=epochs, left="", note="")
-            self.under_way[label] = _UnderWay(task, epochs)
+            self.under_way[label] = _UnderWay(task, epochs, time.monotonic())
         self.under_way[label].epochs = epochs  # fewer, where fine-tuning begins again
         self.bars.update(self.under_way[label].task, total=epochs)
 
@@ -93,12 +98,23 @@ class LiveProgress:
         run.pace = {name: record[name] for name in _PACE if name in record}
         done = record["epoch"] - 1 + record["step"] / record["steps"]
         note = f"step {record['step']}/{record['steps']}, {describe([record])}"
-        self._show(label, done, record["epoch"], note, run.pace.get("seconds_per_epoch"))
+        self._show(label, done, f"epoch {record['epoch']}/{run.epochs}", note, run.pace.get("seconds_per_epoch"))
 
     def epoch(self, label: str, record: dict[str, Any]) -> None:
-        record = {**record, **self.under_way[label].pace}
+        run = self.under_way[label]
+        record = {**record, **run.pace}
         seconds = record.get("seconds_per_epoch", record["seconds"])
-        self._show(label, record["epoch"], record["epoch"], describe([record]), seconds)
+        self._show(label, record["epoch"], f"epoch {record['epoch']}/{run.epochs}", describe([record]), seconds)
+
+    def advance(self, label: str, images: int, total: int) -> None:
+        """Count images that are read or computed, of so many in all; the bar goes with the last one."""
+        self.begin(label, total)
+        run = self.under_way[label]
+        run.images += images
+        pace = (time.monotonic() - run.begun) / run.images if run.images else None
+        self._show(label, run.images, f"{run.images:,} of {total:,} images", "", pace)
+        if run.images >= total:
+            self.bars.remove_task(self.under_way.pop(label).task)
 
     def end(self, label: str, note: str) -> None:
         """Remove the bar of a run that has ended. Runs that were done before say nothing about the time left."""
@@ -113,14 +129,14 @@ class LiveProgress:
             )
         self._print(f"[{self.done}/{self.total}] {label}: {note}")
 
-    def _show(self, label: str, done: float, epoch: int, note: str, seconds_per_epoch: float | None) -> None:
-        """done: epochs, with a fraction. epoch: the one that the note is about."""
+    def _show(self, label: str, done: float, where: str, note: str, seconds_each: float | None) -> None:
+        """done: epochs, with a fraction, or images. where: the same in words, for what is not a terminal."""
         run = self.under_way[label]
         run.trains = True
-        left = "" if seconds_per_epoch is None else _left((run.epochs - done) * seconds_per_epoch)
+        left = "" if seconds_each is None else _left((run.epochs - done) * seconds_each)
         self.bars.update(run.task, completed=done, left=left, note=note)
         if not self.console.is_terminal and time.monotonic() - self._printed >= _EVERY:
-            self._print(", ".join(filter(None, [f"{label}: epoch {epoch}/{run.epochs}", note, left])))
+            self._print(", ".join(filter(None, [f"{label}: {where}", note, left])))
 
     def _print(self, line: str) -> None:
         self._printed = time.monotonic()

@@ -29,6 +29,14 @@ def test_help_names_every_verb_and_every_verb_has_help(capsys):
         assert "%%" not in text
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_who_waits_for_torch_at_a_terminal_is_told_why(terminal, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    for verb, waits in (("report", terminal), ("list", False)):
+        assert run(verb, "--help") == 0
+        assert ("loading PyTorch ...\r" in capsys.readouterr().err) == waits
+
+
 def test_a_warning_is_printed_once(monkeypatch, capsys):
     def verb(_):
         for text in ("left out: a", "left out: b", "left out: a"):

@@ -152,6 +152,8 @@ class TestFiles:
         assert re.search(r"0\.png  0  \d+\.\d %  in distribution  accepted", lines[0])
         assert re.search(r"odd\.png  \d  \d+\.\d %  out of distribution  rejected", lines[1])
         assert lines[2] == "1 accepted, 1 rejected, 1 of these out of distribution"
+        assert run("predict", good, photos / "0.png", "--device", "cpu") == 0
+        assert capsys.readouterr().out.splitlines()[1] == "1 accepted, none rejected"
 
     def test_a_saved_predictor_is_used_as_it_was_fitted(self, good, photos, capsys, tmp_path):
         rm.Predictor.from_run(good, acceptance=0.5, device="cpu").save(tmp_path / "saved")

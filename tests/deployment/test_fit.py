@@ -203,6 +203,8 @@ class TestInputs:
         for images in (dark, bright, flat):
             fitted(normalised(images))
             fitted((images / 255 - 0.5) / 0.5)
+        fitted(((128 + grey / 2).round() - 128) / 255)
+        fitted(((104 + 151 * grey / 255).round() - 104) / 255)
         for images in (torch.zeros(1, 1, 8, 8), torch.ones(1, 8, 8), torch.rand(50, 1, 8, 8), (grey > 99).float()):
             fitted(images)
         labels = digits["val"].labels

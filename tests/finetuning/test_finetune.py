@@ -87,12 +87,15 @@ def test_all_that_was_chosen_is_said(finished):
         "AdamW at 0.0003",
         "random crops",
         "32 pixels (given)",
-        "epochs     3 (given)",
+        "epochs       3 (given)",
         "validation images right",
         "no test image had a part in any choice",
         "the threshold accepts",
     ):
         assert said in lines
+    *said, last = lines.splitlines()
+    assert "s in all. Use it" in last
+    assert all(line[12] == " " != line[13] for line in said)  # the text of all lines begins in one column
 
 
 def test_the_probe_initialises_the_head_and_leaves_the_backbone_alone(finished, weights):
@@ -121,7 +124,7 @@ def test_the_probe_of_the_run_is_the_one_that_was_fitted_on_stored_features(fini
         torch.testing.assert_close(model.head(found.values), predictions.logits, atol=1e-4, rtol=1e-4)
     assert torch.equal(found.labels, predictions.labels)
     right = (predictions.logits.argmax(1) == predictions.labels).float().mean()
-    assert f"probe      {100 * right:.1f} %" in finished[1]
+    assert f"probe        {100 * right:.1f} %" in finished[1]
 
 
 def test_what_is_deployed_was_fitted_on_validation_and_is_told(finished):
@@ -194,7 +197,7 @@ def test_after_an_interruption_or_a_stop_the_same_call_goes_on_to_the_same_bits(
             finetune(folder, tmp_path, weights, watch=interrupt, **asked)
     assert not opened(tmp_path)[3].finished
     run, lines = finetune(folder, tmp_path, weights, **asked)
-    assert "stopped    after 2 of 3 epochs" in lines
+    assert "stopped      after 2 of 3 epochs" in lines
     left, record = opened(tmp_path)[3], read_table(run.folder / "finetune.json")
     assert not left.finished
     assert (record["epochs"], list(record["validation"])) == (2, ["linear probe", "fine-tuned"])
@@ -223,9 +226,26 @@ def test_the_minutes_of_the_command_begin_before_torch_is_imported(tmp_path, mon
 
     module.__getattr__ = imported
     monkeypatch.setitem(sys.modules, "regmixup.finetuning", module)
+    monkeypatch.setattr("builtins.print", lambda line, **_: called.update({line.split()[0]: time.monotonic()}))
     before = time.monotonic()
     assert main(["finetune", str(tmp_path)]) == 0
+    assert before <= called["loading"] < called["imported"]
     assert before <= called["begun"] < called["imported"]
+
+
+@pytest.mark.parametrize("seconds", [1e-3, 1.0])
+def test_images_are_counted_and_a_probe_that_takes_too_long_is_said(folder, weights, tmp_path, monkeypatch, seconds):
+    plan = replace(PLAN, epochs=0, paces={32: probe.Pace(seconds, 1.0)})
+    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: plan)
+    monkeypatch.setattr(probe, "_BATCH", 20)
+    counted = []
+    _, lines = finetune(
+        folder, tmp_path, weights, epochs=None, minutes=0.75, advance=lambda *what: counted.append(what)
+    )
+    assert [what for what in counted if what[0] == "features"] == [("features", done, 36) for done in (0, 20, 10, 6)]
+    assert ("warning      the linear probe alone takes about 48 s, and of the 0.75 minutes 4" in lines) == (
+        seconds == 1
+    )
 
 
 def test_time_before_the_call_counts(folder, weights, tmp_path, monkeypatch):
@@ -284,7 +304,7 @@ def test_class_weights_reach_both_stages(folder, weights, tmp_path, monkeypatch)
 
 def test_a_promise_that_cannot_be_made_is_not_made(finished, folder, weights):
     run, lines = finetune(folder, finished[2], weights, risk=0.01)
-    assert lines.index("nothing can be promised") < lines.index("weights    ")  # said before anything is trained
+    assert lines.index("nothing can be promised") < lines.index("weights      ")  # said before anything is trained
     record = read_table(run.folder / "finetune.json")
     assert record["promise"] == ""
     assert not record["held_out"]
@@ -304,7 +324,7 @@ def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, mo
     right = (validation.logits.argmax(1) == validation.labels)[rows]
     assert record["held_out"]
     assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
-    assert f"promise    {len(validation) - len(rows)} of the validation images" in lines
+    assert f"promise      {len(validation) - len(rows)} of the validation images" in lines
     test = run.predict(record["photos"]["test"], device="cpu")
     for promise, said in (("at most 0.7", "test the promise"), ("", "were to test a promise, and none could be made")):
         page = page_sections({**record, "promise": promise}, test)[1].html()
@@ -480,7 +500,7 @@ def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(fo
     assert "an epoch takes 100 s: begins again with 1 epoch" in lines
     assert sorted(opened(tmp_path)) == [0, 1]
     assert read_table(run.folder / "finetune.json")["plan"]["epochs"] == 1
-    assert "epochs     1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]
+    assert "epochs       1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]
 
 
 @pytest.mark.parametrize(
@@ -606,7 +626,7 @@ def test_the_epoch_after_which_time_is_up_is_kept_though_checkpoints_are_rare(fo
         return {"on_epoch": on_epoch}
 
     monkeypatch.setattr(finetuning, "_watching", watching)
-    assert "stopped    after 3 of 4 epochs" in finetune(folder, tmp_path, weights, epochs=None)[1]
+    assert "stopped      after 3 of 4 epochs" in finetune(folder, tmp_path, weights, epochs=None)[1]
 
 
 def test_who_stops_the_export_has_a_predictor_and_how_it_was_fitted(finished, folder, weights, tmp_path, monkeypatch):

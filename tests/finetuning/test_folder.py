@@ -139,6 +139,16 @@ def class_in_another_normal_form(folder):
     write_photos(folder / "test", 6, first=50, colours={**COLOURS, "cafe\u0301": (200, 200, 50)})
 
 
+def other_formats(folder):
+    for name in ("cats/1.HEIC", "dogs/2.heic"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_bytes(b"")
+
+
+def classes_a_level_deeper(folder):
+    write_photos(folder / "fruit", 6)
+
+
 def nothing(folder):
     folder.mkdir(exist_ok=True)
 
@@ -148,7 +158,12 @@ def nothing(folder):
     [
         (nothing, "found no images.*make a folder for each class"),
         (loose_images, "found 1 image outside of class folders.*make a folder for each class"),
-        (one_class, "at least two classes, found apple.*add a folder"),
+        (other_formats, r"found no images in .*\(2 \.heic\): convert them to \.png or \.jpg$"),
+        (one_class, "at least two classes, found apple.*add a folder.*, beside it$"),
+        (
+            classes_a_level_deeper,
+            "found fruit .* If the subfolders of .*/photos/fruit are the classes, name that folder",
+        ),
         (one_image_each, "at least 3 different images of every class.*apple 1, lime 1, plum 1.*add images"),
         (copies_of_one_image, "found plum 1 .*add images"),
         (no_train, "must have train/ beside test, val/.*rename"),
@@ -168,6 +183,19 @@ def test_what_cannot_be_learned_from_is_refused_with_the_remedy(tmp_path, write,
         inspect(tmp_path / "photos")
 
 
+def test_images_outside_of_class_folders_are_told(tmp_path):
+    write_photos(tmp_path, 6)
+    loose_images(tmp_path)
+    with pytest.warns(UserWarning, match=r"left out 1 image outside of class folders, such as 0\.jpg"):
+        inspect(tmp_path)
+
+
+def test_every_file_that_is_read_is_counted(tmp_path):
+    told = []
+    inspect(write_photos(tmp_path, 6), lambda *what: told.append(what))
+    assert told == [("reading", 1, 18)] * 18
+
+
 def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="found no folder"):
         inspect(tmp_path / "nowhere")
@@ -177,7 +205,7 @@ def test_few_validation_images_are_told(tmp_path):
     write_photos(tmp_path / "train", 5)
     write_photos(tmp_path / "test", 2, first=50)
     write_photos(tmp_path / "val", 9, first=100)
-    assert "warning    27 validation images choose the model, temperature and threshold" in inspect(tmp_path).describe()
+    assert "warning      27 validation images choose the model, temp" in inspect(tmp_path).describe()
     write_photos(tmp_path / "val", 10, first=100)
     assert "validation images choose" not in inspect(tmp_path).describe()
 
@@ -204,7 +232,7 @@ def test_folders_one_level_too_deep_are_told(tmp_path):
     deep = {"animals/cat": (200, 40, 40), "animals/dog": (60, 190, 60), "things/cup": (90, 40, 160)}
     photos = inspect(write_photos(tmp_path, 6, colours=deep))
     assert photos.classes == ("animals", "things")
-    assert "note       images in subfolders count for the class folder around them: animals/ with cat/, dog/." in (
+    assert "note         images in subfolders count for the class folder around them: animals/ with cat/, dog/." in (
         photos.describe()
     )
     write_photo(tmp_path / "things" / "0.jpg", (1, 2, 3), 99)

@@ -1,6 +1,7 @@
 """The linear probe against scikit-learn, and plans that keep to their time."""
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,9 +89,12 @@ def test_a_slower_one_at_a_smaller_size_and_the_slowest_not_at_all():
     assert hopeless.epochs == 0
     told = "not one fits in 10 minutes, 15 s of them kept for what is not measured, so the linear probe is the model"
     assert told in hopeless.describe(100_000, 10, given=False)
+    told = replace(hopeless, size=96, probe_size=224).describe(9, 10, given=False)
+    assert told.startswith("size         224 pixels (")  # of the probe alone
+    assert hopeless.probing(folder(100_000, 20_000)) == pytest.approx(160_000 * hopeless.paces[96].forward)
     for wish in ({"epochs": 0}, {"epochs": 0, "image_size": 64}):
         told = plan_of(1000, 0.01, 10, **wish)[0].describe(1000, 10, given=True)
-        assert "epochs     0 (given): the linear probe is the model" in told
+        assert "epochs       0 (given): the linear probe is the model" in told
 
 
 @given(st.integers(20, 20_000), st.floats(1e-4, 2), st.floats(0.5, 60))
@@ -110,8 +114,8 @@ def test_given_sizes_and_epochs_are_kept_and_then_nothing_is_measured():
     assert (plan.size, plan.epochs, asked) == (64, 7, [])
     plan, asked = plan_of(1000, 5.0, 1, epochs=7)
     assert plan.epochs == 7
-    assert "epochs     7 (given)" in plan.describe(1000, 1, given=True)  # and not that 8,000 / 1,000 images gave them
-    assert "epochs     10 (8,000 / 1,000" in plan_of(1000, 1e-4, 10)[0].describe(1000, 10, given=False)
+    assert "epochs       7 (given)" in plan.describe(1000, 1, given=True)  # and not that 8,000 / 1,000 images gave them
+    assert "epochs       10 (8,000 / 1,000" in plan_of(1000, 1e-4, 10)[0].describe(1000, 10, given=False)
     plan, asked = plan_of(1000, 5.0, 1, image_size=160)
     assert (plan.size, set(asked)) == (160, {160})
 

@@ -122,7 +122,14 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
 
     from regmixup.names import check_name
 
-    return import_module(f"{__name__}.{check_name('verb', args[0], VERBS)}").main
+    module = f"{__name__}.{check_name('verb', args[0], VERBS)}"
+    waiting = args[0] not in ("data", "finetune", "list") and sys.stderr.isatty()  # the others import torch at once
+    if waiting:
+        print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
+    verb = import_module(module).main
+    if waiting:
+        print(" " * 19, end="\r", file=sys.stderr, flush=True)
+    return verb
 
 
 def _open_streams() -> None:

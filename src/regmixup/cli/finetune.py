@@ -72,11 +72,13 @@ class FinetuneVerb:
 def main(args: Sequence[str]) -> None:
     begun = time.monotonic()
     verb = parse(FinetuneVerb, "finetune", args)
+    _say("loading      PyTorch, which may take some seconds")
     from regmixup.finetuning import finetune  # only now: torch takes seconds, for which help need not wait, minutes do
 
     options = {name: value for name, value in vars(verb).items() if name != "photos"} | {"begun": begun}
     with LiveProgress(Console(), total=1) as progress:
-        finetune(verb.photos, **options, say=_say, watch=lambda config: progress.hooks("fine-tuning", config.epochs))
+        watch = lambda config: progress.hooks("fine-tuning", config.epochs)  # noqa: E731
+        finetune(verb.photos, **options, say=_say, watch=watch, advance=progress.advance)
 
 
 def _say(line: str) -> None:

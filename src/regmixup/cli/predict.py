@@ -143,10 +143,9 @@ def _classify(verb: PredictVerb) -> None:
     if verb.out is not None:
         write_text(verb.out, csv_lines(lines))
         print(f"{verb.out}  {counted(len(files), 'image')}")
-    print(
-        f"{tally['accepted']} accepted, {tally['rejected']} rejected, {tally['out']} of these out of distribution"
-        + (f"; {tally['unreadable']} could not be read" if tally["unreadable"] else "")
-    )
+    foreign = f", {tally['out']} of these out of distribution" if tally["out"] else ""
+    unreadable = f"; {tally['unreadable']} could not be read" if tally["unreadable"] else ""
+    print(f"{tally['accepted']} accepted, {tally['rejected'] or 'none'} rejected{foreign}{unreadable}")
     if tally["unreadable"] == len(files):
         raise ValueError(f"image files must be readable, none of the {len(files)} was: {answer['error']}")
 

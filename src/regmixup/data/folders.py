@@ -119,6 +119,11 @@ def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> l
     return sorted(found)
 
 
+def loose_files(folder: Path) -> list[str]:
+    """Return the names of the image files that lie in a folder itself, in no class folder."""
+    return sorted(f for f in os.listdir(folder) if f.lower().endswith(EXTENSIONS) and not f.startswith("."))  # noqa: PTH208
+
+
 def _fail(error: OSError) -> None:
     raise error  # os.walk would skip a folder that cannot be read, silently
 
@@ -176,6 +181,9 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     if len(classes) < len(found):
         empty = _listed([c for c in found if c not in classes])
         warnings.warn(f"{name}: subfolders without images are no classes and were left out: {empty}", stacklevel=2)
+    if loose := loose_files(folder):
+        told = f"{counted(len(loose), 'image')} outside of class folders, such as {_listed(loose[:1])}"
+        warnings.warn(f"{name}: left out {told}", stacklevel=2)
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 

@@ -219,9 +219,12 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
 
 
 def look_like_pixels(images: Tensor) -> bool:
-    """Return whether floating-point inputs (N, C, H, W) are k or k / 255 beyond doubt, and so not normalised."""
+    """Return whether floating-point inputs (N, C, H, W) are k or k / 255 beyond doubt, and so not normalised.
+
+    Bright images less 128 / 255, or less a mean of whole levels from 104 on, are k / 255 up to 0.6, too.
+    """
     low, high = map(float, images.aminmax())
-    if images.ndim != 4 or low < 0 or 1 < high <= 50:
+    if images.ndim != 4 or low < 0 or high <= 0.6 or 1 < high <= 50:
         return False
     levels = (255 * images).float()
     if high > 50 or float((levels - levels.round()).abs().max()) > 1e-3:

@@ -31,6 +31,7 @@ from regmixup.data.folders import FolderSet, load_files
 from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.finetuning.finish import Say, check_export, finish, sets_aside
 from regmixup.finetuning.folder import (
+    Advance,
     PhotoFolder,
     Settings,
     expected_pixels,
@@ -102,6 +103,7 @@ def finetune(
     workers: int | None = None,
     say: Say = print,
     watch: Watch | None = None,
+    advance: Advance = lambda *_: None,
     begun: float | None = None,
 ) -> Run:
     """Fine-tune a pretrained backbone on a folder of photographs; return the run, which is an ordinary one.
@@ -117,7 +119,8 @@ def finetune(
     export: a .pt2 or .onnx file to write, which runs without this package.
     hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called with the configuration before all
-    weights are trained, returns callbacks for `rm.train`. begun: the `time.monotonic()` from which the minutes count.
+    weights are trained, returns callbacks for `rm.train`. advance: called with "reading" or "features", the number of
+    images just done, and that of all. begun: the `time.monotonic()` from which the minutes count.
 
     Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
     `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.
@@ -142,29 +145,34 @@ def finetune(
     init = identify(init, backbone)  # last, as it may download the weights
     initial = _check_backbone(backbone, init, image_size)
     if hide_unreadable and (hidden := hide_files(path)):
-        say(f"hidden     {counted(len(hidden), 'file')} that cannot be decoded: {', '.join(hidden)}")
-    say(f"reading    {path}: every file is decoded once")
-    photos = inspect(path)
+        say(f"hidden       {counted(len(hidden), 'file')} that cannot be decoded: {', '.join(hidden)}")
+    say(f"reading      {path}: every file is decoded once")
+    photos = inspect(path, advance)
     settings = suggest(photos, minutes, backbone=backbone)
     images = load_files(photos.train)
     job = _Job(photos, settings, init, method, class_weights, seed, images, device)
     say(photos.describe())
     say(job.describe())
     aside = sets_aside(photos, risk, say)
-    say(f"weights    {str(initial).removeprefix('init: ')}")
+    say(f"weights      {str(initial).removeprefix('init: ')}")
     asked = (minutes, epochs, image_size, *(("held out",) if aside else ()))
     work = Path(runs) / f"finetune-{photos.path.name}-{job.key(*asked)}"
     plan = read_plan(work)
     if plan is None:
         if epochs is None or image_size is None:
-            say("pace       is measured on a few images; it decides image size and epochs")
+            say("pace         is measured on a few images; it decides image size and epochs")
         spent = time.monotonic() - begun
         plan = make_plan(photos, settings, job.pace_at, epochs=epochs, image_size=image_size, spent=spent)
         write_plan(work, plan)
     say(plan.describe(len(images), minutes, given=epochs is not None))
     weights = work / "probe.safetensors"
     if not weights.is_file():
-        _write_probe(weights, job, plan, say, aside=aside)
+        if plan.probing(photos) > (left := begun + 60 * minutes - time.monotonic()) and not plan.epochs:
+            say(
+                f"warning      the linear probe alone takes about {plan.probing(photos):.0f} s, and of the {minutes:g} "
+                f"minutes {max(0, left):.0f} s are left (--minutes). It is fitted all the same"
+            )
+        _write_probe(weights, job, plan, say, advance, aside=aside)
     train_here = partial(train, runs=runs, device=device, workers=workers)
     probe = train_here(job.configure(plan.probe_size, epochs=0, init=str(weights)))
     candidates, trained = {"linear probe": probe}, 0
@@ -214,11 +222,11 @@ class _Job:
         flips = ", flips" if config.flip else ""
         mean, std = (", ".join(f"{value:.3g}" for value in values) for values in (config.mean, config.std))
         return (
-            f"backbone   {config.network} (--backbone), pixels normalised by mean ({mean}) and std ({std})\n"
-            f"training   a linear probe on stored features, then all weights: {self.method} (--method; `regmixup "
+            f"backbone     {config.network} (--backbone), pixels normalised by mean ({mean}) and std ({std})\n"
+            f"training     a linear probe on stored features, then all weights: {self.method} (--method; `regmixup "
             f"advise` compares methods), AdamW at {config.lr:g}, batches of {config.batch_size}, class weights "
             f"{self.class_weights} (--class-weights)\n"
-            f"augment    photographs upright, by their EXIF orientation; random crops of "
+            f"augment      photographs upright, by their EXIF orientation; random crops of "
             f"{100 * config.crop_area:.0f} to 100 % of the area{flips}, colours changed by up to "
             f"{100 * config.color_jitter:.0f} %"
         )
@@ -300,7 +308,7 @@ def _fine_tune(
                 stopped = work / "stopped.safetensors"
                 trained = _write_stopped(stopped, job, run)
                 say(
-                    f"stopped    after {trained} of {plan.epochs} epochs, of {slow.seconds:.0f} s each: the time is "
+                    f"stopped      after {trained} of {plan.epochs} epochs, of {slow.seconds:.0f} s each: the time is "
                     "up. What was learned is used; the same command trains the other epochs"
                 )
                 run = train_here(job.configure(plan.size, epochs=0, init=str(stopped)))
@@ -308,7 +316,7 @@ def _fine_tune(
             plan = replace(plan, epochs=slow.fits)
             write_plan(work, plan)
             shutil.rmtree(run.folder)
-            say(f"slower     an epoch takes {slow.seconds:.0f} s: begins again with {counted(slow.fits, 'epoch')}")
+            say(f"slower       an epoch takes {slow.seconds:.0f} s: begins again with {counted(slow.fits, 'epoch')}")
 
 
 class _TooSlowError(Exception):
@@ -339,18 +347,21 @@ def _watching(hooks: Mapping[str, Any], plan: Plan, *, end: float) -> dict[str, 
     return {**hooks, "on_epoch": on_epoch}
 
 
-def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, *, aside: bool) -> None:
+def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, advance: Advance, *, aside: bool) -> None:
     """Fit the linear probe and write the backbone with its head. aside: images that test a promise choose no decay."""
     count = len(job.images) + job.photos.sizes[job.photos.validation]
     pace = plan.paces.get(plan.probe_size)
     time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
-    say(f"features   of {count:,} images are computed by the frozen backbone{time_needed}")
+    say(f"features     of {count:,} images are computed by the frozen backbone{time_needed}")
     begun = time.monotonic()
     model = job.build(plan.probe_size)
     config = resolve(job.configure(plan.probe_size, epochs=0), job.device)
     classes = job.images.classes
-    train_features = compute_features(model, job.images, config, classes)
-    validation = compute_features(model, load_files(job.photos.validation), config, classes)
+    advance("features", 0, count)
+    features = partial(
+        compute_features, model, config=config, classes=classes, advance=lambda done: advance("features", done, count)
+    )
+    train_features, validation = features(job.images), features(load_files(job.photos.validation))
     if aside:
         rows = first_rows(len(validation.labels))
         validation = Features(validation.values[rows], validation.labels[rows])
@@ -362,7 +373,7 @@ def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, *, aside: bool) ->
         model.head.bias.copy_(head.bias)
     save_tensors(path, model.state_dict(), {"decay": str(head.decay)})
     say(
-        f"probe      {percent(head.accuracy)} of the validation images right, decay {head.decay:g} chosen on them, "
+        f"probe        {percent(head.accuracy)} of the validation images right, decay {head.decay:g} chosen on them, "
         f"{time.monotonic() - begun:.0f} s"
     )
 

@@ -54,12 +54,12 @@ def sets_aside(photos: PhotoFolder, risk: float | None, say: Say) -> bool:
     tested, needed = size - len(first_rows(size)), fewest_images(risk, 0.95)
     if tested < needed:
         say(
-            f"warning    risk: nothing can be promised. At most {risk:.3g} errors among the accepted with 0.95 "
+            f"warning      risk: nothing can be promised. At most {risk:.3g} errors among the accepted with 0.95 "
             f"confidence needs at least {needed} accepted images without an error, and {tested} validation images, "
             "half of them, would test it. Give more images or a larger risk. The threshold is by --acceptance instead"
         )
         return False
-    say(f"promise    {tested} of the validation images test the threshold and have no part in any choice (--risk)")
+    say(f"promise      {tested} of the validation images test the threshold and have no part in any choice (--risk)")
     return True
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,12 +34,15 @@ from regmixup.data.folders import (
     hash_files,
     image_files,
     load_files,
+    loose_files,
     unread_files,
 )
 from regmixup.data.roles import VALIDATION
 from regmixup.names import counted, printable, shortened
 from regmixup.recipes import BACKBONE
 
+Advance = Callable[[str, int, int], object]
+"""Called with a name of the work, the number of images just done, and that of all."""
 IMBALANCED = 3.0
 """The largest class over the smallest one from which class weights are suggested."""
 PASSES = 8000
@@ -99,40 +102,40 @@ class PhotoFolder:
         entries = [f"{printable(c)} {count:,}" for c, count in zip(self.classes, self.counts, strict=True)]
         parts = [f"{role} {self.sizes[name]:,}" for role, name in self.parts().items()]
         lines = [
-            f"photos     {self.images:,} images of {len(self.classes):,} classes in {self.path}, median shorter side "
+            f"photos       {self.images:,} images of {len(self.classes):,} classes in {self.path}, median shorter side "
             f"{self.side} pixels; all can be read",
-            f"classes    {shortened(entries, 50)}",
-            f"split      {', '.join(parts)} ({self.origin})",
+            f"classes      {shortened(entries, 50)}",
+            f"split        {', '.join(parts)} ({self.origin})",
         ]
         if self.nested:
             lines.append(
-                f"note       images in subfolders count for the class folder around them: {self.nested}. If the "
+                f"note         images in subfolders count for the class folder around them: {self.nested}. If the "
                 "subfolders are your classes, put them side by side"
             )
         if self.imbalance >= IMBALANCED:
             lines.append(
-                f"warning    the largest class has {self.imbalance:.1f} times the images of the smallest: "
+                f"warning      the largest class has {self.imbalance:.1f} times the images of the smallest: "
                 "--class-weights balanced gives every class the same weight"
             )
         if (few := self.sizes[self.validation]) < _FEW:
             lines.append(
-                f"warning    {few} validation images choose the model, temperature and threshold: too few for more "
+                f"warning      {few} validation images choose the model, temperature and threshold: too few for more "
                 f"than a rough choice; {_FEW} or more are better"
             )
         if self.unread:
-            lines.append(f"warning    {describe_unread(self.unread)}")
+            lines.append(f"warning      {describe_unread(self.unread)}")
         if self.contradictions:
             shown = shortened([" = ".join(map(printable, files)) for files in self.contradictions], _SHOWN)
-            lines.append(f"warning    images that are in several classes, as copies of one file: {shown}")
+            lines.append(f"warning      images that are in several classes, as copies of one file: {shown}")
         if self.copies:
             shown = shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], 3)
             lines.append(
-                f"warning    {len(self.copies)} images to choose or test on are copies of train images, so results "
+                f"warning      {len(self.copies)} images to choose or test on are copies of train images, so results "
                 f"look better than they are; delete one of each: {shown}"
             )
         elif self.repeated:
             told = "image is a copy of another" if self.repeated == 1 else "images are copies of others"
-            lines.append(f"copies     {self.repeated} {told}; copies are in the same part")
+            lines.append(f"copies       {self.repeated} {told}; copies are in the same part")
         return "\n".join(lines)
 
     def parts(self) -> dict[str, str]:
@@ -176,14 +179,16 @@ def find_classes(path: str | Path) -> tuple[Path, _Names, dict[str, dict[str, li
     return folder, names, inside
 
 
-def inspect(path: str | Path) -> PhotoFolder:
+def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder:
     """Look at a folder of class folders, or at one with train/ and val/ or test/. Every file is read once.
 
     Raises where nothing can be learned from it: no folder, no images, one class, classes with fewer than three
     different images, files that cannot be decoded. The error says what to do.
     """
     folder, names, inside = find_classes(path)
-    sides, unreadable = _decode([file for found in inside.values() for files in found.values() for file in files])
+    sides, unreadable = _decode(
+        [file for found in inside.values() for files in found.values() for file in files], advance
+    )
     if unreadable:
         shown = shortened([printable(file) for file in unreadable], _SHOWN)
         raise ValueError(
@@ -300,18 +305,21 @@ def _name_parts(folder: Path) -> _Names:
 def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) -> None:
     """Raise unless each part has images in at least two class folders. inside: of each part, by class, its files."""
     if not any(files for classes in inside.values() for files in classes.values()):
-        loose = [name for name in os.listdir(folder) if name.lower().endswith(EXTENSIONS)]  # noqa: PTH208
+        loose, unread = loose_files(folder), unread_files(folder)
         found = f"{counted(len(loose), 'image')} outside of class folders" if loose else "no images"
+        remedy = f"make a folder for each class, such as {folder.name}/cats and {folder.name}/dogs"
         raise ValueError(
             f"photos must have one subfolder per class with images ({', '.join(EXTENSIONS)}), found {found} in "
-            f"{folder}: make a folder for each class, such as {folder.name}/cats and {folder.name}/dogs"
+            f"{folder}: {describe_unread(unread) if unread else remedy}"
         )
     for root, classes in inside.items():
         filled = [name for name, files in classes.items() if files]
         if len(filled) < 2:
+            deeper = [Path(root) / name for name in filled if len(class_folders(Path(root) / name)) > 1]
+            hint = f". If the subfolders of {deeper[0]} are the classes, name that folder" if deeper else ""
             raise ValueError(
                 f"photos must have at least two classes, found {shortened(filled, _SHOWN) or 'none'} in {root}: add a "
-                "folder of images that are not of this class, such as other/, beside it"
+                f"folder of images that are not of this class, such as other/, beside it{hint}"
             )
 
 
@@ -328,7 +336,7 @@ def _check_counts(folder: Path, whole: FolderSet, *, cut: int) -> None:
         )
 
 
-def _decode(files: list[str]) -> tuple[list[int], dict[str, str]]:
+def _decode(files: list[str], advance: Advance = lambda *_: None) -> tuple[list[int], dict[str, str]]:
     """Return the shorter sides of images, and by file what is wrong with others. JPEGs are decoded at an eighth."""
 
     def shorter_side(file: str) -> int | str:
@@ -344,7 +352,10 @@ def _decode(files: list[str]) -> tuple[list[int], dict[str, str]]:
             return str(error).partition("\n")[0]
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = dict(zip(files, pool.map(shorter_side, files), strict=True))
+        found = {}
+        for file, side in zip(files, pool.map(shorter_side, files), strict=True):
+            found[file] = side
+            advance("reading", 1, len(files))
     sides = [side for side in found.values() if isinstance(side, int)]
     return sides, {file: reason for file, reason in found.items() if isinstance(reason, str)}
 

@@ -28,7 +28,7 @@ from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
 from regmixup.storage import is_stored, read_table, write_table
 from regmixup.training.config import TrainConfig, resolve
-from regmixup.training.loading import clean_parts, evaluation_transform, reader, train_transform
+from regmixup.training.loading import evaluation_transform, reader, train_transform
 from regmixup.training.run import Run
 
 FEWEST_EPOCHS = 5
@@ -69,16 +69,25 @@ class ProbeHead:
 
 
 @torch.no_grad()
-def compute_features(model: Classifier, images: FolderSet, config: TrainConfig, classes: Sequence[str]) -> Features:
-    """Return the features of image files as evaluation sees them. classes: those of the model, by name."""
+def compute_features(
+    model: Classifier,
+    images: FolderSet,
+    config: TrainConfig,
+    classes: Sequence[str],
+    advance: Callable[[int], object] = lambda _: None,
+) -> Features:
+    """Return the features of image files as evaluation sees them. classes: those of the model, by name.
+
+    advance: called with the number of images of every batch when it is done.
+    """
     device = next(model.parameters()).device
     read = reader(evaluation_transform(config, files=True), (config.image_size, config.image_size))
     found = []
     model.eval()
-    for part in clean_parts(images, read):
-        for x in part.images.split(_BATCH):
-            with autocast(config.precision, device):
-                found.append(model.features(x.to(device)).float().cpu())
+    for part in images.parts(read, size=_BATCH):
+        with autocast(config.precision, device):
+            found.append(model.features(part.images.to(device)).float().cpu())
+        advance(len(part))
     return Features(torch.cat(found), labels_among(images.classes, classes)[images.labels])
 
 
@@ -202,10 +211,16 @@ class Plan:
         rest = sum(photos.sizes.values()) - photos.sizes[photos.train]
         return rest * _assumed(self.paces, self.size).forward + _OVERHEAD / 2
 
+    def probing(self, photos: PhotoFolder) -> float:
+        """Return the seconds for the probe, with its validation and test; 0 where no pace was measured."""
+        pace = self.paces.get(self.probe_size, Pace(0.0, 0.0))
+        return (sum(photos.sizes.values()) + photos.sizes[photos.validation]) * pace.forward
+
     def describe(self, num_train: int, minutes: float, *, given: bool) -> str:
         """Return it in two lines. num_train: images of the train part. given: whether the epochs were asked for."""
         speed = ", ".join(f"{1 / pace.train:.1f} at {size} pixels" for size, pace in self.paces.items())
-        probe = f", the probe at {self.probe_size}" if self.probe_size != self.size else ""
+        size = self.size if self.epochs else self.probe_size
+        probe = f", the probe at {self.probe_size}" if self.probe_size != size else ""
         source = f"measured images/s in training: {speed}" if speed else "given"
         why = f"{PASSES:,} / {num_train:,} train images, within 3 to 30"
         if self.wanted == 0:
@@ -217,7 +232,7 @@ class Plan:
             epochs = f"{self.epochs}, what fits in {minutes:g} minutes (--minutes); {self.wanted} would be {why}"
         else:
             epochs = f"{self.epochs} ({'given' if given else why})"
-        return f"size       {self.size} pixels{probe} ({source})\nepochs     {epochs}"
+        return f"size         {size} pixels{probe} ({source})\nepochs       {epochs}"
 
 
 def make_plan(
