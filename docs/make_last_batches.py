@@ -22,6 +22,8 @@ from regmixup.types import Row
 STUDY, TRAIN_SET, IMAGES, SIZE = "last-batches", "cifar10/train", 50_000, (32, 32)
 MOMENTUM, REMEMBERED = 0.1, 60
 """Of batch norm; and so many batches that what is older weighs less than 0.2 %."""
+FEWEST = 3
+"""Networks of which a correlation is told."""
 EARLIER = (40, 80, 120, 160, 200)
 METRICS = {
     "ECE": ("cifar10/test", "", "ece"),
@@ -99,6 +101,8 @@ def within(values: Sequence[float], groups: Sequence[int]) -> list[float]:
 def section(archived: Sequence[Archived]) -> str:
     """Return the text, the table of correlations, the coins, and what fresh seeds said."""
     seen = networks(archived, Mixup, fresh=False)
+    if len(seen) < FEWEST:
+        return "\n".join([TEXT, f"Not asked yet: that takes {FEWEST} archived networks of Mixup.\n"])
     lengths = [network.config.total_epochs for network in seen]
     mixed = [remembered(network.config, weakness) for network in seen]
     lines = []
@@ -133,7 +137,7 @@ def section(archived: Sequence[Archived]) -> str:
 def answer(archived: Sequence[Archived]) -> str:
     """Return what the fresh networks of Mixup say, by the criterion in the study's file."""
     trained, again = (networks(archived, Mixup, fresh=True, batch_norm=kind) for kind in ("trained", "refreshed-mixed"))
-    if len(trained) < 3 or len(again) != len(trained):
+    if len(trained) < FEWEST or len(again) != len(trained):
         return "It has not been run yet.\n"
     mixed = [remembered(network.config, weakness) for network in trained]
     eces = [[100 * network.value(*METRICS["ECE"]) for network in some] for some in (trained, again)]

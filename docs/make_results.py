@@ -21,6 +21,7 @@ import make_others
 import make_replaced
 import make_runs
 import make_scores
+import make_summary
 from make_archives import RESULTS, Archived, command, cost, everything, folders, rows_of, settings, tasks
 from make_tables import FIELD, RECIPE, columns, fingerprints, headings, spreads, standard_columns
 
@@ -47,18 +48,24 @@ PAGE = """# Results
 What was measured with this package so far, beside the paper's numbers and others'. Written by
 `python docs/make_results.py` from the archived runs in [results](../results/README.md); what the rows say about the
 paper's claims is in [claims](claims.md).
+"""
+CONVENTIONS = """## How to read the numbers
 
-Numbers are in percent, AUGRC and AURC times 1000, means over n seeds; ECE, AUGRC and AURC are better when lower, all
-others when higher. `[low, high]` is a 95 % interval of the mean over seeds (Student's, cut off at 0 and 100; with two
-or three seeds it is wide, or narrow by luck). `(low, high)` stands where there is one seed: it is a bootstrap over test
-images, covers nothing of the choice of seeds, and decides nothing. AUROC is that of detecting OOD images, by each
-method's own score as in the paper where no other is named: Dempster-Shafer; entropy for Mixup, CutMix, Mixup+CutMix and
-KFAC-LLLA. AUGRC and ECE are of the test set, AUGRC by MSP, the maximum probability, as others report it. CIFAR-10-C was
-rebuilt here. `dnn` is plain training, and `bn=refreshed` the same weights with batch-norm statistics estimated again.
-The last epoch is the model, and nothing in the tables was selected on test, shifted or OOD sets. Some runs were
-trained a second time, as further lines needed their weights, and replaced with all of their lines: the [log](log.md)
-names them, and [claims](claims.md#with-the-trainings-that-were-replaced) says which verdicts are others with the
-earlier trainings. The last column names the runs by fingerprint; they are listed at the end.
+- Numbers are in percent, AUGRC and AURC times 1000, means over n seeds; ECE, AUGRC and AURC are better when lower, all
+  others when higher. `dnn` is plain training, and `bn=refreshed` the same weights with batch-norm statistics estimated
+  again. CIFAR-10-C was rebuilt here.
+- `[low, high]` is a 95 % interval of the mean over seeds (Student's, cut off at 0 and 100; with two or three seeds it
+  is wide, or narrow by luck). `(low, high)` stands where there is one seed: it is a bootstrap over test images, covers
+  nothing of the choice of seeds, and decides nothing.
+- AUROC is that of detecting OOD images, by each method's own score as in the paper where no other is named:
+  Dempster-Shafer; entropy for Mixup, CutMix, Mixup+CutMix and KFAC-LLLA. AUGRC and ECE are of the test set, AUGRC by
+  MSP, the maximum probability, as others report it.
+- The last epoch is the model, and nothing in the tables was selected on test, shifted or OOD sets. Some runs were
+  trained a second time, as further lines needed their weights, and replaced with all of their lines: the [log](log.md)
+  names them, and [claims](claims.md#with-the-trainings-that-were-replaced) says which verdicts are others with the
+  earlier trainings. The last column of a table names the runs by fingerprint; they are listed at the end.
+- A section ends with the commands that train what is missing; `regmixup report NAME --runs results/NAME` makes a table
+  of what is archived of one study, without a GPU. Tables here also take seeds of the same training from other studies.
 """
 
 
@@ -87,6 +94,8 @@ def page(
     """Return docs/results.md. found: the rows of everything that is archived; every: with replaced trainings, too."""
     parts = [
         PAGE,
+        make_summary.summary(found),
+        CONVENTIONS,
         "## Does RegMixup's deficit in OOD detection close with longer training?\n",
         f"{make_length.answer(found, make_length.planned_lengths(), every)}\n",
         "Where the deficit of short trainings may come from: [whose batch-norm "
@@ -101,7 +110,7 @@ def page(
         "## Whose batch-norm statistics?\n",
         make_causes.statistics_section(found, every),
         f"{command('batch-norm')}\n{command('clean-statistics')}\n",
-        "## Why does Mixup's calibration differ from seed to seed?\n",
+        "## Why does the calibration of Mixup differ from seed to seed?\n",
         make_last_batches.section(archived),
         f"{command('last-batches')}\n",
         "## Which score?\n",

@@ -1,0 +1,66 @@
+"""The first lines of docs/results.md: what was found, from the same rows as the sections below."""
+
+from collections.abc import Mapping, Sequence
+
+from make_effects import BASE, PLAIN, effect, short
+from make_headline import own_length
+from make_length import at_lengths, planned_lengths
+from make_tables import RECIPE, Column, headings, standard_columns
+
+from regmixup.methods import METHODS
+from regmixup.report.aggregation import Aggregation
+from regmixup.report.claims import Training
+from regmixup.types import higher_is_better
+
+SEVERAL = 3
+"""Fewest seeds of a method that may be called the best."""
+
+
+def summary(found: Mapping[Training, Aggregation]) -> str:
+    """Return what RegMixup does against plain training at every length, and which method is best in what."""
+    lengths = {training.epochs: rows for training, rows in at_lengths(found, planned_lengths()).items()}
+    columns = standard_columns(RECIPE)
+    told = "; ".join(filter(None, (_against_plain(column, head, lengths) for column, head in _named(columns))))
+    best = "; ".join(filter(None, (_best(column, head, found) for column, head in _named(columns))))
+    lines = []
+    if told:
+        asked = f"ResNet-18 on CIFAR-10, {min(lengths)} to {max(lengths)} epochs: differences in points"
+        side = "and at which lengths the 95 % interval, by itself, lies on one side of 0"
+        lines.append(f"- **RegMixup against plain training**, {asked}, {side}. {told[0].upper()}{told[1:]}.")
+    if best:
+        rule = f"Of the methods with {SEVERAL} or more seeds at {own_length(RECIPE).epochs} epochs"
+        lines.append(f"- **{rule}**, the best means: {best}. [Which differences are decided](#the-headline).")
+    return "\n".join(lines) + "\n" if lines else ""
+
+
+def _named(columns: Sequence[Column]) -> list[tuple[Column, str]]:
+    return list(zip(columns, headings(columns), strict=True))
+
+
+def _against_plain(column: Column, head: str, lengths: Mapping[int, Aggregation]) -> str:
+    """Return the smallest and the largest difference over lengths, and where its interval leaves out 0."""
+    effects = {epochs: one for epochs, rows in lengths.items() if (one := effect(rows, column, BASE, PLAIN))}
+    if not effects:
+        return ""
+    values = sorted(one.value for one in effects.values())
+    sides = {
+        side: [epochs for epochs, one in effects.items() if one.interval and above(one.interval)]
+        for side, above in (("above 0", lambda i: i[0] > 0), ("below 0", lambda i: i[1] < 0))
+    }
+    where = [
+        f"{side} at {'every length' if len(some) == len(effects) else ', '.join(map(str, some))}"
+        for side, some in sides.items()
+        if some
+    ]
+    return f"{head} {short(values[0])} to {short(values[-1])}, {' and '.join(where) or 'undecided at every length'}"
+
+
+def _best(column: Column, head: str, found: Mapping[Training, Aggregation]) -> str:
+    """Return the method with the best mean."""
+    rows = found.get(own_length(RECIPE), Aggregation([]))
+    own = {label: column.rows(rows, label) for label in METHODS}
+    means = {label: sum(row.value for row in some) / len(some) for label, some in own.items() if len(some) >= SEVERAL}
+    if not means:
+        return ""
+    label = (max if higher_is_better(column.quantity.metric) else min)(means, key=means.__getitem__)
+    return f"{head} {label} ({column.scale * means[label]:.1f})"
