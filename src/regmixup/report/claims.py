@@ -273,6 +273,7 @@ def _better(title: str, text: str, place: str, method: str, reference: str, metr
     )  # fmt: skip
 
 
+_MOSTLY = "In most cases RegMixup outperforms CutMix and RegCutMix; asked here where both networks of the paper agree."
 CLAIMS = (
     _better(
         "RegMixup is more accurate than plain training",
@@ -364,6 +365,24 @@ CLAIMS = (
         for eta, of_table in (
             (0.5, "the paper tried 0.1, which cost 0.60 and 1.04 on validation images of CIFAR-10"),
             (2, "the paper's eta 2 cost 0.16 and 0.12 on validation images of CIFAR-10, 1.91 and 1.49 of CIFAR-100"),
+        )
+    ),
+    *(
+        Claim(
+            title=title, text=text, place="Appendix on other vicinal distributions, Tables 18 and 19", method=method,
+            reference=reference, metric="accuracy", on=on, above=above,
+        )
+        for method, reference, on, above, text, title in (
+            ("regmixup", "cutmix", "test", True, _MOSTLY, "RegMixup is more accurate than CutMix"),
+            ("regmixup", "cutmix", "shifted", True, _MOSTLY, "RegMixup is more accurate under corruption than CutMix"),
+            ("regmixup", "regcutmix", "test", True, _MOSTLY, "RegMixup is more accurate than RegCutMix"),
+            ("regmixup", "regcutmix", "shifted", True, _MOSTLY,
+             "RegMixup is more accurate under corruption than RegCutMix"),
+            ("regcutmix", "cutmix", "shifted", False, "In most cases RegCutMix underperforms CutMix.",
+             "RegCutMix is less accurate under corruption than CutMix"),
+            ("mixup+cutmix", "regmixup", "shifted", False,
+             "Mixup+CutMix is extremely competitive in accuracy, and not as competitive under distribution shift.",
+             "Mixup+CutMix is less accurate under corruption than RegMixup"),
         )
     ),
     *(
