@@ -23,6 +23,8 @@ named (Dempster-Shafer; entropy for Mixup, CutMix, their mixture and KFAC-LLLA),
 scaling, and CIFAR-10-C is rebuilt. n counts the seeds of the two. Some runs were trained a second time and replaced; a
 verdict that is another with all trainings is marked. The paper's effects are differences of its tables; in
 doubt are those with a number that the tables contradict ([slips](paper-tables.md#slips)).
+"""
+ASKING = """To ask a claim of rows of your own:
 
 ```python
 from regmixup.report.aggregation import Aggregation
@@ -81,7 +83,8 @@ def ledger(
         one for claim in claims for training, rows in found.items() for one in claim.ask(training, rows, paired=False)
     )
     by_welch = {one.asked: one for one in unpaired}
-    return "\n".join([LEDGER, summary, shown, *details, _replaced([*chain(*findings.values())], again, by_welch)])
+    replaced = _replaced([*chain(*findings.values())], again, by_welch)
+    return "\n".join([LEDGER, summary, shown, ASKING, *details, replaced])
 
 
 def _replaced(findings: Sequence[Finding], again: Findings, by_welch: Findings) -> str:
