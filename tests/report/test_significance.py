@@ -9,7 +9,7 @@ from scipy import stats
 
 from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.results import RunRecord, Setting
-from regmixup.report.significance import LEVEL, compare, compare_column, difference, holm, mean_interval
+from regmixup.report.significance import LEVEL, compare_column, difference, holm, mean_interval
 from regmixup.report.tables import ONE_TEMPERATURE, Column, main_columns, tabulate
 from regmixup.types import Row
 
@@ -23,7 +23,7 @@ def test_equal_seeds_are_paired(n):
     generator = np.random.default_rng(n)
     shared, own, other = generator.normal(size=(3, n))
     a, b = shared + 0.1 * own + 0.2, shared + 0.3 * other
-    found = compare(seeded(a), dict(reversed(seeded(b).items())))
+    found = difference(seeded(a), dict(reversed(seeded(b).items())))
     assert found.test == "paired"
     assert found.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
 
@@ -32,7 +32,7 @@ def test_equal_seeds_are_paired(n):
 def test_other_seeds_are_not(n, m):
     generator = np.random.default_rng(n * m)
     a, b = generator.normal(0.5, 1, n), generator.normal(0, 3, m)
-    found = compare(seeded(a), seeded(b, first=1))
+    found = difference(seeded(a), seeded(b, first=1))
     assert found.test == "welch"
     assert found.p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
 
@@ -61,16 +61,15 @@ def test_one_value_has_no_interval_and_equal_values_a_point():
 
 
 def test_unknown_seeds_are_not_paired_and_one_value_is_not_compared():
-    assert compare({None: 0.5}, {None: 0.4}) is None
-    assert compare({0: 0.5}, seeded([0.4, 0.5])) is None
-    assert compare(seeded([0.4, 0.5]), {}) is None
+    assert difference({None: 0.5}, {None: 0.4}) is None
+    assert difference(seeded([0.4, 0.5]), {}) is None
 
 
 @pytest.mark.parametrize("first", [0, 7])
 def test_values_that_do_not_spread(first):
-    assert compare(seeded([0.5] * 3, first), seeded([0.5] * 3)).p == 1.0
-    assert compare(seeded([0.75] * 3, first), seeded([0.5] * 3)).p == 0.0
-    assert not math.isnan(compare(seeded([0.75, 0.5, 0.75], first), seeded([0.5] * 3)).p)
+    assert difference(seeded([0.5] * 3, first), seeded([0.5] * 3)).p == 1.0
+    assert difference(seeded([0.75] * 3, first), seeded([0.5] * 3)).p == 0.0
+    assert not math.isnan(difference(seeded([0.75, 0.5, 0.75], first), seeded([0.5] * 3)).p)
 
 
 def test_holms_correction():
@@ -83,7 +82,7 @@ def test_holms_correction():
 def test_only_what_is_compared_counts_among_the_comparisons():
     generator = np.random.default_rng(1)
     values = {name: seeded(generator.normal(size=5)) for name in ("dnn", "a", "b", "c")}
-    alone = compare(values["a"], values["dnn"]).p
+    alone = difference(values["a"], values["dnn"]).p
     assert compare_column(values, untested=["b", "c"])["a"].p == alone
     assert compare_column(values | {"c": {0: 1.0}}, untested=["b"]).keys() == {"a"}
     assert compare_column({name: values[name] for name in "abc"}) == {}
@@ -154,7 +153,7 @@ def test_one_temperature_for_all_seeds_is_not_tested(calibration):
         dnn, other = (
             {r.seed: r.value for r in rows if (r.method, r.metric) == (m, "ece")} for m in ("dnn", "regmixup")
         )
-        marked += compare(other, dnn).p < LEVEL
+        marked += difference(other, dnn).p < LEVEL
     assert marked / 400 == pytest.approx(0.45, abs=0.08)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from regmixup.methods import REFERENCE
@@ -52,11 +52,11 @@ def compare_column(
     found = {}
     for method, own in values.items():
         if method != REFERENCE and method not in untested:
-            comparison = compare(own, values.get(REFERENCE, {}), paired=method not in unpaired)
-            if comparison is not None:
-                found[method] = comparison
-    corrected = holm({method: comparison.p for method, comparison in found.items()})
-    return {method: replace(comparison, p=corrected[method]) for method, comparison in found.items()}
+            one = difference(own, values.get(REFERENCE, {}), paired=method not in unpaired)
+            if one is not None:
+                found[method] = one
+    corrected = holm({method: one.p for method, one in found.items()})
+    return {method: Comparison(corrected[method], one.test) for method, one in found.items()}
 
 
 def holm(chances: Mapping[str, float]) -> dict[str, float]:
@@ -74,24 +74,6 @@ def holm(chances: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(chances) - index) * chances[name]))
         adjusted[name] = largest
     return adjusted
-
-
-def compare(
-    values: Mapping[int | None, float], reference: Mapping[int | None, float], *, paired: bool = True
-) -> Comparison | None:
-    """Compare two methods, values by seed.
-
-    Paired where both have the same seeds: runs with one seed start from the same weights and see the images in the
-    same order, and the difference of the two cancels what that does to both. With d its n values,
-    t = mean(d) / (std(d) / sqrt(n)) with n - 1 degrees of freedom. Otherwise, or with paired=False, Welch's test, which
-    lets the two spread differently. None with fewer than two values on a side, which say nothing about spread.
-
-    >>> result = compare({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.91, 2: 0.91})
-    >>> result.test, round(result.p, 4)
-    ('paired', 0.0572)
-    """
-    found = difference(values, reference, paired=paired)
-    return Comparison(found.p, found.test) if found else None
 
 
 @dataclass(frozen=True)
@@ -123,7 +105,12 @@ class Difference:
 def difference(
     values: Mapping[int | None, float], reference: Mapping[int | None, float], *, paired: bool = True
 ) -> Difference | None:
-    """Return the difference of two methods' means, paired as in `compare`; None with fewer than two values on a side.
+    """Return the difference of two methods' means, values by seed.
+
+    Paired where both have the same seeds: runs with one seed start from the same weights and see the images in the
+    same order, and the difference of the two cancels what that does to both. With d its n values,
+    t = mean(d) / (std(d) / sqrt(n)) with n - 1 degrees of freedom. Otherwise, or with paired=False, Welch's test, which
+    lets the two spread differently. None with fewer than two values on a side, which say nothing about spread.
 
     >>> found = difference({0: 0.91, 1: 0.93, 2: 0.92}, {0: 0.90, 1: 0.91, 2: 0.91})
     >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
