@@ -238,15 +238,16 @@ def _stored(tasks: Iterable[Task]) -> list[TaskOutcome]:
 
 def _explain(failed: list[TaskOutcome], *, total: int) -> str:
     """Say which runs failed, and why: runs with the same error in one paragraph."""
-    alike: dict[str, list[Task]] = {}
+    alike: dict[str, list[TaskOutcome]] = {}
     for outcome in failed:
-        alike.setdefault(outcome.error, []).append(outcome.task)
-    lines = [f"{len(failed)} of {total} runs failed; the same command tries them again"]
-    for error, tasks in alike.items():
-        lines += [
-            f"  {', '.join(task.label for task in tasks)}: {error}",
-            f"    {tasks[0].run.folder / run_folder.FAILURE}",
-        ]
+        alike.setdefault(outcome.error, []).append(outcome)
+    again = sum(not outcome.damaged for outcome in failed)
+    which = "them" if again == len(failed) else f"{again} of them"
+    lines = [f"{len(failed)} of {total} runs failed" + (f"; the same command tries {which} again" if again else "")]
+    for error, outcomes in alike.items():
+        lines.append(f"  {', '.join(outcome.task.label for outcome in outcomes)}: {error}")
+        if not outcomes[0].damaged:
+            lines.append(f"    {outcomes[0].task.run.folder / run_folder.FAILURE}")
     return "\n".join(lines)
 
 
