@@ -174,13 +174,16 @@ def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_st
     assert capsys.readouterr().out.count("done ") == 4
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, capsys):
     """Merging two people's runs is copying folders; the table of a study that is not complete is made all the same."""
     some = sorted(kept.iterdir())[:3]
     for one in some:
         shutil.copytree(one, tmp_path / "results" / one.name)
     main(["report", str(finished_study.study.source), "--runs", str(tmp_path / "results")])
-    assert "report.html" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "report.html" in shown.out
+    assert shown.err.endswith(f"neither archived nor measured in {tmp_path / 'results'}: regmixup seed 1\n")
     folder = tmp_path / "results" / "study-mini"
     whole = {row for row in read_rows(finished_study.folder / "rows.csv") if "relative" not in row.metric}
     rows = [row for row in read_rows(folder / "rows.csv") if "relative" not in row.metric]
