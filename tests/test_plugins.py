@@ -280,7 +280,8 @@ class TestRuns:
         forget()
         plugin.write_text(PLUGIN + "# changed\n")
         os.environ["REGMIXUP_PLUGINS"] = "mine"
-        with pytest.warns(UserWarning, match=r"has changed of the dataset 'noise/train' of mine, the network 'flat'"):
+        message = rf"since {folder} was .* has changed of the dataset 'noise/train' of mine, the network 'flat'"
+        with pytest.warns(UserWarning, match=message):
             rm.Run.open(folder)
 
 

@@ -222,10 +222,11 @@ def origins(used: Iterable[tuple[str, str]]) -> tuple[Origin, ...]:
     return tuple(sorted(found, key=lambda origin: (origin.what, origin.name)))
 
 
-def missing(stored: Any) -> str:
+def missing(stored: Any, folder: Path) -> str:
     """Return what a stored configuration uses of plugins that are not loaded, with the remedy; "" if nothing.
 
-    stored: its field `plugins`, as JSON. Nothing that a file names is imported: the user says which code may run.
+    stored: its field `plugins`, as JSON. folder: its run's, which a warning names. Nothing that a file names is
+    imported: the user says which code may run.
     """
     changed = []
     entries = stored if isinstance(stored, list) else []
@@ -247,7 +248,7 @@ def missing(stored: Any) -> str:
         if now.sha256 != entry.get("sha256"):
             changed.append(f"the {kind} {name!r} of {module}")
     if changed:
-        warnings.warn(f"since this run was trained, the source has changed of {', '.join(changed)}", stacklevel=3)
+        warnings.warn(f"since {folder} was trained, the source has changed of {', '.join(changed)}", stacklevel=3)
     return ""
 
 

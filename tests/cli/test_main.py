@@ -82,6 +82,7 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
         (["report", "digtis"], "did you mean 'digits'"),
         (["report", "."], ". holds no results of a study"),
+        (["report", "digits", "--runs", "."], "no run of it is archived there, and there is no study-digits"),
         (["data", "show", "digits/tset"], "did you mean 'digits/test'"),
         (["data", "lsit"], "did you mean 'list'"),
         (["data", "list", "--root", "no/where"], "root must name a folder, got no/where, which does not exist"),

@@ -179,10 +179,17 @@ class TestFiles:
             (["digits/test", "--out", "x.csv"], "--out is for image files, and the words given are dataset names"),
             (["0.png", "--features"], "--features is for datasets"),
             (["0.png", "--level", "0.5"], "--level is for --sets, which is not given"),
-            (["."], "must hold image files"),
+            (["."], ". must hold image files"),
+            (
+                ["phone"],
+                "it has none: files of formats that are not read were left out (2 .heic): convert them to .png",
+            ),
         ],
     )
     def test_wrong_words(self, good, capsys, words, contract, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
+        (tmp_path / "phone").mkdir()
+        for name in ("1.HEIC", "2.heic"):
+            (tmp_path / "phone" / name).write_bytes(b"")
         assert run("predict", good, *words) == 2
         assert contract in capsys.readouterr().err

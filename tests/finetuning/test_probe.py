@@ -89,6 +89,8 @@ def test_a_slower_one_at_a_smaller_size_and_the_slowest_not_at_all():
     assert hopeless.epochs == 0
     told = "not one fits in 10 minutes, 15 s of them kept for what is not measured, so the linear probe is the model"
     assert told in hopeless.describe(100_000, 10, given=False)
+    short = replace(hopeless, epochs=1).describe(100_000, 1.0, given=False)
+    assert "1, what fits in 1 minute (--minutes); 10 would be" in short
     told = replace(hopeless, size=96, probe_size=224).describe(9, 10, given=False)
     assert told.startswith("size         224 pixels (")  # of the probe alone
     assert hopeless.probing(folder(100_000, 20_000)) == pytest.approx(160_000 * hopeless.paces[96].forward)

@@ -19,11 +19,11 @@ from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.run_folder import check_archive, rows_path
 from regmixup.storage import digest, read_rows, read_table, write_table
-from regmixup.study import runner
+from regmixup.study import runner, tasks
 from regmixup.study.archive import NOTE, archived_rows, find_archive, is_of, write_archive
 from regmixup.study.cost import Paces
 from regmixup.study.plan import load_study
-from regmixup.study.runner import run_study
+from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.status import Budget, run_status
 from regmixup.study.tasks import Job, find_tasks
 from regmixup.training.config import resolve
@@ -174,13 +174,16 @@ def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_st
     assert capsys.readouterr().out.count("done ") == 4
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, capsys):
     """Merging two people's runs is copying folders; the table of a study that is not complete is made all the same."""
     some = sorted(kept.iterdir())[:3]
     for one in some:
         shutil.copytree(one, tmp_path / "results" / one.name)
     main(["report", str(finished_study.study.source), "--runs", str(tmp_path / "results")])
-    assert "report.html" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "report.html" in shown.out
+    assert shown.err.endswith(f"neither archived nor measured in {tmp_path / 'results'}: regmixup seed 1\n")
     folder = tmp_path / "results" / "study-mini"
     whole = {row for row in read_rows(finished_study.folder / "rows.csv") if "relative" not in row.metric}
     rows = [row for row in read_rows(folder / "rows.csv") if "relative" not in row.metric]
@@ -215,7 +218,8 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
     path.write_bytes(path.read_bytes()[:-9])
     words = ["--runs", str(tmp_path / "runs"), "--archive", str(tmp_path / "kept"), "--device", "cpu"]
     said = f"cannot read {path}: " if pattern == NOTE else f"{path} has changed since it was archived: take the folder"
-    for flag, counted in (("--status", "3 done, 1 damaged of 4 runs"), ("--dry-run", "left   0 networks to train")):
+    left = "0 networks to train, no time; 1 archive damaged"
+    for flag, counted in (("--status", "3 done, 1 damaged of 4 runs"), ("--dry-run", f"left   {left}\n")):
         assert main(["study", str(finished_study.study.source), *words, flag]) == 0
         shown = capsys.readouterr().out
         assert counted in shown
@@ -224,7 +228,24 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
         assert sorted(starts) == ["damaged", "done", "done", "done"]
     assert main(["study", str(finished_study.study.source), *words]) == 1
     assert said in (error := capsys.readouterr().err)
-    assert "or delete it to run it again\n" in error
+    assert "1 of 4 runs failed\n" in error  # the same command would fail again
+    assert error.endswith("or delete it to run it again\n")
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
+
+
+def test_failed_runs_are_tried_again_unless_their_archive_is_damaged(finished_study, kept, tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(tasks, "complete_run", fail)
+    damaged, absent, *_ = sorted(shutil.copytree(kept, tmp_path / "kept").iterdir())
+    (damaged / NOTE).write_text("{")
+    shutil.rmtree(absent)
+    with pytest.raises(FailedRunsError, match="2 of 4 runs failed; the same command tries 1 of them again") as error:
+        run_study(finished_study.study, tmp_path / "runs", device="cpu", archive=tmp_path / "kept")
+    (failure,) = (tmp_path / "runs").glob("*/failure.txt")
+    assert failure.parent.name == absent.name
+    assert str(error.value).count("failure.txt") == 1
 
 
 def test_an_archive_whose_note_is_damaged_is_of_no_training(finished_study, kept, tmp_path):

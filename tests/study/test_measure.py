@@ -26,7 +26,7 @@ from regmixup.study.archive import archive_places
 from regmixup.study.cost import Paces, estimate
 from regmixup.study.measure import PAIRS, cached_rows, complete_run, figure_data
 from regmixup.study.plan import load_study
-from regmixup.study.runner import run_study
+from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.status import run_status
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.config import resolve
@@ -208,6 +208,19 @@ def test_what_a_study_spent_includes_its_companions(companions, tmp_path, capsys
         main(["study", str(root / "mini.toml"), *places, "--device", "cpu", "--dry-run"])
         found = re.search(r"spent  (\d) .*\nleft   (\d) ", capsys.readouterr().out)
         assert [int(number) for number in found.groups()] == [count, 3 - count]
+
+
+def test_a_damaged_archive_of_a_companion_is_an_error_before_anything_is_trained(companions, tmp_path):
+    root, kept, study = companions[0], tmp_path / "kept", load_study(str(companions[0] / "mini.toml"))
+    run_study(study, root / "runs", root=root, device="cpu", archive=tmp_path / "whole")
+    companion = run_of(root, companions[1][0].companion).folder.name
+    shutil.copytree(tmp_path / "whole" / companion, kept / companion)
+    (kept / companion / "history.jsonl").write_text("")
+    with pytest.raises(
+        FailedRunsError, match=rf"(\d) of \1 runs failed\n  .*: .*{companion}/history\.jsonl has changed"
+    ):
+        run_study(study, tmp_path / "runs", root=root, device="cpu", archive=kept)
+    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
 
 
 def test_a_display_counts_the_epochs_of_a_companion_that_is_trained_first(companions, tmp_path):

@@ -82,7 +82,10 @@ def test_a_table_from_before_an_edit_is_not_shown_as_that_of_the_file(here, caps
     assert main(words(here, "--minutes", "0")) == 2
     assert "accuracy" not in capsys.readouterr().out
     assert main(["report", str(here / "mini.toml"), "--runs", str(here / "runs")]) == 0
-    assert f"study-mini has the results of {here / 'mini.toml'} before it was edited" in capsys.readouterr().err
+    assert (
+        f"study-mini has results from before {here / 'mini.toml'}, or a plugin that it uses, was edited: "
+        in capsys.readouterr().err
+    )
 
 
 def test_a_choice_from_a_shorter_grid_does_not_stay(tmp_path):

@@ -163,9 +163,11 @@ def _listed(words: Sequence[str]) -> list[Path]:
     for word in words:
         path = Path(word).expanduser()
         inside = [Path(name) for name in image_files(path)] if path.is_dir() else [path]
+        unread = unread_files(path) if path.is_dir() else ()
         if not inside:
-            raise ValueError(f"{word} must hold image files ({', '.join(EXTENSIONS)}), it has none")
-        if path.is_dir() and (unread := unread_files(path)):
+            hint = f": {describe_unread(unread)}" if unread else ""
+            raise ValueError(f"{word} must hold image files ({', '.join(EXTENSIONS)}), it has none{hint}")
+        if unread:
             print(f"warning: {word}: {describe_unread(unread)}", file=sys.stderr)
         found += inside
     return found

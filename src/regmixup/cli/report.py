@@ -77,8 +77,11 @@ def _study_folder(verb: ReportVerb) -> Path:
         return folder
     folder = study_folder(study, runs)
     if (folder / "study.json").is_file() and not is_current(study, folder):
-        how = "or a plugin that it uses: `regmixup study` brings them up to date"
-        warnings.warn(f"{folder} has the results of {study.source} before it was edited, {how}", stacklevel=2)
+        how = "or a plugin that it uses, was edited: `regmixup study` brings them up to date"
+        warnings.warn(f"{folder} has results from before {study.source}, {how}", stacklevel=2)
     if verb.scale == "full" and not folder.is_dir() and (runs / "smoke" / f"{folder.name}-smoke").is_dir():
         raise ValueError(f"{folder} must hold the results of the study, run at smoke scale: add --scale smoke")
+    if not (folder / "study.json").is_file():
+        lack = f"no run of it is archived there, and there is no {folder.name}"
+        raise ValueError(f"runs must hold results of the study {verb.what[0]}, got {runs}: {lack}")
     return folder

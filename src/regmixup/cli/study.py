@@ -17,7 +17,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.data.folders import describe_classes
-from regmixup.names import printable
+from regmixup.names import counted, printable
 from regmixup.progress import LiveProgress
 from regmixup.study.archive import archive_places
 from regmixup.study.check import explain_missing, is_current, missing_data
@@ -190,7 +190,9 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
         print(f"not yet archived in {verb.archive}, which the command without --dry-run does: {', '.join(lacking)}")
     if trained := [folder for one in found if one.state != "damaged" for folder in one.task.trained()]:
         print(f"spent  {spent(trained)}")
-    print(f"left   {estimate(_waiting(found), paces)}")
+    damaged = {one.task.archive or one.task.chosen for one in found if one.state == "damaged"}
+    broken = f"; {counted(len(damaged), 'archive')} damaged" if damaged else ""
+    print(f"left   {estimate(_waiting(found), paces)}{broken}")
     if missing := missing_data([task.planned for task in _waiting(found) if task.archive is None], verb.root):
         print(explain_missing(missing))
 

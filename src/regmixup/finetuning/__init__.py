@@ -169,8 +169,8 @@ def finetune(
     if not weights.is_file():
         if plan.probing(photos) > (left := begun + 60 * minutes - time.monotonic()) and not plan.epochs:
             say(
-                f"warning      the linear probe alone takes about {plan.probing(photos):.0f} s, and of the {minutes:g} "
-                f"minutes {max(0, left):.0f} s are left (--minutes). It is fitted all the same"
+                f"warning      the linear probe alone takes about {plan.probing(photos):.0f} s, and "
+                f"{max(0, left):.0f} s are left of --minutes {minutes:g}. It is fitted all the same"
             )
         _write_probe(weights, job, plan, say, advance, aside=aside)
     train_here = partial(train, runs=runs, device=device, workers=workers)

@@ -222,14 +222,15 @@ class Plan:
         size = self.size if self.epochs else self.probe_size
         probe = f", the probe at {self.probe_size}" if self.probe_size != size else ""
         source = f"measured images/s in training: {speed}" if speed else "given"
+        limit = f"{minutes:g} minute" + "s" * (minutes != 1)
         why = f"{PASSES:,} / {num_train:,} train images, within 3 to 30"
         if self.wanted == 0:
             epochs = "0 (given): the linear probe is the model"
         elif self.epochs == 0:
             kept = f"{_OVERHEAD:.0f} s of them kept for what is not measured"
-            epochs = f"none: not one fits in {minutes:g} minutes, {kept}, so the linear probe is the model (--minutes)"
+            epochs = f"none: not one fits in {limit}, {kept}, so the linear probe is the model (--minutes)"
         elif self.epochs < self.wanted:
-            epochs = f"{self.epochs}, what fits in {minutes:g} minutes (--minutes); {self.wanted} would be {why}"
+            epochs = f"{self.epochs}, what fits in {limit} (--minutes); {self.wanted} would be {why}"
         else:
             epochs = f"{self.epochs} ({'given' if given else why})"
         return f"size         {size} pixels{probe} ({source})\nepochs       {epochs}"

@@ -17,6 +17,7 @@ import torch
 
 from regmixup import run_folder
 from regmixup.methods import REFERENCE
+from regmixup.names import shortened
 from regmixup.precision import check_precision
 from regmixup.rows import relative_rows
 from regmixup.storage import InUseError, check_writable, digest, owning, read_rows, read_table, write_json, write_rows
@@ -32,6 +33,8 @@ from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 
 __all__ = ["FailedRunsError", "collect_archived", "run_study", "study_folder"]
+
+_SHOWN = 10
 
 
 class FailedRunsError(RuntimeError):
@@ -198,14 +201,14 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     decides the precision and so the names of runs: the one with more of them is taken.
     """
     plan, archives = list(study.runs()), archive_places(study, runs.absolute())
-    found: list[list[TaskOutcome]] = [[]]
+    found, tasks = [list[TaskOutcome]()], list[Task]()
     for device in (torch.device("cuda"), torch.device("cpu")):
         try:
             for planned in plan:
                 resolve(planned.config, device)
         except ValueError:  # a precision that this kind of device does not have
             continue
-        found.append(_stored(find_tasks(plan, runs.absolute(), device, archives)))
+        found.append(_stored(tasks := find_tasks(plan, runs.absolute(), device, archives)))
     ended = max(found, key=len)
     if all(outcome.task.archive is None for outcome in ended):
         return None
@@ -214,6 +217,10 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     if left_out:
         names = ", ".join(f"{task.label} ({task.run.config.precision})" for task in left_out)
         warnings.warn(f"left out of the table, as most runs have another precision: {names}", stacklevel=2)
+    seen = {outcome.task.index for other in found for outcome in other}
+    if absent := [task.label for task in tasks if task.index not in seen]:
+        names = shortened(absent, _SHOWN)
+        warnings.warn(f"left out of the table, as neither archived nor measured in {runs}: {names}", stacklevel=2)
     into = into if into is not None else study_folder(study, runs)
     with owning(into):
         check_folder(study, into)
@@ -238,15 +245,16 @@ def _stored(tasks: Iterable[Task]) -> list[TaskOutcome]:
 
 def _explain(failed: list[TaskOutcome], *, total: int) -> str:
     """Say which runs failed, and why: runs with the same error in one paragraph."""
-    alike: dict[str, list[Task]] = {}
+    alike: dict[str, list[TaskOutcome]] = {}
     for outcome in failed:
-        alike.setdefault(outcome.error, []).append(outcome.task)
-    lines = [f"{len(failed)} of {total} runs failed; the same command tries them again"]
-    for error, tasks in alike.items():
-        lines += [
-            f"  {', '.join(task.label for task in tasks)}: {error}",
-            f"    {tasks[0].run.folder / run_folder.FAILURE}",
-        ]
+        alike.setdefault(outcome.error, []).append(outcome)
+    again = sum(not outcome.damaged for outcome in failed)
+    which = "them" if again == len(failed) else f"{again} of them"
+    lines = [f"{len(failed)} of {total} runs failed" + (f"; the same command tries {which} again" if again else "")]
+    for error, outcomes in alike.items():
+        lines.append(f"  {', '.join(outcome.task.label for outcome in outcomes)}: {error}")
+        if not outcomes[0].damaged:
+            lines.append(f"    {outcomes[0].task.run.folder / run_folder.FAILURE}")
     return "\n".join(lines)
 
 

@@ -166,6 +166,7 @@ class TaskOutcome:
     """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
 
     held: which folder, by whom and since when. owner: the latter two alone. process: the process that executed it.
+    damaged: whether the error is that of an archive, so that trying again does not help.
     """
 
     task: Task
@@ -174,6 +175,7 @@ class TaskOutcome:
     held: str = ""
     owner: str = ""
     process: int = 0
+    damaged: bool = False
 
     @property
     def in_use(self) -> bool:
@@ -189,6 +191,11 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
     try:
         if task.archive is not None:
             return TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem), process=os.getpid())
+        if task.chosen is not None:
+            run_folder.check_archive(task.chosen)
+    except Exception as error:
+        return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}", damaged=True)
+    try:
         run_folder.clear_failure(task.run.folder)
         rows = complete_run(
             task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,

@@ -324,7 +324,7 @@ def _read_config(folder: Path) -> TrainConfig:
     path = folder / run_folder.CONFIG
     try:
         values = read_json(path)
-        missing = plugins.missing(values.get("plugins") if isinstance(values, dict) else None)
+        missing = plugins.missing(values.get("plugins") if isinstance(values, dict) else None, folder)
         if not missing:
             return decode(TrainConfig, values, str(path))
     except ValueError as error:
