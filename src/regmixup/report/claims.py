@@ -274,6 +274,18 @@ def _better(title: str, text: str, place: str, method: str, reference: str, metr
 
 
 _MOSTLY = "In most cases RegMixup outperforms CutMix and RegCutMix; asked here where both networks of the paper agree."
+_VICINALS: tuple[tuple[str, str, On, bool, str, str], ...] = (
+    ("regmixup", "cutmix", "test", True, _MOSTLY, "RegMixup is more accurate than CutMix"),
+    ("regmixup", "cutmix", "shifted", True, _MOSTLY, "RegMixup is more accurate under corruption than CutMix"),
+    ("regmixup", "regcutmix", "test", True, _MOSTLY, "RegMixup is more accurate than RegCutMix"),
+    ("regmixup", "regcutmix", "shifted", True, _MOSTLY,
+     "RegMixup is more accurate under corruption than RegCutMix"),
+    ("regcutmix", "cutmix", "shifted", False, "In most cases RegCutMix underperforms CutMix.",
+     "RegCutMix is less accurate under corruption than CutMix"),
+    ("mixup+cutmix", "regmixup", "shifted", False,
+     "Mixup+CutMix is extremely competitive in accuracy, and not as competitive under distribution shift.",
+     "Mixup+CutMix is less accurate under corruption than RegMixup"),
+)  # fmt: skip
 CLAIMS = (
     _better(
         "RegMixup is more accurate than plain training",
@@ -372,18 +384,7 @@ CLAIMS = (
             title=title, text=text, place="Appendix on other vicinal distributions, Tables 18 and 19", method=method,
             reference=reference, metric="accuracy", on=on, above=above,
         )
-        for method, reference, on, above, text, title in (
-            ("regmixup", "cutmix", "test", True, _MOSTLY, "RegMixup is more accurate than CutMix"),
-            ("regmixup", "cutmix", "shifted", True, _MOSTLY, "RegMixup is more accurate under corruption than CutMix"),
-            ("regmixup", "regcutmix", "test", True, _MOSTLY, "RegMixup is more accurate than RegCutMix"),
-            ("regmixup", "regcutmix", "shifted", True, _MOSTLY,
-             "RegMixup is more accurate under corruption than RegCutMix"),
-            ("regcutmix", "cutmix", "shifted", False, "In most cases RegCutMix underperforms CutMix.",
-             "RegCutMix is less accurate under corruption than CutMix"),
-            ("mixup+cutmix", "regmixup", "shifted", False,
-             "Mixup+CutMix is extremely competitive in accuracy, and not as competitive under distribution shift.",
-             "Mixup+CutMix is less accurate under corruption than RegMixup"),
-        )
+        for method, reference, on, above, text, title in _VICINALS
     ),
     *(
         Claim(
