@@ -77,8 +77,10 @@ def main(args: Sequence[str]) -> None:
 
     options = {name: value for name, value in vars(verb).items() if name != "photos"} | {"begun": begun}
     with LiveProgress(Console(), total=1) as progress:
-        watch = lambda config: progress.hooks("fine-tuning", config.epochs)  # noqa: E731
-        finetune(verb.photos, **options, say=_say, watch=watch, advance=progress.advance)
+        finetune(
+            verb.photos, **options, say=_say, watch=lambda config: progress.hooks("fine-tuning", config.epochs),
+            advance=progress.advance,
+        )  # fmt: skip
 
 
 def _say(line: str) -> None:

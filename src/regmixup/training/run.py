@@ -122,8 +122,6 @@ class Run:
 
         The weights are the same, nothing is trained. Predictions are stored beside the others.
         """
-        if mixed and self.config.objective.differentiates_twice:
-            raise ValueError(f"mixed must be False for a loss with a gradient penalty, got {self.config.objective!r}")
         kind: BatchNorm = "refreshed-augmented" if augmented else "refreshed"
         return replace(self, batch_norm="refreshed-mixed" if mixed else kind)
 
@@ -205,7 +203,8 @@ class Run:
         for step, batch in enumerate(next_epoch(images, config, device)):
             if self.batch_norm == "refreshed-mixed":
                 generator = generator_for(config.seed, "draw", config.total_epochs, step)
-                config.objective(model, batch.x, batch.y, generator=generator)
+                with torch.set_grad_enabled(config.objective.differentiates_twice):  # a penalty is one of gradients
+                    config.objective(model, batch.x, batch.y, generator=generator)
             else:
                 model(batch.x)
 
