@@ -25,6 +25,8 @@ MOMENTUM, REMEMBERED = 0.1, 60
 FEWEST = 3
 """Networks of which a correlation is told."""
 EARLIER = (40, 80, 120, 160, 200)
+LEFTMOST, RIGHTMOST, HIGHEST = 0.77, 0.96, 16.0
+"""The ends of the figure's axes."""
 METRICS = {
     "ECE": ("cifar10/test", "", "ece"),
     "accuracy": ("cifar10/test", "", "accuracy"),
@@ -132,6 +134,46 @@ def section(archived: Sequence[Archived]) -> str:
     return "\n".join(
         [TEXT, control, table, COINS, markdown_table(["seed", "RegMixup", "ECE"], coins), ASKED, answer(archived)]
     )
+
+
+def drawn(archived: Sequence[Archived]) -> str:
+    """Return the figure, as SVG text: a point for each network of Mixup, hollow for fresh seeds."""
+    points = [
+        (remembered(network.config, weakness), 100 * network.value(*METRICS["ECE"]), network.config.total_epochs, fresh)
+        for fresh in (False, True)
+        for network in networks(archived, Mixup, fresh=fresh)
+    ]
+    lengths = sorted({epochs for _, _, epochs, _ in points})
+    colours = dict(zip(lengths, ("#c53030", "#dd9b22", "#2b6cb0", "#553c9a"), strict=False))
+
+    def place(mixed: float, ece: float) -> tuple[float, float]:
+        return 50 + (mixed - LEFTMOST) / (RIGHTMOST - LEFTMOST) * 330, 250 - ece / HIGHEST * 220
+
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 300" width="480" height="300" '
+        'font-family="sans-serif" font-size="10">',
+        "<title>ECE of networks of Mixup against how weakly their last batches were mixed</title>",
+        '<rect width="480" height="300" fill="white"/>',
+        '<path d="M50 30V250H380" fill="none" stroke="#666"/>',
+        '<text x="50" y="20" font-weight="bold">ECE in percent</text>',
+        '<text x="380" y="284" text-anchor="end">mean of the larger of lambda and 1 − lambda, last batches</text>',
+    ]
+    for tick in (0, 5, 10, 15):
+        y = place(0, tick)[1]
+        parts.append(
+            f'<path d="M50 {y:.1f}H380" stroke="#ddd"/><text x="44" y="{y + 3:.1f}" text-anchor="end">{tick}</text>'
+        )
+    for tick in (0.8, 0.85, 0.9, 0.95):
+        parts.append(f'<text x="{place(tick, 0)[0]:.1f}" y="266" text-anchor="middle">{tick:g}</text>')
+    for mixed, ece, epochs, fresh in points:
+        x, y = place(mixed, ece)
+        fill = "white" if fresh else colours[epochs]
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{fill}" stroke="{colours[epochs]}"/>')
+    for line, epochs in enumerate(lengths):
+        at = 40 + 16 * line
+        parts.append(f'<circle cx="394" cy="{at}" r="3.5" fill="{colours[epochs]}"/>')
+        parts.append(f'<text x="402" y="{at + 3}">{epochs} epochs</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def answer(archived: Sequence[Archived]) -> str:

@@ -82,6 +82,7 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
         images / "length.svg": make_length_figure.drawn(found),
         images / "causes.svg": make_causes.drawn(found),
         images / "standard.svg": make_headline.drawn(found),
+        images / "last-batches.svg": make_last_batches.drawn(archived),
     }
 
 
@@ -111,6 +112,7 @@ def page(
         make_causes.statistics_section(found, every),
         f"{command('batch-norm')}\n{command('clean-statistics')}\n",
         "## Why does the calibration of Mixup differ from seed to seed?\n",
+        "![ECE against how weakly the last batches were mixed](images/last-batches.svg)\n",
         make_last_batches.section(archived),
         f"{command('last-batches')}\n",
         "## Which score?\n",

@@ -1,7 +1,10 @@
 """The draws of the last batches are those of training, and what decides is what the study's file says."""
 
+import re
+
 import make_last_batches
 import pytest
+from make_archives import everything
 from make_last_batches import remembered, verdict, weakness, within
 
 import regmixup as rm
@@ -40,3 +43,11 @@ def test_the_cause_is_confirmed_by_both_parts_of_the_criterion():
     for given in ((mixed, trained, [2 * one for one in trained]), (mixed[::-1], trained, steady)):
         assert verdict(*given).startswith("**Half of it is confirmed**")
     assert verdict(mixed[::-1], trained, trained).startswith("**It is not confirmed**")
+
+
+def test_the_figure_has_a_point_for_each_network_inside_its_frame():
+    archived = everything()
+    every = [one for fresh in (False, True) for one in make_last_batches.networks(archived, rm.Mixup, fresh=fresh)]
+    circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', make_last_batches.drawn(archived))
+    assert len(circles) == len(every) + len({network.config.total_epochs for network in every})
+    assert all(50 < float(x) < 380 and 30 < float(y) < 250 for x, y in circles[: len(every)])

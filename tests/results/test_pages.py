@@ -18,7 +18,7 @@ from .archived import ARCHIVED, ARCHIVES, ROOT, rows_of
 
 def test_every_page_is_what_the_archives_say(pages):
     named = {"README.md", "results/README.md", "docs/results.md", "docs/claims.md"}
-    drawn = {f"docs/images/{name}.svg" for name in ("length", "causes", "standard")}
+    drawn = {f"docs/images/{name}.svg" for name in ("length", "causes", "standard", "last-batches")}
     assert {path.relative_to(ROOT).as_posix() for path in pages} == named | drawn
     changed = [path for path, text in pages.items() if path.read_text(encoding="utf-8") != text]
     assert not changed, "run docs/make_results.py"
