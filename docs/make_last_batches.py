@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import NamedTuple
 
-import numpy as np
 from make_archives import Archived, rows_of
 from scipy.stats import pearsonr, spearmanr
 
@@ -59,6 +58,11 @@ class Network(NamedTuple):
         """Return a metric of the network itself, without a temperature."""
         asked = (dataset, score, metric, "none", "")
         return next(r.value for r in self.rows if (r.dataset, r.score, r.metric, r.posthoc, r.corruption) == asked)
+
+    @property
+    def ece(self) -> float:
+        """Return the ECE in percent."""
+        return 100 * self.value(*METRICS["ECE"])
 
 
 def remembered(config: TrainConfig, value: Callable[[Draw], float], *, earlier: int = 0) -> float:
@@ -112,7 +116,7 @@ def section(archived: Sequence[Archived]) -> str:
         values = [network.value(*asked) for network in seen]
         inside = pearsonr(within(mixed, lengths), within(values, lengths)).statistic
         lines.append([name, signed(spearmanr(mixed, values).statistic), signed(inside)])
-    eces = [network.value(*METRICS["ECE"]) for network in seen]
+    eces = [network.ece for network in seen]
     before = [
         spearmanr([remembered(network.config, weakness, earlier=back) for network in seen], eces).statistic
         for back in EARLIER
@@ -120,7 +124,7 @@ def section(archived: Sequence[Archived]) -> str:
     low, high = signed(min(before)), signed(max(before))
     control = (
         f"Over {len(seen)} networks trained by Mixup for {min(lengths)} to {max(lengths)} epochs, whose ECE is between "
-        f"{100 * min(eces):.1f} and {100 * max(eces):.1f} %. For windows that end {EARLIER[0]} to {EARLIER[-1]} "
+        f"{min(eces):.1f} and {max(eces):.1f} %. For windows that end {EARLIER[0]} to {EARLIER[-1]} "
         f"batches earlier, Spearman's correlation with the ECE is between {low} and {high}.\n"
     )
     table = markdown_table(
@@ -128,7 +132,7 @@ def section(archived: Sequence[Archived]) -> str:
     )
     coins = [
         [str(network.config.seed), f"{remembered(network.config, lambda draw: draw.branch == 0):.2f}",
-         f"{100 * network.value(*METRICS['ECE']):.2f}"]
+         f"{network.ece:.2f}"]
         for network in networks(archived, Alternate, fresh=False) if network.label == "regmixup+cutmix"
     ]  # fmt: skip
     return "\n".join(
@@ -139,7 +143,7 @@ def section(archived: Sequence[Archived]) -> str:
 def drawn(archived: Sequence[Archived]) -> str:
     """Return the figure, as SVG text: a point for each network of Mixup, hollow for fresh seeds."""
     points = [
-        (remembered(network.config, weakness), 100 * network.value(*METRICS["ECE"]), network.config.total_epochs, fresh)
+        (remembered(network.config, weakness), network.ece, network.config.total_epochs, fresh)
         for fresh in (False, True)
         for network in networks(archived, Mixup, fresh=fresh)
     ]
@@ -182,8 +186,7 @@ def answer(archived: Sequence[Archived]) -> str:
     if len(trained) < FEWEST or len(again) != len(trained):
         return "It has not been run yet.\n"
     mixed = [remembered(network.config, weakness) for network in trained]
-    eces = [[100 * network.value(*METRICS["ECE"]) for network in some] for some in (trained, again)]
-    return verdict(mixed, *eces)
+    return verdict(mixed, *([network.ece for network in some] for some in (trained, again)))
 
 
 def verdict(mixed: Sequence[float], trained: Sequence[float], again: Sequence[float]) -> str:
@@ -191,16 +194,10 @@ def verdict(mixed: Sequence[float], trained: Sequence[float], again: Sequence[fl
     found = spearmanr(mixed, trained, alternative="less")
     deviations = stdev(trained), stdev(again)
     holds = [found.pvalue < 0.05, deviations[1] < deviations[0] / 2]
-    said = (
-        "**The cause is confirmed**"
-        if all(holds)
-        else "**Half of it is confirmed**"
-        if any(holds)
-        else "**It is not confirmed**"
-    )
+    said = ("It is not confirmed", "Half of it is confirmed", "The cause is confirmed")[sum(holds)]
     return (
-        f"{said}: over {len(mixed)} fresh networks Spearman's correlation is {signed(found.statistic)} (one-sided p "
-        f"{found.pvalue:.2g}), and the standard deviation of the ECE is {deviations[0]:.2f} points with the statistics "
-        f"that training left, {deviations[1]:.2f} with those of an epoch (means {np.mean(trained):.2f} and "
-        f"{np.mean(again):.2f} %).\n"
+        f"**{said}**: over {len(mixed)} fresh networks Spearman's correlation is {signed(found.statistic)} (one-sided "
+        f"p {found.pvalue:.2g}), and the standard deviation of the ECE is {deviations[0]:.2f} points with the "
+        f"statistics that training left, {deviations[1]:.2f} with those of an epoch (means {mean(trained):.2f} and "
+        f"{mean(again):.2f} %).\n"
     )

@@ -200,7 +200,8 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
                 "classes with y.argmax(1)"
             )
         if x.is_floating_point():
-            lowest, highest = min(lowest, float(x.min())), max(highest, float(x.max()))
+            low, high = map(float, x.aminmax())
+            lowest, highest = min(lowest, low), max(highest, high)
         shapes.add(tuple(x.shape[1:]))
         logits.append(module.logits(x.to(device)).cpu())
         if not bool(torch.isfinite(logits[-1]).all()):

@@ -87,7 +87,7 @@ def check_folder(study: Study, folder: Path) -> None:
 def is_current(study: Study, folder: Path) -> bool:
     """Return whether the table in a study's folder was made from the study as it is now, not before an edit."""
     with suppress(ValueError):  # no file, or a damaged one
-        return read_table(folder / "study.json").get("content", study.content) == study.content
+        return read_table(folder / "study.json").get("content") in (None, study.content)  # None: of an earlier version
     return False
 
 
