@@ -227,8 +227,9 @@ class TestRefusals:
         self.refused(tmp_path / "nowhere.safetensors", "cannot read predictions from")
 
     def test_a_folder(self, tmp_path):
-        (tmp_path / "p.safetensors").mkdir()
-        self.refused(tmp_path / "p.safetensors", "cannot read predictions from")
+        for name in ("p.safetensors", "erm-photos-s0"):
+            (tmp_path / name).mkdir()
+            self.refused(tmp_path / name, "cannot read predictions from .*: name a file; those of a run folder")
 
     def test_an_unknown_format(self, tmp_path):
         self.refused(tmp_path / "p.npzz", "unknown predictions format .* did you mean '.npz'")

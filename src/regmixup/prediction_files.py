@@ -67,6 +67,8 @@ def read(path: Path, labels: LabelColumn | None = None) -> Found:
         ".csv": lambda: _from_table(path, labels),
         ".tsv": lambda: _from_table(path, labels),
     }
+    if path.is_dir():
+        raise ValueError(f"cannot read predictions from {path}: name a file; those of a run folder are in predictions/")
     chosen = readers[check_name(f"predictions format of {path}", path.suffix, readers)]
     try:
         return chosen()

@@ -301,6 +301,9 @@ class TestSaving:
             rm.Predictor.load(tmp_path)
         with pytest.raises(ValueError, match=r"An \.onnx file runs in onnxruntime"):
             rm.Predictor.load(tmp_path / "model.onnx")
+        fitted.save(tmp_path / "predictor")
+        with pytest.raises(ValueError, match=r"it has no predictor\.json: name .*/predictor$"):
+            rm.Predictor.load(tmp_path)
         fitted.save(tmp_path)
         text = (tmp_path / "predictor.json").read_text()
         (tmp_path / "predictor.json").write_text(text.replace('"risk": 0.05', '"risk": 0.01'))

@@ -91,7 +91,10 @@ def test_the_evaluation_with_the_most_rows_is_shown_whatever_the_times_of_the_fi
 def test_a_run_that_no_study_has_evaluated_is_named(finished_study, tmp_path):
     folder = Results.open(finished_study.folder).runs[0].folder
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    with pytest.raises(ValueError, match=r"has no rows-\*\.csv: `regmixup study` evaluates runs"):
+    with pytest.raises(ValueError, match=r"has no rows-\*\.csv: `regmixup study` evaluates runs$"):
+        Results.of_runs([tmp_path], tmp_path)
+    (tmp_path / "finetune.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"evaluates runs; `regmixup finetune` has written .*/report\.html$"):
         Results.of_runs([tmp_path], tmp_path)
     with pytest.raises(ValueError, match="neither of a study nor of a run"):
         Results.of_runs([tmp_path / "nowhere"], tmp_path)

@@ -35,7 +35,7 @@ from regmixup.networks.contract import Classifier, Head, Normalization, Normaliz
 from regmixup.posthoc import FittedConformal
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions import HasVariance
-from regmixup.run_folder import PUBLISHED
+from regmixup.run_folder import FITTED, PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
 from regmixup.training.run import Run
 
@@ -229,6 +229,8 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """Return the facts of a saved folder."""
     if not (folder / PREDICTOR).is_file():
         hint = ": `regmixup.deployment.publish.load` reads its network" if (folder / MODEL).is_file() else ""
+        if (folder / FITTED / PREDICTOR).is_file():
+            hint = f": name {folder / FITTED}"
         if folder.suffix == ".onnx":
             hint = ". An .onnx file runs in onnxruntime, with the facts in its metadata"
         raise ValueError(

@@ -223,7 +223,8 @@ def _evaluations(folder: Path, wanted: str) -> dict[str, list[Row]]:
     names = (file.name for file in folder.glob("rows-*.csv*"))
     stems = sorted({name.removeprefix("rows-").removesuffix(".gz").removesuffix(".csv") for name in names})
     if not stems:
-        raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs")
+        page = f"; `regmixup finetune` has written {folder}/report.html" * (folder / run_folder.FINETUNED).is_file()
+        raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs{page}")
     kept = [stem for stem in stems if not wanted or stem.endswith(f"-{wanted}")]
     if not kept:
         raise ValueError(f"evaluation must be the digits that end one of {', '.join(stems)} of {folder}, got {wanted}")
