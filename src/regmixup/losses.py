@@ -257,10 +257,21 @@ def _label_losses(logits: Tensor, y: Tensor, loss: LossLike, smoothing: float = 
 
 
 def _applied(loss: LossLike, logits: Tensor, targets: Tensor) -> Tensor:
-    values = loss(logits, targets)
-    if not isinstance(values, Tensor) or values.shape != (len(logits),):
-        got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else repr(values)
-        raise ValueError(f"loss must return one value per image, ({len(logits)},), and no mean of them, got {got}")
+    try:
+        values = loss(logits, targets)
+    except (torch.OutOfMemoryError, torch.AcceleratorError):  # which say nothing about the loss
+        raise
+    except (IndexError, RuntimeError, TypeError) as error:  # what torch and Python raise for arguments that do not fit
+        raise ValueError(
+            f"loss must take logits (N, K) and soft targets (N, K) in floating point, here {tuple(logits.shape)}, but "
+            f"{loss!r} fails on them ({type(error).__name__}: {error}). A loss of class indices will not do"
+        ) from error
+    if not isinstance(values, Tensor) or values.shape != (len(logits),) or not values.is_floating_point():
+        got = f"shape {tuple(values.shape)} {values.dtype}" if isinstance(values, Tensor) else repr(values)
+        raise ValueError(
+            f"loss must return one value per image, ({len(logits)},) in floating point, and no mean of them (in torch "
+            f"reduction='none'), got {got} from {loss!r}"
+        )
     return values
 
 

@@ -18,8 +18,9 @@ docs/training.md. `regmixup.training.run.Run` adds the model to this; studies an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,22 +91,50 @@ def read_figures(folder: Path, stem: str) -> dict[str, Any]:
 
 
 def read_archived(folder: Path) -> dict[str, Any]:
-    """Read what an archive holds; empty for every other folder."""
-    return storage.read_table(folder / ARCHIVED) if (folder / ARCHIVED).is_file() else {}
+    """Read what an archive holds; empty for every other folder. ValueError if it is damaged; see `reading`."""
+    with reading(folder / ARCHIVED) as path:
+        return storage.read_table(path) if _is_file(path) else {}
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Path]:
+    """Raise OSError, with a path, where the file system fails: that may pass and says nothing about a file's content.
+
+    `storage` raises ValueError for both.
+    """
+    try:
+        yield path
+    except (OSError, ValueError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError) or cause.errno is None:  # None: of `gzip` or `storage`, about the content
+            raise
+        raise OSError(cause.errno, cause.strerror, cause.filename or str(path)) from error
+
+
+def _is_file(path: Path) -> bool:
+    """Return whether a file is there; `Path.is_file` may also return False if the file system fails."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def check_archive(folder: Path, digest: Callable[[Path], str] = storage.digest) -> None:
-    """Raise unless every file of an archive is there and has the content that it was archived with."""
+    """Raise ValueError unless every file of an archive is there and has the content that it was archived with.
+
+    OSError if one cannot be read now; see `reading`.
+    """
     remedy = f"take the folder {folder} from where it was copied from again, or delete it to run it again"
     try:
         files = read_archived(folder).get("files", {})
     except ValueError as error:
         raise ValueError(f"{error}: {remedy}") from error
     for name, checksum in files.items():
-        path = folder / name
-        if not path.is_file() or digest(path) != checksum:
-            what = "has changed since it was archived" if path.is_file() else "is missing"
-            raise ValueError(f"{path} {what}: {remedy}")
+        with reading(folder / name) as path:
+            if not _is_file(path):
+                raise ValueError(f"{path} is missing: {remedy}")
+            if digest(path) != checksum:
+                raise ValueError(f"{path} has changed since it was archived: {remedy}")
 
 
 def read_finetuned(folder: Path) -> dict[str, Any] | None:

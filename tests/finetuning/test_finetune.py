@@ -236,13 +236,16 @@ def test_the_minutes_of_the_command_begin_before_torch_is_imported(tmp_path, mon
 @pytest.mark.parametrize("seconds", [1e-3, 1.0])
 def test_images_are_counted_and_a_probe_that_takes_too_long_is_said(folder, weights, tmp_path, monkeypatch, seconds):
     plan = replace(PLAN, epochs=0, paces={32: probe.Pace(seconds, 1.0)})
-    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: plan)
+    monkeypatch.setattr(finetuning, "make_plan", lambda photos, settings, measure, **_: (measure(32), plan)[1])
     monkeypatch.setattr(probe, "_BATCH", 20)
     counted = []
     _, lines = finetune(
         folder, tmp_path, weights, epochs=None, minutes=0.75, advance=lambda *what: counted.append(what)
     )
     assert [what for what in counted if what[0] == "features"] == [("features", done, 36) for done in (0, 20, 10, 6)]
+    assert [what for what in counted if "pace" in what[0]] == [("pace at 32 pixels", done, 24) for done in (0, 8, 8, 8)]
+    assert counted[-3:] == [("finishing", done, 12) for done in (0, 6, 6)]
+    assert "\nfinishing    12 predictions for validation and test, " in lines
     assert ("warning      the linear probe alone takes about 48 s, and 4" in lines) == (seconds == 1)
 
 

@@ -339,19 +339,38 @@ def test_what_is_no_loss_is_refused(loss):
         rm.RegMixup(loss=loss)
 
 
+RETURNS = r"^loss must return one value per image, \(7,\) in floating point, .* \(in torch reduction='none'\),"
+TAKES = r"^loss must take logits \(N, K\) and soft targets \(N, K\) in floating point, here \(7, 5\), but"
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (torch.nn.CrossEntropyLoss(), r"loss must return one value per image, \(7,\), .* got shape \(\)"),
-        (lambda logits, targets: 0.0, r"loss must return one value per image, \(7,\), .* got 0.0"),
-        (lambda logits, targets: targets, r"loss must return one value per image, \(7,\), .* got shape \(7, 5\)"),
+        (torch.nn.CrossEntropyLoss(), rf"{RETURNS} got shape \(\) torch.float32 from CrossEntropyLoss\(\)"),
+        (torch.nn.functional.cross_entropy, rf"{RETURNS} got shape \(\) torch.float32 from <function cross_entropy"),
+        (lambda logits, targets: 0.0, rf"{RETURNS} got 0.0 from <function"),
+        (lambda logits, targets: targets, rf"{RETURNS} got shape \(7, 5\)"),
+        (lambda logits, targets: logits.argmax(1) != targets.argmax(1), rf"{RETURNS} got shape \(7,\) torch.bool"),
+        (torch.nn.NLLLoss(reduction="none"), rf"{TAKES} NLLLoss\(\) fails on them \(RuntimeError: .*multi-target"),
+        (lambda logits, y: -logits.log_softmax(1).gather(1, y[:, None]), rf"{TAKES} .*\(RuntimeError: .*gather"),
+        (lambda logits, y: -logits.log_softmax(1)[torch.arange(7), y], rf"{TAKES} .*\(IndexError: .*indices"),
+        (lambda model, logits, y: logits.sum(1), rf"{TAKES} <function .* fails on them \(TypeError: .*missing 1"),
     ],
 )
-def test_a_loss_must_return_one_value_per_image(loss, message):
+def test_a_loss_must_take_soft_targets_and_return_one_value_per_image(loss, message):
     for objective in (rm.ERM(loss=loss), rm.Mixup(loss=loss)):
         with pytest.raises(ValueError, match=message):
             objective(conv_net(), *batch(), seeded())
     rm.ERM(loss=torch.nn.CrossEntropyLoss(reduction="none"))(conv_net(), *batch())
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), torch.AcceleratorError("lost"), KeyError("k")])
+def test_an_error_that_says_nothing_about_the_arguments_stays_itself(error):
+    def loss(logits, targets):
+        raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        rm.ERM(loss=loss)(conv_net(), *batch())
 
 
 @each_objective

@@ -1,5 +1,7 @@
 """Archived runs: small, complete for tables and figures, checked, and as good as the run for a study."""
 
+import errno
+import io
 import json
 import os
 import re
@@ -231,6 +233,40 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
     assert "1 of 4 runs failed\n" in error  # the same command would fail again
     assert error.endswith("or delete it to run it again\n")
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
+
+
+@pytest.mark.parametrize("call", ["stat", "open"])
+@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", NOTE])
+def test_an_archive_that_cannot_be_read_now_is_not_damaged_and_is_not_trained_again(
+    finished_study, kept, tmp_path, monkeypatch, capsys, pattern, call
+):
+    """A file server that stumbles costs no training, nor the archive, which people delete if it is damaged."""
+    kept = shutil.copytree(kept, tmp_path / "kept")  # of which no checksum is known
+    (path, *_) = sorted(kept.glob(f"*/{pattern}"))
+    study, where = str(finished_study.study.source), ["--runs", str(tmp_path / "runs"), "--archive", str(kept)]
+    words, real = ["study", study, *where, "--device", "cpu"], getattr(io if call == "open" else os, call)
+
+    def fail(file, *args, **kwargs):
+        if str(file) == str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))  # of a read, which does not name the file
+        return real(file, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(io if call == "open" else os, call, fail)
+        for flag, counted in (("--status", "3 done, 1 unread of 4 runs"), ("--dry-run", "no time; 1 archive unread\n")):
+            assert main([*words, flag]) == 0
+            shown = capsys.readouterr().out
+            assert counted in shown
+            assert "".join(f"Input/output error: {str(path)!r}".split()) in "".join(shown.split())
+        assert main(words) == 1
+        error = capsys.readouterr().err
+        assert f"OSError: [Errno 5] Input/output error: {str(path)!r}\n" in error
+        assert "1 of 4 runs failed; the same command tries them again\n" in error
+        assert "delete" not in error
+        assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
+        assert main(["report", str(path.parent), "--out", str(tmp_path / "report")]) == 2
+        assert capsys.readouterr().err == f"error: [Errno 5] Input/output error: {str(path)!r}\n"
+    assert main(words) == 0
 
 
 def test_failed_runs_are_tried_again_unless_their_archive_is_damaged(finished_study, kept, tmp_path, monkeypatch):

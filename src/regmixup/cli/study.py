@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -168,6 +169,10 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
     return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
+_REFUSED = ("damaged", "unread")
+"""States of a run whose archive cannot be used."""
+
+
 def _waiting(found: Iterable[RunStatus]) -> list[Task]:
     return [status.task for status in found if status.state != "done"]
 
@@ -181,17 +186,18 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
             print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
     longest = max(len(status.task.planned.name) for status in found)
     for status in found:
-        state = {"done": "done", "running": "in use", "damaged": "damaged"}.get(status.state, "to do")
-        where = status.note if state == "damaged" else status.task.source
+        state = {"running": "in use", "failed": "to do", "waiting": "to do"}.get(status.state, status.state)
+        where = status.note if state in _REFUSED else status.task.source
         print(f"{state:6} {status.task.planned.name:{longest}}  {where}")
     # As after a kill or on a full disk.
     lacking = [one.task.planned.name for one in found if one.state == "done" and one.task.archive is None]
     if lacking and verb.archive is not None:
         print(f"not yet archived in {verb.archive}, which the command without --dry-run does: {', '.join(lacking)}")
-    if trained := [folder for one in found if one.state != "damaged" for folder in one.task.trained()]:
+    if trained := [folder for one in found if one.state not in _REFUSED for folder in one.task.trained()]:
         print(f"spent  {spent(trained)}")
-    damaged = {one.task.archive or one.task.chosen for one in found if one.state == "damaged"}
-    broken = f"; {counted(len(damaged), 'archive')} damaged" if damaged else ""
+    refused = {one.task.archive or one.task.chosen: one.state for one in found if one.state in _REFUSED}
+    kinds = Counter(refused.values()).items()
+    broken = "".join(f"; {counted(count, 'archive')} {kind}" for kind, count in sorted(kinds))
     print(f"left   {estimate(_waiting(found), paces)}{broken}")
     if missing := missing_data([task.planned for task in _waiting(found) if task.archive is None], verb.root):
         print(explain_missing(missing))

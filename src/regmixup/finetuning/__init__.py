@@ -119,8 +119,9 @@ def finetune(
     export: a .pt2 or .onnx file to write, which runs without this package.
     hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called with the configuration before all
-    weights are trained, returns callbacks for `rm.train`. advance: called with "reading" or "features", the number of
-    images just done, and that of all. begun: the `time.monotonic()` from which the minutes count.
+    weights are trained, returns callbacks for `rm.train`. advance: called with "reading", "pace at .. pixels",
+    "features" or "finishing", the number of images just done, and that of all. begun: the `time.monotonic()` from which
+    the minutes count.
 
     Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
     `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.
@@ -162,7 +163,8 @@ def finetune(
         if epochs is None or image_size is None:
             say("pace         is measured on a few images; it decides image size and epochs")
         spent = time.monotonic() - begun
-        plan = make_plan(photos, settings, job.pace_at, epochs=epochs, image_size=image_size, spent=spent)
+        measure = partial(job.pace_at, advance=advance)
+        plan = make_plan(photos, settings, measure, epochs=epochs, image_size=image_size, spent=spent)
         write_plan(work, plan)
     say(plan.describe(len(images), minutes, given=epochs is not None))
     weights = work / "probe.safetensors"
@@ -185,7 +187,7 @@ def finetune(
     }  # fmt: skip
     return finish(
         candidates, photos, facts, acceptance=acceptance, risk=risk if aside else None, score=score, export=export,
-        device=device, say=say, begun=begun,
+        device=device, say=say, advance=advance, begun=begun,
     )  # fmt: skip
 
 
@@ -240,9 +242,9 @@ class _Job:
         load_initial_weights(model, config, input_shape=shape)
         return model.to(self.device)
 
-    def pace_at(self, size: int) -> Pace:
+    def pace_at(self, size: int, advance: Advance) -> Pace:
         """Measure the pace at an image size."""
-        return measure_pace(self.configure(size, epochs=1), self.images, self.device, self.settings.minutes)
+        return measure_pace(self.configure(size, epochs=1), self.images, self.device, self.settings.minutes, advance)
 
     def key(self, *asked: object) -> str:
         """Return what identifies the work: the request, the images and the weights."""
@@ -352,7 +354,7 @@ def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, advance: Advance, 
     count = len(job.images) + job.photos.sizes[job.photos.validation]
     pace = plan.paces.get(plan.probe_size)
     time_needed = f", about {count * pace.forward:.0f} s" if pace is not None else ""
-    say(f"features     of {count:,} images are computed by the frozen backbone{time_needed}")
+    say(f"features     of {count:,} images are computed by the frozen backbone{time_needed}, then the probe is fitted")
     begun = time.monotonic()
     model = job.build(plan.probe_size)
     config = resolve(job.configure(plan.probe_size, epochs=0), job.device)

@@ -21,9 +21,9 @@ from torch import Tensor
 from regmixup.data.folders import load_files
 from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.predictor import Predictor
-from regmixup.finetuning.folder import PhotoFolder
+from regmixup.finetuning.folder import Advance, PhotoFolder
 from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name, percent, printable
+from regmixup.names import check_name, counted, percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
 from regmixup.rows.comparison import Measured, ModelPredictions, measure_models
@@ -74,11 +74,18 @@ def finish(
     export: str | Path | None,
     device: torch.device,
     say: Say,
+    advance: Advance,
     begun: float,
 ) -> Run:
     """Return the better of the runs, with all that is written about it. candidates: the probe first; begun: when."""
-    found = {name: run.predict(photos.validation, device=device) for name, run in candidates.items()}
-    size = photos.sizes[photos.validation]
+    size, tested = photos.sizes[photos.validation], photos.sizes[photos.test]
+    part, total = partial(advance, "finishing"), len(candidates) * size + tested
+    say(f"finishing    {counted(total, 'prediction')} for validation and test, temperature, threshold, report page")
+    part(0, total)
+    found = {}
+    for name, run in candidates.items():
+        found[name] = run.predict(photos.validation, device=device)
+        part(size, total)
     # With a promise, the images that test the threshold have no part in the choice; see `Calibration`.
     rows = torch.arange(size) if risk is None else first_rows(size)
     right = {name: int(_correct(predictions)[rows].sum()) for name, predictions in found.items()}
@@ -108,6 +115,7 @@ def finish(
         say(f"warning      {error}. The threshold accepts {acceptance:.0%} of those that chose the model instead")
         predictor = fit()
     test = replace(run.predict(photos.test, device=device), dataset="test")
+    part(tested, total)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
         **facts,

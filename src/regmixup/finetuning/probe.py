@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from torch.nn import functional as F
 from regmixup.data.decode import decode_all, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import labels_among
-from regmixup.finetuning.folder import PASSES, PhotoFolder, Settings
+from regmixup.finetuning.folder import PASSES, Advance, PhotoFolder, Settings
 from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
 from regmixup.storage import is_stored, read_table, write_table
@@ -146,13 +147,18 @@ class Pace(NamedTuple):
     train: float
 
 
-def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device, minutes: float) -> Pace:
+def measure_pace(
+    config: TrainConfig, images: FolderSet, device: torch.device, minutes: float, advance: Advance = lambda *_: None
+) -> Pace:
     """Measure a training on a few of its images, which takes some seconds; random weights take as long as any.
 
-    minutes: the time for everything, of which this should take a small share.
+    minutes: the time for everything, of which this should take a small share. advance: called after each of three
+    parts: decoding, forward passes and training steps.
     On a CPU, decoding competes with the network for the same cores; beside an accelerator, the slower one counts.
     """
     config, count = resolve(config, device), min(_TRIED, len(images))
+    part = partial(advance, f"pace at {config.image_size} pixels")
+    part(0, 3 * count)
     with torch.random.fork_rng([]):
         shape = (3, config.image_size, config.image_size)
         model = Run(Path(), config).build(num_classes=len(images.classes), input_shape=shape).to(device)
@@ -161,6 +167,7 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device, m
     begun = time.perf_counter()
     x = decode_all([images.paths[i] for i in chosen.tolist()], lambda file: transform(open_rgb(file))).to(device)
     decoding = (time.perf_counter() - begun) / count
+    part(count, 3 * count)
     y = images.labels[chosen].to(device)
 
     def forward() -> None:
@@ -174,7 +181,10 @@ def measure_pace(config: TrainConfig, images: FolderSet, device: torch.device, m
         loss.backward()
 
     enough = min(_ENOUGH, _MEASURING * 60 * minutes / 2)
-    times = [_seconds(function, device, enough) / count for function in (forward, step)]
+    times = []
+    for function in (forward, step):
+        times.append(_seconds(function, device, enough) / count)
+        part(count, 3 * count)
     if device.type == "cpu":
         return Pace(*(seconds + decoding for seconds in times))
     return Pace(*(max(seconds, 2 * decoding) for seconds in times))

@@ -118,7 +118,7 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     for folder in map(config.folder_in, places):
         try:
             note = run_folder.read_archived(folder)
-        except ValueError:  # damaged, which `check_archive` says
+        except (OSError, ValueError):  # damaged or not to be read now, which `check_archive` says
             return folder
         if note.get("fingerprint", fingerprint(config)) != fingerprint(config):
             raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")
@@ -134,7 +134,7 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
 def is_of(folder: Path, run: Run) -> bool:
     """Return whether an archive was made from this very training, not from another one of the same configuration."""
     record = run.folder / run_folder.PROVENANCE
-    with suppress(ValueError):  # a damaged note, which says nothing
+    with suppress(OSError, ValueError):  # a note that cannot be read says nothing
         return record.is_file() and run_folder.read_archived(folder).get("files", {}).get(record.name) == digest(record)
     return False
 
@@ -149,9 +149,13 @@ def check_trainable(run: Run) -> None:
 
 
 def archived_rows(folder: Path, stem: str) -> list[Row]:
-    """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
+    """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it.
+
+    OSError if a file cannot be read now.
+    """
     run_folder.check_archive(folder)
-    return read_rows(_packed_rows(folder, stem))  # the checked file, whatever else was unpacked beside it
+    with run_folder.reading(_packed_rows(folder, stem)) as path:
+        return read_rows(path)  # the checked file, whatever else was unpacked beside it
 
 
 def _packed_rows(folder: Path, stem: str) -> Path:

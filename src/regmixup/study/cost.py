@@ -190,7 +190,7 @@ class Paces:
 @lru_cache(4096)
 def _look(folder: Path, written: int) -> tuple[Any, str | None, list[float]]:
     """Return the kind of a run, its device if it is trained, and the seconds of its epochs, written at this time."""
-    with suppress(ValueError):  # a damaged file, or a plug-in that is not here
+    with suppress(OSError, ValueError):  # a file that is damaged or not to be read, or a plug-in that is not here
         trained_on = read_provenance(folder).get("device") if has_provenance(folder) else None
         return kind_of((run := Run.open(folder)).config), trained_on, epochs_of(run)
     return None, None, []

@@ -253,8 +253,8 @@ def _explain(failed: list[TaskOutcome], *, total: int) -> str:
     lines = [f"{len(failed)} of {total} runs failed" + (f"; the same command tries {which} again" if again else "")]
     for error, outcomes in alike.items():
         lines.append(f"  {', '.join(outcome.task.label for outcome in outcomes)}: {error}")
-        if not outcomes[0].damaged:
-            lines.append(f"    {outcomes[0].task.run.folder / run_folder.FAILURE}")
+        if not outcomes[0].damaged and (traceback := outcomes[0].task.run.folder / run_folder.FAILURE).is_file():
+            lines.append(f"    {traceback}")
     return "\n".join(lines)
 
 

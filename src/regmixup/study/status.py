@@ -23,8 +23,8 @@ from regmixup.storage import is_held
 from regmixup.study.cost import ModelLeft, Paces, epochs_of, estimate, evaluation_minutes, kind_of
 from regmixup.study.tasks import Task, TaskOutcome
 
-State = Literal["done", "running", "waiting", "failed", "damaged"]
-ORDER: tuple[State, ...] = ("running", "damaged", "failed", "waiting", "done")
+State = Literal["done", "running", "waiting", "failed", "damaged", "unread"]
+ORDER: tuple[State, ...] = ("running", "damaged", "unread", "failed", "waiting", "done")
 _REFRESH_SECONDS = 2.0
 _MARGIN = 1.1
 """Factor on the expected time of a run."""
@@ -46,20 +46,20 @@ class RunStatus:
 def run_status(task: Task, paces: Paces) -> RunStatus:
     """Return the state of a task: done, running while a live process holds the folder, failed, or waiting.
 
-    damaged: an archive that the study would read has changed, so it refuses to.
+    damaged: an archive that the study would read has changed, so it refuses to. unread: it cannot be read now.
     """
     models, folder = task.models(), task.run.folder
     epochs = sum(model.config.total_epochs for model in models)
     if (kept := task.archive or task.chosen) is not None:
         try:
             run_folder.check_archive(kept, hash_file)  # which reads no unchanged file again
-        except ValueError as error:
-            return RunStatus(task, "damaged", 0, epochs, None, None, str(error))
+        except (OSError, ValueError) as error:
+            state: State = "unread" if isinstance(error, OSError) else "damaged"
+            return RunStatus(task, state, 0, epochs, None, None, str(error))
     if task.archive is not None:
         return RunStatus(task, "done", epochs, epochs, None, None)
     records = [record for model in models for record in model.history()]
-    state: State = "waiting"
-    note, left = "", None
+    state, note, left = "waiting", "", None
     if task.done:
         state = "done"
     elif is_held(folder):

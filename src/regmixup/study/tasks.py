@@ -166,7 +166,7 @@ class TaskOutcome:
     """The end of a task: with rows, with an error, or not at all because another process holds a folder it needs.
 
     held: which folder, by whom and since when. owner: the latter two alone. process: the process that executed it.
-    damaged: whether the error is that of an archive, so that trying again does not help.
+    damaged: whether the error is that of a damaged archive, so that trying again does not help.
     """
 
     task: Task
@@ -194,7 +194,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         if task.chosen is not None:
             run_folder.check_archive(task.chosen)
     except Exception as error:
-        return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}", damaged=True)
+        return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}", damaged=isinstance(error, ValueError))
     try:
         run_folder.clear_failure(task.run.folder)
         rows = complete_run(
@@ -369,6 +369,6 @@ class _Display:
 
     def end(self, outcome: TaskOutcome) -> None:
         if self.progress is not None:
-            history = run_folder.read_history(outcome.task.source)
-            note = f"failed: {outcome.error}" if outcome.rows is None else describe(history)
+            failed, source = outcome.rows is None, outcome.task.source
+            note = f"failed: {outcome.error}" if failed else describe(run_folder.read_history(source))
             self.progress.end(outcome.task.label, note)
