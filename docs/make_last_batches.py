@@ -9,6 +9,7 @@ from statistics import mean, stdev
 from typing import NamedTuple
 
 from make_archives import Archived, rows_of
+from make_tables import fingerprints
 from scipy.stats import pearsonr, spearmanr
 
 from regmixup import Alternate, Mixup
@@ -129,7 +130,8 @@ def section(archived: Sequence[Archived]) -> str:
     control = (
         f"Over {len(seen)} networks trained by Mixup for {min(lengths)} to {max(lengths)} epochs, whose ECE is between "
         f"{min(eces):.1f} and {max(eces):.1f} %. For windows that end {EARLIER[0]} to {EARLIER[-1]} "
-        f"batches earlier, Spearman's correlation with the ECE is between {low} and {high}.\n"
+        f"batches earlier, Spearman's correlation with the ECE is between {low} and {high}. "
+        f"Runs: {fingerprints([network.rows[0]] for network in seen)}.\n"
     )
     table = markdown_table(
         ["weakly mixed last batches, and", "Spearman's correlation", "within lengths, Pearson's"], lines
@@ -142,11 +144,11 @@ def _coins(archived: Sequence[Archived]) -> str:
     again = {one.config: one for one in networks(archived, Alternate, fresh=True, batch_norm=WHOLE)}
     lines = [
         [str(one.config.seed), str(one.config.total_epochs), f"{remembered(one.config, lambda d: d.branch == 0):.2f}",
-         f"{one.ece:.2f}", f"{again[one.config].ece:.2f}" if one.config in again else "–"]
+         f"{one.ece:.2f}", f"{again[one.config].ece:.2f}" if one.config in again else "–", f"`{one.rows[0].run}`"]
         for fresh in (False, True) for one in networks(archived, Alternate, fresh=fresh)
         if one.label.startswith("regmixup+cutmix")
     ]  # fmt: skip
-    return markdown_table(["seed", "epochs", "RegMixup", "ECE", "ECE, statistics of an epoch"], lines)
+    return markdown_table(["seed", "epochs", "RegMixup", "ECE", "ECE, statistics of an epoch", "run"], lines)
 
 
 def drawn(archived: Sequence[Archived]) -> str:

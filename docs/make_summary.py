@@ -46,17 +46,17 @@ def _why(found: Mapping[Training, Aggregation], lengths: Mapping[int, Aggregatio
     told = []
     if lengths and (short_one := effect(rows := lengths[min(lengths)], own, BASE, PLAIN)) and short_one.value < 0:
         other = effect(rows, by_msp, BASE, PLAIN)
-        by = f", {short(other.value)} by MSP" if other else ""
-        told.append(f"after {min(lengths)} epochs it is {short(short_one.value)} by Dempster-Shafer{by}")
+        by = f" by Dempster-Shafer, {short(other.value)} by MSP" if other else ""
+        told.append(f"after {min(lengths)} epochs RegMixup is {short(short_one.value)} from plain training{by}")
     training, rows = setting(found)
     clean = [effect(rows, own, FRESH, reference) for reference in (BASE, PLAIN)]
     if training is not None and all(one is not None and one.interval is not None for one in clean):
         one_pass, plain = (one.cell(decided=False) for one in clean if one is not None)
         told.append(
             f"after {training.epochs} epochs, with separate passes and batch-norm statistics of clean images, it is "
-            f"{one_pass} over one pass, and {plain} from plain training"
+            f"{one_pass} from RegMixup in one pass, and {plain} from plain training"
         )
-    text = f"- **Why short trainings detect worse**, {headings([own])[0]}: {'; '.join(told)}."
+    text = f"- **Where the deficit of short trainings may come from**, {headings([own])[0]}: {'; '.join(told)}."
     return [f"{text} [What that does not say](#whose-batch-norm-statistics)."] if told else []
 
 
