@@ -28,12 +28,12 @@ def summary(found: Mapping[Training, Aggregation]) -> str:
         asked = f"ResNet-18 on CIFAR-10, {min(lengths)} to {max(lengths)} epochs: differences in points"
         side = "and at which lengths the 95 % interval, by itself, lies on one side of 0"
         lines.append(f"- **RegMixup against plain training**, {asked}, {side}. {told[0].upper()}{told[1:]}.")
-    lines += _why(found, lengths)
     for recipe in FIELD[1:]:
         training = own_length(recipe)
         own = {training.epochs: found[training]} if training in found else {}
         told = "; ".join(filter(None, (_against_plain(*one, own) for one in _named(standard_columns(recipe)))))
-        lines += [f"- **The same with {training}**: {told}."] if told else []
+        lines += [f"- **RegMixup against plain training**, {training}: {told}."] if told else []
+    lines += _why(found, lengths)
     if best:
         rule = f"Of the methods with {SEVERAL} or more seeds at {own_length(RECIPE).epochs} epochs"
         lines.append(f"- **{rule}**, the best means: {best}. [Which differences are decided](#the-headline).")
