@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from make_effects import BASE, PLAIN, Effect, compared, figure
+from make_effects import BASE, PLAIN, Effect, compared, effect, figure
 from make_tables import RECIPE, Column, headings, measured, standard_columns
 
 from regmixup.methods import METHODS
 from regmixup.names import signed
 from regmixup.recipes import RECIPES
-from regmixup.report.aggregation import Aggregation, Quantity
-from regmixup.report.claims import Training, prose
+from regmixup.report.aggregation import Aggregation, Quantity, usual_score
+from regmixup.report.claims import SCORES, Training, prose
 from regmixup.report.paper import paper_value
 from regmixup.report.significance import LEVEL
 from regmixup.report.writers import markdown_table
@@ -22,11 +22,15 @@ TEXT = (
 )
 AGAINST_PLAIN = """What is decided against plain training, for methods with several seeds, each by its own score:
 differences in points (AUGRC x 1000) that are not 0 after Holm's correction over the methods of a column, at 5 %;
-columns are not corrected for each other. What is not named was not told apart.
+columns are not corrected for each other. What is not named was not told apart. Where the scores of the two are others,
+a difference in AUROC is of method and score together; so it is also told by the method's score for both, without a
+correction.
 """
 AGAINST_BASE = """And against RegMixup, in the same way. Half-RegMixup and bimodal cost as much as plain training, and
 should come close to it; RegMixup and RegCutMix by a coin at every step cost as much as RegMixup alone.
 """
+ALSO_PLAIN = "Against plain training, as above:\n"
+ALSO_BASE = "Against RegMixup:\n"
 
 
 def own_length(recipe: str) -> Training:
@@ -34,17 +38,21 @@ def own_length(recipe: str) -> Training:
     return Training(recipe, (), RECIPES[recipe].recipe.epochs, "bfloat16")
 
 
-def answer(found: Mapping[Training, Aggregation]) -> str:
+def answer(found: Mapping[Training, Aggregation], recipe: str = RECIPE) -> str:
     """Return a line for each method against plain training, and against RegMixup."""
-    rows, columns = found.get(own_length(RECIPE), Aggregation([])), standard_columns(RECIPE)
+    rows, columns = found.get(own_length(recipe), Aggregation([])), standard_columns(recipe)
     several = [label for label in METHODS if label != PLAIN and len(columns[0].rows(rows, label)) > 1]
     parts = []
     for text, reference, labels in (
-        (AGAINST_PLAIN, PLAIN, several),
-        (AGAINST_BASE, BASE, [label for label in several if label != BASE]),
+        (AGAINST_PLAIN if recipe == RECIPE else ALSO_PLAIN, PLAIN, several),
+        (AGAINST_BASE if recipe == RECIPE else ALSO_BASE, BASE, [label for label in several if label != BASE]),
     ):
         effects = [compared(rows, column, reference, labels) for column in columns]
-        lines = [_told(label, columns, effects) for label in labels if label in effects[0]]
+        lines = [
+            f"{_told(label, columns, effects)}{_by_one_score(rows, columns, label, reference)}."
+            for label in labels
+            if label in effects[0]
+        ]
         if lines and effects[0][labels[0]][0].interval is not None:
             parts += [text, "\n".join(lines) + "\n"]
     return "\n".join(parts)
@@ -57,14 +65,29 @@ def _told(label: str, columns: Sequence[Column], found: Sequence[Mapping[str, tu
     for column, head, effects in zip(columns, headings(columns), found, strict=True):
         if label not in effects or effects[label][0].p is None:
             continue
-        effect, decided = effects[label]
-        seeds = max(seeds, len(effect.runs))
-        better = (effect.value > 0) == higher_is_better(column.quantity.metric)
+        one, decided = effects[label]
+        seeds = max(seeds, len(one.runs))
+        better = (one.value > 0) == higher_is_better(column.quantity.metric)
         kind = ("better in" if better else "worse in") if decided else "before the correction only"
-        if decided or effect.p < LEVEL:
-            kinds[kind].append(f"{head} {signed(effect.value)}")
+        if decided or one.p < LEVEL:
+            kinds[kind].append(f"{head} {signed(one.value)}")
     told = "; ".join(f"{kind} {', '.join(some)}" for kind, some in kinds.items() if some)
-    return f"- **{label}** ({seeds} seeds): {told or 'nothing is told apart'}."
+    return f"- **{label}** ({seeds} seeds): {told or 'nothing is told apart'}"
+
+
+def _by_one_score(rows: Aggregation, columns: Sequence[Column], label: str, reference: str) -> str:
+    """Return which AUROCs differ by the method's score for both, interval by interval; "" if both have that score."""
+    score = usual_score("auroc", label)
+    if score == usual_score("auroc", reference):
+        return ""
+    own = [column._replace(score=score) for column in columns if column.quantity.metric == "auroc"]
+    found = [effect(rows, column, label, reference) for column in own]
+    told = [
+        f"{head} {signed(one.value)}"
+        for head, one in zip(headings(own), found, strict=True)
+        if one is not None and one.p is not None and one.p < LEVEL
+    ]
+    return f"; by {SCORES[score]} for both {', '.join(told) or 'no AUROC is told apart'}" if any(found) else ""
 
 
 def calibration_columns(recipe: str) -> list[Column]:
@@ -81,10 +104,11 @@ def calibration_columns(recipe: str) -> list[Column]:
 
 
 def tables(found: Mapping[Training, Aggregation], recipe: str) -> str:
-    """Return the tables of a recipe at its own length: ours, and the paper's with its networks."""
+    """Return the tables of a recipe at its own length: ours, and the paper's; of a further one what is decided, too."""
     training = own_length(recipe)
     both = [beside_paper(found, training, own(recipe)) for own in (standard_columns, calibration_columns)]
-    return "\n".join([f"### {training}\n", *both])
+    told = [said] if recipe != RECIPE and (said := answer(found, recipe)) else []
+    return "\n".join([f"### {training}\n", *told, *both])
 
 
 def beside_paper(found: Mapping[Training, Aggregation], training: Training, own: Sequence[Column]) -> str:

@@ -3,11 +3,13 @@
 All randomness of a training is named by seed, epoch and step, so the draws of archived runs can be repeated here.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from statistics import mean, stdev
 from typing import NamedTuple
 
 from make_archives import Archived, rows_of
+from make_tables import fingerprints
 from scipy.stats import pearsonr, spearmanr
 
 from regmixup import Alternate, Mixup
@@ -15,17 +17,19 @@ from regmixup.data.splits import generator_for
 from regmixup.mixing import Draw
 from regmixup.names import signed
 from regmixup.report.writers import markdown_table
+from regmixup.study.plan import load_study
 from regmixup.training.config import TrainConfig
 from regmixup.types import Row
 
 STUDY, TRAIN_SET, IMAGES, SIZE = "last-batches", "cifar10/train", 50_000, (32, 32)
+WHOLE = "refreshed-mixed"
+"""The statistics of a whole epoch, mixed as in training."""
 MOMENTUM, REMEMBERED = 0.1, 60
 """Of batch norm; and so many batches that what is older weighs less than 0.2 %."""
 FEWEST = 3
 """Networks of which a correlation is told."""
 EARLIER = (40, 80, 120, 160, 200)
-LEFTMOST, RIGHTMOST, HIGHEST = 0.77, 0.96, 16.0
-"""The ends of the figure's axes."""
+COLOURS = ("#c53030", "#dd9b22", "#2b6cb0", "#553c9a")
 METRICS = {
     "ECE": ("cifar10/test", "", "ece"),
     "accuracy": ("cifar10/test", "", "accuracy"),
@@ -39,7 +43,8 @@ and 1 - lambda, weighted as the statistics weigh them. The last learning rates a
 the last batches.
 """
 COINS = """RegMixup with CutMix throws a coin for a batch. The share of RegMixup, which forwards clean images, too,
-among the batches that the statistics remember, and the ECE:
+among the batches that the statistics remember, and the ECE; fresh seeds, which only describe, also with the statistics
+of an epoch:
 """
 ASKED = """This was found after the rows had been seen. The study `last-batches` asks it of fresh seeds, with
 statistics of one more epoch, mixed as in training (`run.refreshed(mixed=True)`); what decides was written before its
@@ -125,19 +130,25 @@ def section(archived: Sequence[Archived]) -> str:
     control = (
         f"Over {len(seen)} networks trained by Mixup for {min(lengths)} to {max(lengths)} epochs, whose ECE is between "
         f"{min(eces):.1f} and {max(eces):.1f} %. For windows that end {EARLIER[0]} to {EARLIER[-1]} "
-        f"batches earlier, Spearman's correlation with the ECE is between {low} and {high}.\n"
+        f"batches earlier, Spearman's correlation with the ECE is between {low} and {high}. "
+        f"Runs: {fingerprints([network.rows[0]] for network in seen)}.\n"
     )
     table = markdown_table(
         ["weakly mixed last batches, and", "Spearman's correlation", "within lengths, Pearson's"], lines
     )
-    coins = [
-        [str(network.config.seed), f"{remembered(network.config, lambda draw: draw.branch == 0):.2f}",
-         f"{network.ece:.2f}"]
-        for network in networks(archived, Alternate, fresh=False) if network.label == "regmixup+cutmix"
+    return "\n".join([TEXT, control, table, COINS, _coins(archived), ASKED, answer(archived)])
+
+
+def _coins(archived: Sequence[Archived]) -> str:
+    """Return a line for each network of RegMixup with CutMix, fresh seeds last."""
+    again = {one.config: one for one in networks(archived, Alternate, fresh=True, batch_norm=WHOLE)}
+    lines = [
+        [str(one.config.seed), str(one.config.total_epochs), f"{remembered(one.config, lambda d: d.branch == 0):.2f}",
+         f"{one.ece:.2f}", f"{again[one.config].ece:.2f}" if one.config in again else "–", f"`{one.rows[0].run}`"]
+        for fresh in (False, True) for one in networks(archived, Alternate, fresh=fresh)
+        if one.label.startswith("regmixup+cutmix")
     ]  # fmt: skip
-    return "\n".join(
-        [TEXT, control, table, COINS, markdown_table(["seed", "RegMixup", "ECE"], coins), ASKED, answer(archived)]
-    )
+    return markdown_table(["seed", "epochs", "RegMixup", "ECE", "ECE, statistics of an epoch", "run"], lines)
 
 
 def drawn(archived: Sequence[Archived]) -> str:
@@ -148,10 +159,13 @@ def drawn(archived: Sequence[Archived]) -> str:
         for network in networks(archived, Mixup, fresh=fresh)
     ]
     lengths = sorted({epochs for _, _, epochs, _ in points})
-    colours = dict(zip(lengths, ("#c53030", "#dd9b22", "#2b6cb0", "#553c9a"), strict=False))
+    colours = {epochs: COLOURS[index % len(COLOURS)] for index, epochs in enumerate(lengths)}
+    weak = [mixed for mixed, *_ in points] or [0.8, 0.95]
+    left, right = min(weak) - 0.01, max(weak) + 0.01
+    top = 1.1 * max((ece for _, ece, *_ in points), default=15.0)
 
     def place(mixed: float, ece: float) -> tuple[float, float]:
-        return 50 + (mixed - LEFTMOST) / (RIGHTMOST - LEFTMOST) * 330, 250 - ece / HIGHEST * 220
+        return 50 + (mixed - left) / (right - left) * 330, 250 - ece / top * 220
 
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 300" width="480" height="300" '
@@ -162,12 +176,12 @@ def drawn(archived: Sequence[Archived]) -> str:
         '<text x="50" y="20" font-weight="bold">ECE in percent</text>',
         '<text x="380" y="284" text-anchor="end">mean of the larger of lambda and 1 − lambda, last batches</text>',
     ]
-    for tick in (0, 5, 10, 15):
+    for tick in range(0, math.ceil(top), 5):
         y = place(0, tick)[1]
         parts.append(
             f'<path d="M50 {y:.1f}H380" stroke="#ddd"/><text x="44" y="{y + 3:.1f}" text-anchor="end">{tick}</text>'
         )
-    for tick in (0.8, 0.85, 0.9, 0.95):
+    for tick in (step / 20 for step in range(10, 21) if left <= step / 20 <= right):
         parts.append(f'<text x="{place(tick, 0)[0]:.1f}" y="266" text-anchor="middle">{tick:g}</text>')
     for mixed, ece, epochs, fresh in points:
         x, y = place(mixed, ece)
@@ -181,10 +195,13 @@ def drawn(archived: Sequence[Archived]) -> str:
 
 
 def answer(archived: Sequence[Archived]) -> str:
-    """Return what the fresh networks of Mixup say, by the criterion in the study's file."""
-    trained, again = (networks(archived, Mixup, fresh=True, batch_norm=kind) for kind in ("trained", "refreshed-mixed"))
-    if len(trained) < FEWEST or len(again) != len(trained):
-        return "It has not been run yet.\n"
+    """Return what the fresh networks of Mixup say, by the criterion in the study's file, which is of all of them."""
+    trained, again = (networks(archived, Mixup, fresh=True, batch_norm=kind) for kind in ("trained", WHOLE))
+    asked = {planned.config for planned in load_study(STUDY).runs() if type(planned.config.objective) is Mixup}
+    done = {one.config.seed for one in trained} & {one.config.seed for one in again}
+    if len(done) < len(asked):
+        some = f"{len(done)} of its {len(asked)} networks of Mixup are there. It decides with all of them.\n"
+        return some if done else "It has not been run yet.\n"
     mixed = [remembered(network.config, weakness) for network in trained]
     return verdict(mixed, *([network.ece for network in some] for some in (trained, again)))
 

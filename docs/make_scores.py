@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from make_tables import fingerprints
+
 from regmixup.report.aggregation import Aggregation, Quantity
 from regmixup.report.claims import SCORES as WORDS
 from regmixup.report.claims import Training, points
@@ -46,8 +48,9 @@ def section(found: Mapping[Training, Aggregation], recipe: str, test: str, ood: 
                 if len(apart) > 1:
                     gains[kind].append((mean(apart), mean_interval(apart)))
             if seeds:
-                lines.append([label, str(training.epochs), str(seeds), *cells])
-    heads = ["", "epochs", "n", *(f"{kind}, {WORDS[score]}" for kind in kinds for score in SCORES)]
+                own_runs = fingerprints([rows.rows(Quantity(test, "failure_auroc", score="entropy"), label)])
+                lines.append([label, str(training.epochs), str(seeds), *cells, own_runs])
+    heads = ["", "epochs", "n", *(f"{kind}, {WORDS[score]}" for kind in kinds for score in SCORES), "runs"]
     told = [_told(kind, own) for kind, own in gains.items() if own]
     if not told:
         return "**Not asked yet**: no method has two seeds.\n"

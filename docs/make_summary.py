@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from make_causes import FRESH, detecting, setting
 from make_effects import BASE, PLAIN, effect, short
 from make_headline import own_length
 from make_length import at_lengths, planned_lengths
-from make_tables import RECIPE, Column, headings, standard_columns
+from make_tables import FIELD, RECIPE, Column, headings, standard_columns
 
 from regmixup.methods import METHODS
 from regmixup.report.aggregation import Aggregation
@@ -27,10 +28,36 @@ def summary(found: Mapping[Training, Aggregation]) -> str:
         asked = f"ResNet-18 on CIFAR-10, {min(lengths)} to {max(lengths)} epochs: differences in points"
         side = "and at which lengths the 95 % interval, by itself, lies on one side of 0"
         lines.append(f"- **RegMixup against plain training**, {asked}, {side}. {told[0].upper()}{told[1:]}.")
+    for recipe in FIELD[1:]:
+        training = own_length(recipe)
+        own = {training.epochs: found[training]} if training in found else {}
+        told = "; ".join(filter(None, (_against_plain(*one, own) for one in _named(standard_columns(recipe)))))
+        lines += [f"- **RegMixup against plain training**, {training}: {told}."] if told else []
+    lines += _why(found, lengths)
     if best:
         rule = f"Of the methods with {SEVERAL} or more seeds at {own_length(RECIPE).epochs} epochs"
         lines.append(f"- **{rule}**, the best means: {best}. [Which differences are decided](#the-headline).")
     return "\n".join(lines) + "\n" if lines else ""
+
+
+def _why(found: Mapping[Training, Aggregation], lengths: Mapping[int, Aggregation]) -> list[str]:
+    """Return what the deficit on the nearest set has to do with the score and with the statistics of batch norm."""
+    own, by_msp = detecting()[0], detecting("max_probability")[0]
+    told = []
+    if lengths and (short_one := effect(rows := lengths[min(lengths)], own, BASE, PLAIN)) and short_one.value < 0:
+        other = effect(rows, by_msp, BASE, PLAIN)
+        by = f" by Dempster-Shafer, {short(other.value)} by MSP" if other else ""
+        told.append(f"after {min(lengths)} epochs RegMixup is {short(short_one.value)} from plain training{by}")
+    training, rows = setting(found)
+    clean = [effect(rows, own, FRESH, reference) for reference in (BASE, PLAIN)]
+    if training is not None and all(one is not None and one.interval is not None for one in clean):
+        one_pass, plain = (one.cell(decided=False) for one in clean if one is not None)
+        told.append(
+            f"after {training.epochs} epochs, with separate passes and batch-norm statistics of clean images, it is "
+            f"{one_pass} from RegMixup in one pass, and {plain} from plain training"
+        )
+    text = f"- **Where the deficit of short trainings may come from**, {headings([own])[0]}: {'; '.join(told)}."
+    return [f"{text} [What that does not say](#whose-batch-norm-statistics)."] if told else []
 
 
 def _named(columns: Sequence[Column]) -> list[tuple[Column, str]]:
@@ -40,7 +67,7 @@ def _named(columns: Sequence[Column]) -> list[tuple[Column, str]]:
 def _against_plain(column: Column, head: str, lengths: Mapping[int, Aggregation]) -> str:
     """Return the smallest and the largest difference over lengths, and where its interval leaves out 0."""
     effects = {epochs: one for epochs, rows in lengths.items() if (one := effect(rows, column, BASE, PLAIN))}
-    if not effects:
+    if not any(one.interval for one in effects.values()):
         return ""
     values = sorted(one.value for one in effects.values())
     sides = {
@@ -52,6 +79,9 @@ def _against_plain(column: Column, head: str, lengths: Mapping[int, Aggregation]
         for side, some in sides.items()
         if some
     ]
+    if len(effects) == 1:
+        sides_told = next((side for side, some in sides.items() if some), "undecided")
+        return f"{head} {short(values[0])}, {sides_told}"
     return f"{head} {short(values[0])} to {short(values[-1])}, {' and '.join(where) or 'undecided at every length'}"
 
 

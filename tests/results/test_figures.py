@@ -2,19 +2,27 @@
 
 import re
 import xml.etree.ElementTree as ET
+from statistics import mean
 
-from make_causes import DRAWN
+from make_archives import everything, settings
+from make_causes import DRAWN, setting
+
+from regmixup.types import Quantity
 
 from .archived import ROOT
 
+AUROC = Quantity("cifar100/test", "auroc", score="dempster_shafer")
+
 
 def test_the_figure_has_a_point_for_every_number(pages):
-    """Seven panels; circles are as many as cells of the table beside it."""
+    """Circles are as many as cells of the table beside it that hold a number."""
     drawn = ET.fromstring(pages[ROOT / "docs" / "images" / "length.svg"])
     circles = [one for one in drawn.iter() if one.tag.endswith("circle")]
     text = pages[ROOT / "docs" / "results.md"].partition("length.svg")[2].partition("## ")[0]
     lines = [line for line in text.splitlines() if re.match(r"\| [a-z]", line)]
-    assert len(circles) == 7 * len(lines)
+    cells = [cell.strip() for line in lines for cell in line.split("|")[4:-2]]
+    assert len(circles) == sum(cell != "–" for cell in cells)
+    assert len(cells) == 7 * len(lines)
     height = float(drawn.get("height"))
     legend = [one for one in drawn if one.tag.endswith("}g")][-1]
     assert max(float(one.get("y")) for one in legend if one.tag.endswith("text")) < height / 2 - 4  # in a panel
@@ -29,9 +37,9 @@ def test_the_figure_of_causes_draws_every_choice_by_both_scores(pages):
     assert names == [name for label, name in DRAWN.items() if label != "dnn"]
     assert [len(own) for own in circles] == [len(names) * scores for scores in (1, 1, 2, 2, 2, 1, 1)]
     by_dempster_shafer = dict(zip(names, (float(one.get("cx")) for one in circles[2][::2]), strict=True))
-    ordered = sorted(by_dempster_shafer, key=by_dempster_shafer.get)
-    assert ordered[:2] == ["alpha 1", "separate passes"]  # -10.0 and -8.4 points, as the tables say
-    assert ordered[-1] == "separate passes, statistics of clean images"
+    rows = setting(settings(everything()))[1]
+    wanted = {DRAWN[label]: 100 * mean(rows.values(AUROC, label).values()) for label in DRAWN if label != "dnn"}
+    assert sorted(names, key=by_dempster_shafer.get) == sorted(names, key=wanted.get)
 
 
 def test_the_figure_of_methods_marks_what_has_one_seed(pages):

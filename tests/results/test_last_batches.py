@@ -5,9 +5,11 @@ import re
 import make_last_batches
 import pytest
 from make_archives import everything
-from make_last_batches import remembered, verdict, weakness, within
+from make_last_batches import Network, remembered, verdict, weakness, within
 
 import regmixup as rm
+from regmixup.study.plan import load_study
+from regmixup.types import Row
 from tests.training.short import config
 
 
@@ -45,9 +47,37 @@ def test_the_cause_is_confirmed_by_both_parts_of_the_criterion():
     assert verdict(mixed[::-1], trained, trained).startswith("**It is not confirmed**")
 
 
-def test_the_figure_has_a_point_for_each_network_inside_its_frame():
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "not been run yet"), (7, "7 of its 8 networks"), (8, "8 fresh networks")]
+)
+def test_the_criterion_is_of_all_networks_that_the_study_has(count, said, monkeypatch):
+    """Seven of eight decide nothing, whatever they say."""
+    mixed = [planned.config for planned in load_study("last-batches").runs() if planned.method == "mixup"]
+    configs = list(dict.fromkeys(mixed))
+    monkeypatch.setattr(make_last_batches, "networks", lambda *_, batch_norm, **__: given(configs[:count], batch_norm))
+    told = make_last_batches.answer([])
+    assert said in told
+    assert ("**" in told) == (count == 8)
+
+
+def given(configs, batch_norm):
+    """Networks with an ECE that falls from 8 % on, or is the same for all but the first."""
+    eces = [0.08 - 0.01 * (place if batch_norm == "trained" else place > 0) for place in range(len(configs))]
+    return [
+        Network(config, "mixup", [Row(dataset="cifar10/test", metric="ece", value=ece)])
+        for config, ece in zip(configs, eces, strict=True)
+    ]
+
+
+def test_the_figure_has_a_point_for_each_network_inside_its_frame(monkeypatch):
+    """Also where fresh networks are far from those that are archived today."""
     archived = everything()
-    every = [one for fresh in (False, True) for one in make_last_batches.networks(archived, rm.Mixup, fresh=fresh)]
-    circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', make_last_batches.drawn(archived))
-    assert len(circles) == len(every) + len({network.config.total_epochs for network in every})
-    assert all(50 < float(x) < 380 and 30 < float(y) < 250 for x, y in circles[: len(every)])
+    seen = make_last_batches.networks(archived, rm.Mixup, fresh=False)
+    ((config, label, _), *_) = seen
+    far = [Network(config, label, [Row(dataset="cifar10/test", metric="ece", value=ece)]) for ece in (0.001, 0.3)]
+    for fresh in ([], far):
+        monkeypatch.setattr(make_last_batches, "networks", lambda *_, fresh, own=fresh: own if fresh else seen)
+        every = [*seen, *fresh]
+        circles = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', make_last_batches.drawn(archived))
+        assert len(circles) == len(every) + len({network.config.total_epochs for network in every})
+        assert all(50 < float(x) < 380 and 30 < float(y) < 250 for x, y in circles[: len(every)])

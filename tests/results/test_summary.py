@@ -7,7 +7,7 @@ from make_tables import RECIPE
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training
 
-from .given import measured
+from .given import measured, trained
 
 
 def given(accuracy, ece):
@@ -37,6 +37,28 @@ def test_differences_are_told_by_length_and_the_best_of_several_seeds_is_named()
     assert "Accuracy +1.0 to +3.0, above 0 at every length; ECE −2.0 to 0, below 0 at 100." in against
     assert "Of the methods with 3 or more seeds at 100 epochs" in best
     assert "the best means: accuracy mixup (97.1); ECE regmixup (1.0)." in best
+
+
+def test_a_deficit_is_told_by_both_scores_and_with_clean_statistics_and_cifar100_has_a_line_of_its_own():
+    """Ten points by Dempster-Shafer are one by MSP; clean statistics mend all but a point of five."""
+    plain, fresh = [0.90, 0.91, 0.92], "regmixup(passes=separate-clean)"
+    at = {
+        25: {"dnn": plain, "regmixup": [v - 0.1 for v in plain]},
+        50: {"dnn": plain, "regmixup": [v - 0.05 for v in plain], fresh: [v - 0.01 for v in plain]},
+    }
+    found = {trained(epochs): measured(own, "cifar100/test") for epochs, own in at.items()}
+    found[trained(25)] += measured(
+        {"dnn": plain, "regmixup": [v - 0.01 for v in plain]}, "cifar100/test", score="max_probability"
+    )
+    found[own_length("cifar100-resnet18")] = measured(
+        {"dnn": plain, "regmixup": [v + 0.02 for v in plain]}, "cifar100/test", "accuracy", ""
+    )
+    _, other, why = summary({training: Aggregation(rows) for training, rows in found.items()}).splitlines()
+    assert (
+        "CIFAR-100 AUROC: after 25 epochs RegMixup is −10.0 from plain training by Dempster-Shafer, −1.0 by MSP;" in why
+    )
+    assert "it is +4.00 [+4.00, +4.00] from RegMixup in one pass, and −1.00 [−1.00, −1.00] from plain training." in why
+    assert other == "- **RegMixup against plain training**, ResNet-18 on CIFAR-100, 200 epochs: accuracy +2.0, above 0."
 
 
 def test_nothing_is_said_of_nothing():

@@ -87,3 +87,17 @@ def test_the_standard_table_tells_what_stands_after_the_correction():
         "- **mixup** (4 seeds): better in accuracy +2.98; worse in ECE +2.98.",  # than RegMixup
         "- **bimodal** (4 seeds): better in accuracy +0.98; worse in ECE +0.98.",
     ]
+
+
+def test_a_difference_between_scores_is_also_told_by_one_score():
+    """KFAC-LLLA is plain training by entropy: two points by its own score are one, and on CIFAR-100 it is told, too."""
+    plain, recipe = [0.85, 0.86, 0.84], "cifar100-resnet18"
+    shift = {"dempster_shafer": 0.0, "entropy": 0.01}
+    rows = measured({"dnn": plain, "kfac-llla": plain}, "cifar100/test", "accuracy", "")
+    for score, by in shift.items():
+        values = {"dnn": [one + by for one in plain], "kfac-llla": [one + 0.02 for one in plain]}
+        values["kfac-llla"][0] += 1e-4
+        rows += measured(values, score=score)
+    text = tables({own_length(recipe): Aggregation(rows)}, recipe)
+    told = "- **kfac-llla** (3 seeds): better in SVHN AUROC +2.00; by entropy for both SVHN AUROC +1.00."
+    assert text.partition("as above:")[2].splitlines()[2] == told
