@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from make_effects import BASE, PLAIN, Effect, compared, effect, figure
+from make_scores import SCORES as COMPARED
 from make_tables import RECIPE, Column, headings, measured, standard_columns
 
 from regmixup.methods import METHODS
@@ -31,6 +32,9 @@ should come close to it; RegMixup and RegCutMix by a coin at every step cost as 
 """
 ALSO_PLAIN = "Against plain training, as above:\n"
 ALSO_BASE = "Against RegMixup:\n"
+BY_SCORES = """AUROC of RegMixup against plain training, both by one score, of the runs below, with 95 % intervals
+over seeds, each by itself:
+"""
 
 
 def own_length(recipe: str) -> Training:
@@ -90,6 +94,17 @@ def _by_one_score(rows: Aggregation, columns: Sequence[Column], label: str, refe
     return f"; by {SCORES[score]} for both {', '.join(told) or 'no AUROC is told apart'}" if any(found) else ""
 
 
+def by_scores(rows: Aggregation, columns: Sequence[Column]) -> str:
+    """Return a table of RegMixup's differences from plain training in AUROC, a line for each score."""
+    own = [column for column in columns if column.quantity.metric == "auroc"]
+    lines = []
+    for score in COMPARED:
+        found = [effect(rows, column._replace(score=score), BASE, PLAIN) for column in own]
+        if all(one is not None and one.interval is not None for one in found):
+            lines.append([SCORES[score], *(one.cell(decided=False) for one in found if one is not None)])
+    return f"{BY_SCORES}\n{markdown_table(['', *headings(own)], lines)}" if lines else ""
+
+
 def calibration_columns(recipe: str) -> list[Column]:
     """Return the columns about calibration, those with T last."""
     test = f"{RECIPES[recipe].recipe.train_set.partition('/')[0]}/test"
@@ -107,7 +122,10 @@ def tables(found: Mapping[Training, Aggregation], recipe: str) -> str:
     """Return the tables of a recipe at its own length: ours, and the paper's; of a further one what is decided, too."""
     training = own_length(recipe)
     both = [beside_paper(found, training, own(recipe)) for own in (standard_columns, calibration_columns)]
-    told = [said] if recipe != RECIPE and (said := answer(found, recipe)) else []
+    told = []
+    if recipe != RECIPE:
+        scores = by_scores(found.get(training, Aggregation([])), standard_columns(recipe))
+        told = [part for part in (answer(found, recipe), scores) if part]
     return "\n".join([f"### {training}\n", *told, *both])
 
 

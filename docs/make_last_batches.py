@@ -203,7 +203,20 @@ def answer(archived: Sequence[Archived]) -> str:
         some = f"{len(done)} of its {len(asked)} networks of Mixup are there. It decides with all of them.\n"
         return some if done else "It has not been run yet.\n"
     mixed = [remembered(network.config, weakness) for network in trained]
-    return verdict(mixed, *([network.ece for network in some] for some in (trained, again)))
+    return verdict(mixed, *([network.ece for network in some] for some in (trained, again))) + _described(archived)
+
+
+def _described(archived: Sequence[Archived]) -> str:
+    """Return how the ECE of RegMixup with CutMix spreads, of which the study expects the same."""
+    kinds = [networks(archived, Alternate, fresh=True, batch_norm=kind) for kind in ("trained", WHOLE)]
+    if min(map(len, kinds)) < FEWEST:
+        return ""
+    before, after = (stdev(network.ece for network in some) for some in kinds)
+    less = "less, as expected" if after < before else "more, against what was expected"
+    return (
+        f"\nThe ECE of the {len(kinds[0])} networks of RegMixup with CutMix spreads {less}: its standard deviation is "
+        f"{before:.2f} and {after:.2f} points.\n"
+    )
 
 
 def verdict(mixed: Sequence[float], trained: Sequence[float], again: Sequence[float]) -> str:

@@ -31,7 +31,13 @@ def summary(found: Mapping[Training, Aggregation]) -> str:
     for recipe in FIELD[1:]:
         training = own_length(recipe)
         own = {training.epochs: found[training]} if training in found else {}
-        told = "; ".join(filter(None, (_against_plain(*one, own) for one in _named(standard_columns(recipe)))))
+        asked = _named(standard_columns(recipe))
+        asked += [
+            (column._replace(score="entropy"), f"{head} by entropy")
+            for column, head in asked
+            if column.quantity.metric == "auroc"
+        ]
+        told = "; ".join(filter(None, (_against_plain(*one, own) for one in asked)))
         lines += [f"- **RegMixup against plain training**, {training}: {told}."] if told else []
     lines += _why(found, lengths)
     if best:

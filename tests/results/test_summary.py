@@ -53,12 +53,16 @@ def test_a_deficit_is_told_by_both_scores_and_with_clean_statistics_and_cifar100
     found[own_length("cifar100-resnet18")] = measured(
         {"dnn": plain, "regmixup": [v + 0.02 for v in plain]}, "cifar100/test", "accuracy", ""
     )
+    found[own_length("cifar100-resnet18")] += measured(
+        {"dnn": plain, "regmixup": [v - 0.01 for v in plain]}, score="entropy"
+    )
     _, other, why = summary({training: Aggregation(rows) for training, rows in found.items()}).splitlines()
     assert (
         "CIFAR-100 AUROC: after 25 epochs RegMixup is −10.0 from plain training by Dempster-Shafer, −1.0 by MSP;" in why
     )
     assert "it is +4.00 [+4.00, +4.00] from RegMixup in one pass, and −1.00 [−1.00, −1.00] from plain training." in why
-    assert other == "- **RegMixup against plain training**, ResNet-18 on CIFAR-100, 200 epochs: accuracy +2.0, above 0."
+    told = "accuracy +2.0, above 0; SVHN AUROC by entropy −1.0, below 0."
+    assert other == f"- **RegMixup against plain training**, ResNet-18 on CIFAR-100, 200 epochs: {told}"
 
 
 def test_nothing_is_said_of_nothing():

@@ -101,3 +101,16 @@ def test_a_difference_between_scores_is_also_told_by_one_score():
     text = tables({own_length(recipe): Aggregation(rows)}, recipe)
     told = "- **kfac-llla** (3 seeds): better in SVHN AUROC +2.00; by entropy for both SVHN AUROC +1.00."
     assert text.partition("as above:")[2].splitlines()[2] == told
+
+
+def test_regmixup_on_cifar100_is_also_compared_by_other_scores():
+    """Two points lost by Dempster-Shafer, one gained by entropy; MSP has one seed, which has no interval."""
+    plain, recipe = [0.85, 0.86, 0.84], "cifar100-resnet18"
+    rows = measured({"dnn": plain[:1], "regmixup": plain[:1]}, score="max_probability")
+    for score, by in {"dempster_shafer": -0.02, "entropy": 0.01}.items():
+        for dataset in ("cifar10/test", "svhn/test", "tiny-imagenet/val"):
+            rows += measured({"dnn": plain, "regmixup": [one + by for one in plain]}, dataset, score=score)
+    text = tables({own_length(recipe): Aggregation(rows)}, recipe).partition("both by one score")[2]
+    lines = [line for line in text.splitlines() if line.startswith(("| Dempster", "| MSP", "| entropy"))]
+    losses, gains = " | ".join(["−2.00 [−2.00, −2.00]"] * 3), " | ".join(["+1.00 [+1.00, +1.00]"] * 3)
+    assert lines == [f"| Dempster-Shafer | {losses} |", f"| entropy | {gains} |"]
