@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_scikit_learn_agrees(id_scores, ood_scores):
 
 
 @settings(max_examples=40, deadline=None)
-@given(id_scores=st.lists(st.floats(-5, 5).map(lambda s: round(s, 1)), min_size=1), ood_scores=SCORES)
+@given(id_scores=st.lists(st.floats(-5, 5).map(partial(round, ndigits=1)), min_size=1), ood_scores=SCORES)
 def test_the_roc_curve_is_that_of_scikit_learn_and_holds_the_auroc(id_scores, ood_scores):
     a, b = tensors(id_scores, [s for s in ood_scores if math.isfinite(s)] or [0.0])
     positive = np.r_[np.zeros(len(a)), np.ones(len(b))]
