@@ -136,7 +136,8 @@ def section(archived: Sequence[Archived]) -> str:
     table = markdown_table(
         ["weakly mixed last batches, and", "Spearman's correlation", "within lengths, Pearson's"], lines
     )
-    return "\n".join([TEXT, control, table, COINS, _coins(archived), ASKED, answer(archived)])
+    coins = [COINS, _coins(archived), _described(archived)]
+    return "\n".join([TEXT, control, table, ASKED, answer(archived), *filter(None, coins)])
 
 
 def _coins(archived: Sequence[Archived]) -> str:
@@ -168,7 +169,7 @@ def drawn(archived: Sequence[Archived]) -> str:
         return 50 + (mixed - left) / (right - left) * 330, 250 - ece / top * 220
 
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 480 300" width="480" height="300" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 500 300" width="500" height="300" '
         'font-family="sans-serif" font-size="10">',
         "<title>ECE of networks of Mixup against how weakly their last batches were mixed</title>",
         '<rect width="480" height="300" fill="white"/>',
@@ -191,6 +192,7 @@ def drawn(archived: Sequence[Archived]) -> str:
         at = 40 + 16 * line
         parts.append(f'<circle cx="394" cy="{at}" r="3.5" fill="{colours[epochs]}"/>')
         parts.append(f'<text x="402" y="{at + 3}">{epochs} epochs</text>')
+    parts.append(f'<text x="390" y="{43 + 16 * len(lengths)}">hollow: fresh seeds</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -203,7 +205,8 @@ def answer(archived: Sequence[Archived]) -> str:
         some = f"{len(done)} of its {len(asked)} networks of Mixup are there. It decides with all of them.\n"
         return some if done else "It has not been run yet.\n"
     mixed = [remembered(network.config, weakness) for network in trained]
-    return verdict(mixed, *([network.ece for network in some] for some in (trained, again))) + _described(archived)
+    told = verdict(mixed, *([network.ece for network in some] for some in (trained, again)))
+    return f"{told} Runs: {fingerprints([network.rows[0]] for network in trained)}.\n"
 
 
 def _described(archived: Sequence[Archived]) -> str:
@@ -214,8 +217,8 @@ def _described(archived: Sequence[Archived]) -> str:
     before, after = (stdev(network.ece for network in some) for some in kinds)
     less = "less, as expected" if after < before else "more, against what was expected"
     return (
-        f"\nThe ECE of the {len(kinds[0])} networks of RegMixup with CutMix spreads {less}: its standard deviation is "
-        f"{before:.2f} and {after:.2f} points.\n"
+        f"The ECE of the {len(kinds[0])} fresh networks of RegMixup with CutMix spreads {less}: its standard deviation "
+        f"is {before:.2f} and {after:.2f} points.\n"
     )
 
 
@@ -229,5 +232,5 @@ def verdict(mixed: Sequence[float], trained: Sequence[float], again: Sequence[fl
         f"**{said}**: over {len(mixed)} fresh networks Spearman's correlation is {signed(found.statistic)} (one-sided "
         f"p {found.pvalue:.2g}), and the standard deviation of the ECE is {deviations[0]:.2f} points with the "
         f"statistics that training left, {deviations[1]:.2f} with those of an epoch (means {mean(trained):.2f} and "
-        f"{mean(again):.2f} %).\n"
+        f"{mean(again):.2f} %)."
     )
