@@ -16,10 +16,10 @@ from docstring_parser import parse_from_object
 from rich.console import Console
 from tyro.conf import FlagCreatePairsOff, arg
 
+from regmixup import data
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.config import encode, values_of
-from regmixup.data import load
 from regmixup.data.catalogue import get
 from regmixup.data.folders import describe_classes
 from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
@@ -204,7 +204,7 @@ def _balanced(loss: Loss | None, verb: TrainVerb, objective: Objective) -> Cross
         raise ValueError(
             "--class-weights must be none with --sampling balanced: both correct for class counts, got balanced"
         )
-    images = load(verb.training.train_set, root=verb.root)
+    images = data.load(verb.training.train_set, root=verb.root)
     return dataclasses.replace(loss, weight=balanced_weight(images.labels, len(images.classes)))
 
 
