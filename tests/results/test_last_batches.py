@@ -5,7 +5,7 @@ import re
 import make_last_batches
 import pytest
 from make_archives import everything
-from make_last_batches import Network, remembered, verdict, weakness, within
+from make_last_batches import Network, by_order, remembered, verdict, weakness, within
 
 import regmixup as rm
 from regmixup.study.plan import load_study
@@ -36,6 +36,13 @@ def test_the_draws_of_training_are_repeated(earlier, used, tmp_path, monkeypatch
 
 def test_values_are_compared_within_their_length():
     assert within([1.0, 3.0, 10.0, 14.0], [25, 25, 50, 50]) == [-1, 1, -2, 2]
+
+
+def test_the_p_of_a_correlation_counts_orders():
+    """Of 24 orders one is the reverse, and three more swap one pair of neighbours of it."""
+    assert by_order([1.0, 2.0, 5.0, 6.0], [9.0, 8.0, 3.0, 1.0]) == pytest.approx(1 / 24)
+    assert by_order([1.0, 2.0, 5.0, 6.0], [9.0, 8.0, 1.0, 3.0]) == pytest.approx(4 / 24)
+    assert by_order([1.0, 2.0, 5.0, 6.0], [1.0, 2.0, 5.0, 6.0]) == 1
 
 
 def test_the_cause_is_confirmed_by_both_parts_of_the_criterion():
