@@ -326,7 +326,7 @@ def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) 
 def _check_counts(folder: Path, whole: FolderSet, *, cut: int) -> None:
     """Raise if a class has fewer different images than the parts that it is cut into."""
     different: dict[str, set[str]] = {c: set() for c in whole.classes}
-    for digest, label in zip(hash_files(whole.paths), whole.labels.tolist(), strict=True):
+    for digest, label in zip(hash_files(whole), whole.labels.tolist(), strict=True):
         different[whole.classes[label]].add(digest)
     few = [f"{printable(c)} {len(found)}" for c, found in different.items() if len(found) < max(cut, 2)]
     if few:
@@ -387,7 +387,7 @@ def _copies(sets: dict[str, FolderSet]) -> dict[str, Any]:
     classes: dict[str, dict[str, str]] = {}
     crossing, repeated = [], 0
     for role, part in sets.items():
-        for path, digest, label in zip(part.paths, hash_files(part.paths), part.labels.tolist(), strict=True):
+        for path, digest, label in zip(part.paths, hash_files(part), part.labels.tolist(), strict=True):
             classes.setdefault(digest, {}).setdefault(part.classes[label], path)
             if digest not in first:
                 first[digest] = path if role == "train" else ""
