@@ -190,10 +190,10 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
         [file for found in inside.values() for files in found.values() for file in files], advance
     )
     if unreadable:
-        shown = shortened([printable(file) for file in unreadable], _SHOWN)
+        told = [f"{file} ({reason.replace(file, Path(file).name)})" for file, reason in unreadable.items()]
         raise ValueError(
-            f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: {shown} "
-            f"({printable(next(iter(unreadable.values())))}). Replace or delete them, or give --hide-unreadable "
+            f"photos must be files that can be decoded, {len(told)} in {folder} cannot: "
+            f"{printable(shortened(told, _SHOWN))}. Replace or delete them, or give --hide-unreadable "
             "(hide_unreadable=True), which puts a dot before their names: hidden files are not used"
         )
     wholes = [load_files(name) for name in names.wholes]
