@@ -201,6 +201,8 @@ class TestCalling:
         for wrong in (x[:, :, :7], x[:0], x[0, 0], torch.cat([x, x], dim=1), x[None]):
             with pytest.raises(ValueError, match=r"images must be \(N, 1, 8, 8\), N >= 1, or \(1, 8, 8\), got"):
                 predictor(wrong)
+        with pytest.raises(ValueError, match=r"got \(8, 8, 1\): channels come first; files and Pillow images"):
+            predictor(x[0].permute(1, 2, 0))
         with pytest.raises(ValueError, match=r"uint8 or floating point, got torch\.int64"):
             predictor(x.long())
         with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got 0 to 255"):

@@ -157,3 +157,5 @@ def test_a_run_that_begins_again_with_fewer_epochs_is_shown_with_these():
         hooks = live.hooks("fine-tuning", epochs)
     hooks["on_epoch"]({**EPOCH, "epoch": 2})
     assert "2/3" in rendered(live)
+    live.advance("finishing", 0, 12)
+    assert [bar.description for bar in live.bars.tasks] == ["finishing"]

@@ -107,7 +107,9 @@ class LiveProgress:
         self._show(label, record["epoch"], f"epoch {record['epoch']}/{run.epochs}", describe([record]), seconds)
 
     def advance(self, label: str, images: int, total: int) -> None:
-        """Count images that are read or computed, of so many in all; the bar goes with the last one."""
+        """Count images that are read or computed, of so many in all; the bar goes with the last one, others before."""
+        for other in self.under_way.keys() - {label}:  # one follows another here, and fine-tuning does not say its end
+            self.bars.remove_task(self.under_way.pop(other).task)
         self.begin(label, total)
         run = self.under_way[label]
         run.images += images

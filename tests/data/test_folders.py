@@ -250,6 +250,15 @@ def test_a_pipe_is_no_image(tmp_path: Path) -> None:
         decode(data.load(f"folder:{tmp_path}/set"))
 
 
+@pytest.mark.parametrize("part", ["", "/train-50"])
+def test_a_link_to_a_file_that_was_moved_is_named_with_the_folder(tmp_path: Path, part: str) -> None:
+    write_image_folder(tmp_path / "set", {"a": 2, "b": 2})
+    (gone := tmp_path / "set" / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
+    name = f"folder:{tmp_path}/set"
+    with pytest.raises(ValueError, match=rf"^{name}: .*{gone}, a link to .*nowhere, cannot: No such .*delete it$"):
+        _ = data.load(name + part).fingerprint
+
+
 @pytest.mark.real_data
 def test_real_folder(real_root: Path) -> None:
     found = data.load("folder:imagenette-mini/val", root=real_root)

@@ -244,6 +244,7 @@ def test_images_are_counted_and_a_probe_that_takes_too_long_is_said(folder, weig
     )
     assert [what for what in counted if what[0] == "features"] == [("features", done, 36) for done in (0, 20, 10, 6)]
     assert [what for what in counted if "pace" in what[0]] == [("pace at 32 pixels", done, 24) for done in (0, 8, 8, 8)]
+    assert [what for what in counted if what[0] == "probe"] == [("probe", done, 120) for done in (0, 30, 30, 30, 30)]
     assert counted[-3:] == [("finishing", done, 12) for done in (0, 6, 6)]
     assert "\nfinishing    12 predictions for validation and test, " in lines
     assert ("warning      the linear probe alone takes about 48 s, and 4" in lines) == (seconds == 1)

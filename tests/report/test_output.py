@@ -1,6 +1,7 @@
 """From folders to files."""
 
 import csv
+import errno
 import io
 import os
 import re
@@ -121,6 +122,19 @@ def test_rows_that_lost_a_line_are_refused_with_the_way_out(finished_study, tmp_
     drop(rows)
     with pytest.raises(ValueError, match=rf"{rows.name}: its content has changed"):
         Results.of_runs([rows.parent], tmp_path)
+
+
+def test_rows_that_cannot_be_read_now_are_not_called_damaged(finished_study, monkeypatch):
+    path, real = finished_study.folder / "rows.csv", io.open
+
+    def fail(file, *args, **kwargs):
+        if str(file) == str(path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(file, *args, **kwargs)
+
+    monkeypatch.setattr(io, "open", fail)
+    with pytest.raises(OSError, match=rf"\[Errno 5\] Input/output error: '{path}'$"):
+        Results.open(path.parent)
 
 
 @pytest.mark.parametrize("content", ["[]", '{"title": "x"}', "{"])

@@ -290,7 +290,7 @@ def make_plan(request: Request) -> Plan:
     part = find(found.train).part
     name = part.of if part else found.train
     source = load_files(name)
-    digests = source.digests or hash_files(source.paths)
+    digests = source.digests or hash_files(source)
     content = hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
     asked = [str(found.path), network, init, size, goal, request.folds, request.epochs, request.seed]
     asked += [FINETUNING | expected_pixels(network)] if init else []  # so that a plan is always carried out in one way

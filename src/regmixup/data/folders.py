@@ -10,11 +10,12 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,7 +76,7 @@ class FolderSet:
         Where the files have been read, their SHA-256 stand in place of the sizes.
         """
         start = len(str(self.folder)) + 1
-        known = self.digests or (str(os.stat(p).st_size) for p in self.paths)  # noqa: PTH116
+        known = self.digests or (str(_of_file(self, os.stat, p).st_size) for p in self.paths)
         lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -203,7 +204,7 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
     if (real := find_folder(name, root)) is not None:
         raise ValueError(f"{name} is both a part of {part.of} and the folder {real}: name the latter by its full path")
     whole = load_files(part.of, root)
-    whole = replace(whole, digests=whole.digests or hash_files(whole.paths))
+    whole = replace(whole, digests=whole.digests or hash_files(whole))
     try:
         pieces = stratified_by_content(whole.labels, whole.digests, part.fractions)
     except ValueError as error:
@@ -219,10 +220,22 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
     return whole.select(index, name=name, info={"part_of": part.of, "whole": whole.fingerprint})
 
 
-def hash_files(paths: Iterable[str]) -> tuple[str, ...]:
+def hash_files(images: FolderSet) -> tuple[str, ...]:
     """Return `hash_file` of each."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(hash_file, paths))
+        return tuple(pool.map(partial(_of_file, images, hash_file), images.paths))
+
+
+def _of_file(images: FolderSet, function: Callable[[str], Any], path: str) -> Any:
+    """Return function(path); a ValueError names a file that cannot be read, such as a link to one that was moved."""
+    try:
+        return function(path)
+    except OSError as error:
+        link = f", a link to {Path(path).readlink()}," if Path(path).is_symlink() else ""
+        raise ValueError(
+            f"{images.name}: images must be files that can be read, {printable(path + link)} cannot: "
+            f"{error.strerror or error}. Restore, replace or delete it"
+        ) from error
 
 
 def hash_file(path: str | Path) -> str:

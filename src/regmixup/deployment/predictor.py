@@ -325,7 +325,8 @@ class Predictor(Facts):
         """Return the batch in uint8 or float32; raise if it does not hold such images."""
         if tuple(batch.shape[1:]) != tuple(self.input_shape) or len(batch) == 0:
             shape = ", ".join(map(str, self.input_shape))
-            raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}")
+            hint = ": channels come first; files and Pillow images are taken, too" * (len(self.input_shape) == 3)
+            raise ValueError(f"images must be (N, {shape}), N >= 1, or ({shape}), got {tuple(given.shape)}{hint}")
         if batch.dtype == torch.uint8:
             if self.inputs != "pixels" and self.normalize is None:
                 raise ValueError(

@@ -120,8 +120,8 @@ def finetune(
     hide_unreadable: put a dot before the names of files that cannot be decoded, instead of refusing.
     say: called with every line about what was found and chosen. watch: called with the configuration before all
     weights are trained, returns callbacks for `rm.train`. advance: called with "reading", "pace at .. pixels",
-    "features" or "finishing", the number of images just done, and that of all. begun: the `time.monotonic()` from which
-    the minutes count.
+    "features", "probe" or "finishing", the number of images just done, and that of all. begun: the `time.monotonic()`
+    from which the minutes count.
 
     Beside what every run has, its folder gets report.html, finetune.json with all numbers, and predictor/, which
     `rm.Predictor.load` reads. Called again, it goes on where it was interrupted.
@@ -368,7 +368,7 @@ def _write_probe(path: Path, job: _Job, plan: Plan, say: Say, advance: Advance, 
         rows = first_rows(len(validation.labels))
         validation = Features(validation.values[rows], validation.labels[rows])
     weight = balanced_weight(job.images.labels, len(classes)) if job.class_weights == "balanced" else None
-    head = fit_probe(train_features, validation, len(classes), weight)
+    head = fit_probe(train_features, validation, len(classes), weight, advance)
     assert isinstance(model.head, torch.nn.Linear)
     with torch.no_grad():
         model.head.weight.copy_(head.weight)

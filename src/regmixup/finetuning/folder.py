@@ -190,10 +190,10 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
         [file for found in inside.values() for files in found.values() for file in files], advance
     )
     if unreadable:
-        shown = shortened([printable(file) for file in unreadable], _SHOWN)
+        told = [f"{file} ({reason.replace(file, Path(file).name)})" for file, reason in unreadable.items()]
         raise ValueError(
-            f"photos must be files that can be decoded, {len(unreadable)} in {folder} cannot: {shown} "
-            f"({printable(next(iter(unreadable.values())))}). Replace or delete them, or give --hide-unreadable "
+            f"photos must be files that can be decoded, {len(told)} in {folder} cannot: "
+            f"{printable(shortened(told, _SHOWN))}. Replace or delete them, or give --hide-unreadable "
             "(hide_unreadable=True), which puts a dot before their names: hidden files are not used"
         )
     wholes = [load_files(name) for name in names.wholes]
@@ -326,7 +326,7 @@ def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) 
 def _check_counts(folder: Path, whole: FolderSet, *, cut: int) -> None:
     """Raise if a class has fewer different images than the parts that it is cut into."""
     different: dict[str, set[str]] = {c: set() for c in whole.classes}
-    for digest, label in zip(hash_files(whole.paths), whole.labels.tolist(), strict=True):
+    for digest, label in zip(hash_files(whole), whole.labels.tolist(), strict=True):
         different[whole.classes[label]].add(digest)
     few = [f"{printable(c)} {len(found)}" for c, found in different.items() if len(found) < max(cut, 2)]
     if few:
@@ -387,7 +387,7 @@ def _copies(sets: dict[str, FolderSet]) -> dict[str, Any]:
     classes: dict[str, dict[str, str]] = {}
     crossing, repeated = [], 0
     for role, part in sets.items():
-        for path, digest, label in zip(part.paths, hash_files(part.paths), part.labels.tolist(), strict=True):
+        for path, digest, label in zip(part.paths, hash_files(part), part.labels.tolist(), strict=True):
             classes.setdefault(digest, {}).setdefault(part.classes[label], path)
             if digest not in first:
                 first[digest] = path if role == "train" else ""

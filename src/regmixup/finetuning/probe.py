@@ -93,11 +93,15 @@ def compute_features(
 
 
 def fit_probe(
-    train: Features, validation: Features, num_classes: int, weight: Sequence[float] | None = None
+    train: Features,
+    validation: Features,
+    num_classes: int,
+    weight: Sequence[float] | None = None,
+    advance: Advance = lambda *_: None,
 ) -> ProbeHead:
     """Fit a linear head on features; of several decays, the one with the best validation accuracy, then NLL.
 
-    weight: one per class, for the loss of the train images.
+    weight: one per class, for the loss of the train images. advance: called after each decay, which sees all of them.
 
     >>> x = torch.tensor([[-1.0, 0.0], [-2.0, 0.0], [1.0, 0.0], [2.0, 0.0]])
     >>> found = fit_probe(Features(x, torch.tensor([0, 0, 1, 1])), Features(x, torch.tensor([0, 0, 1, 1])), 2)
@@ -113,6 +117,8 @@ def fit_probe(
     b = nn.Parameter(z.new_zeros(num_classes))
     class_weight = None if weight is None else torch.tensor(weight, dtype=dtype)
     best: tuple[float, float] | None = None
+    part, count = partial(advance, "probe"), len(train.labels)
+    part(0, len(DECAYS) * count)
     for decay in DECAYS:
         _minimise(w, b, z, train.labels, decay, class_weight)
         logits = z_val @ w.detach().T + b.detach()
@@ -121,6 +127,7 @@ def fit_probe(
         if best is None or rank > best:
             best, folded = rank, w.detach() * scale
             head = ProbeHead(folded.float(), (b.detach() - folded @ mean).float(), decay, accuracy)
+        part(count, len(DECAYS) * count)
     return head
 
 

@@ -259,7 +259,8 @@ def _evaluations(folder: Path, wanted: str) -> dict[str, list[Row]]:
 
 def _rows(path: Path, expected: str | None) -> list[Row]:
     try:
-        return read_rows(path, expected=expected)
+        with run_folder.reading(path):
+            return read_rows(path, expected=expected)
     except ValueError as error:
         raise ValueError(f"{error}. `regmixup study` makes the file again") from error
 
