@@ -20,8 +20,8 @@ seeds of a method. Each interval is at 95 % by itself: of twenty claims that not
 look decided. Failing at another setting than the paper's does not contradict the paper. `dnn` is plain training, and
 `regmixup(alpha=1)` RegMixup with that value in place of its own. Detection is by each method's own score where none is
 named (Dempster-Shafer; entropy for Mixup, CutMix, their mixture and KFAC-LLLA), calibration without temperature
-scaling, and CIFAR-10-C is rebuilt. n counts the seeds of the two. Some runs were trained a second time and replaced; a
-verdict that is another with all trainings is marked. The paper's effects are differences of its tables; in
+scaling, and corrupted sets are rebuilt. n counts the seeds of the two. Some runs were trained a second time and
+replaced; a verdict that is another with all trainings is marked. The paper's effects are differences of its tables; in
 doubt are those with a number that the tables contradict ([slips](paper-tables.md#slips)).
 """
 ASKING = """To ask a claim of rows of your own:

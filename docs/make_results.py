@@ -37,9 +37,9 @@ README = """# Results
 What was measured with this package, in percent: the mean over seeds, ± the standard deviation where there are several.
 n counts seeds, and `dnn` is plain training. AUROC is by each method's own score, as in the paper: Dempster-Shafer;
 entropy for Mixup, CutMix, Mixup+CutMix and KFAC-LLLA. AUGRC (x 1000, lower is better) is by the maximum probability, as
-others report it. CIFAR-10-C was rebuilt with `regmixup data corrupt`. Every folder beside this file is a study, and
-every folder in it an archived run ([what it holds](../docs/studies.md#archives-and-time-limits)), named by its
-configuration's fingerprint; `replaced.csv` has the main rows of trainings that others took the place of. Runs that
+others report it. CIFAR-10-C and CIFAR-100-C were rebuilt with `regmixup data corrupt`. Every folder beside this file is
+a study, and every folder in it an archived run ([what it holds](../docs/studies.md#archives-and-time-limits)), named by
+its configuration's fingerprint; `replaced.csv` has the main rows of trainings that others took the place of. Runs that
 shared a GPU took longer than they would have alone. What the numbers mean is in [results](../docs/results.md), and what
 they say about the paper in [claims](../docs/claims.md). All three are written by `python docs/make_results.py`.
 """
@@ -53,7 +53,7 @@ CONVENTIONS = """## How to read the numbers
 
 - Numbers are in percent, AUGRC and AURC times 1000, means over n seeds; ECE, AUGRC and AURC are better when lower, all
   others when higher. `dnn` is plain training, and `bn=refreshed` the same weights with batch-norm statistics estimated
-  again. CIFAR-10-C was rebuilt here.
+  again. CIFAR-10-C and CIFAR-100-C were rebuilt here.
 - `[low, high]` is a 95 % interval of the mean over seeds (Student's, cut off at 0 and 100; with two or three seeds it
   is wide, or narrow by luck). `(low, high)` stands where there is one seed: it is a bootstrap over test images, covers
   nothing of the choice of seeds, and decides nothing.
@@ -113,7 +113,7 @@ def page(
         make_length.table(found),
         f"{command('length')}\n{command('length-mixup')}\n",
         "## Which score?\n",
-        make_scores.section(found, RECIPE, "cifar10/test", ("cifar100/test", "svhn/test", "tiny-imagenet/val")),
+        make_scores.section(found),
         "## Which of RegMixup's choices matter?\n",
         "![Differences from plain training, choice by choice](images/causes.svg)\n",
         make_causes.section(found, every),

@@ -2,17 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 
-from make_causes import FRESH, detecting, setting
+from make_causes import FRESH, detecting, fresh_lengths, setting
 from make_effects import BASE, PLAIN, effect, short
 from make_headline import own_length
 from make_length import at_lengths, planned_lengths
 from make_tables import FIELD, RECIPE, Column, headings, standard_columns
 
 from regmixup.methods import METHODS
-from regmixup.report.aggregation import Aggregation
+from regmixup.report.aggregation import Aggregation, usual_score
 from regmixup.report.claims import Training
 from regmixup.types import higher_is_better
 
+OTHERS = {PLAIN: "plain training", "mixup": "Mixup", "half-regmixup": "half-RegMixup"}
+"""What RegMixup is compared with on further train sets."""
 SEVERAL = 3
 """Fewest seeds of a method that may be called the best."""
 
@@ -30,15 +32,14 @@ def summary(found: Mapping[Training, Aggregation]) -> str:
         lines.append(f"- **RegMixup against plain training**, {asked}, {side}. {told[0].upper()}{told[1:]}.")
     for recipe in FIELD[1:]:
         training = own_length(recipe)
-        own = {training.epochs: found[training]} if training in found else {}
-        asked = _named(standard_columns(recipe))
-        asked += [
-            (column._replace(score="entropy"), f"{head} by entropy")
-            for column, head in asked
-            if column.quantity.metric == "auroc"
-        ]
-        told = "; ".join(filter(None, (_against_plain(*one, own) for one in asked)))
-        lines += [f"- **RegMixup against plain training**, {training}: {told}."] if told else []
+        named = _named(standard_columns(recipe))
+        detected = [(column, head) for column, head in named if column.quantity.metric == "auroc"]
+        by_entropy = [(column._replace(score="entropy"), f"{head} by entropy") for column, head in detected]
+        for label, name in OTHERS.items():
+            alike = usual_score("auroc", label) == usual_score("auroc", BASE)
+            asked = [*(one for one in named if alike or one not in detected), *by_entropy]
+            told = _sides(asked, found.get(training, Aggregation([])), label)
+            lines += [f"- **RegMixup against {name}**, {training}: {told}."] if told else []
     lines += _why(found, lengths)
     if best:
         rule = f"Of the methods with {SEVERAL} or more seeds at {own_length(RECIPE).epochs} epochs"
@@ -54,20 +55,31 @@ def _why(found: Mapping[Training, Aggregation], lengths: Mapping[int, Aggregatio
         other = effect(rows, by_msp, BASE, PLAIN)
         by = f" by Dempster-Shafer, {short(other.value)} by MSP" if other else ""
         told.append(f"after {min(lengths)} epochs RegMixup is {short(short_one.value)} from plain training{by}")
-    training, rows = setting(found)
-    clean = [effect(rows, own, FRESH, reference) for reference in (BASE, PLAIN)]
-    if training is not None and all(one is not None and one.interval is not None for one in clean):
-        one_pass, plain = (one.cell(decided=False) for one in clean if one is not None)
-        told.append(
-            f"after {training.epochs} epochs, with separate passes and batch-norm statistics of clean images, it is "
-            f"{one_pass} from RegMixup in one pass, and {plain} from plain training"
-        )
+    clean = []
+    for epochs in fresh_lengths():
+        both = [effect(setting(found, epochs)[1], own, FRESH, reference) for reference in (BASE, PLAIN)]
+        if all(one is not None and one.interval is not None for one in both):
+            one_pass, plain = (one.cell(decided=False) for one in both if one is not None)
+            clean.append(f"after {epochs} epochs {one_pass} from RegMixup in one pass and {plain} from plain training")
+    if clean:
+        told.append(f"with separate passes and batch-norm statistics of clean images it is, {', '.join(clean)}")
     text = f"- **Where the deficit of short trainings may come from**, {headings([own])[0]}: {'; '.join(told)}."
     return [f"{text} [What that does not say](#whose-batch-norm-statistics)."] if told else []
 
 
 def _named(columns: Sequence[Column]) -> list[tuple[Column, str]]:
     return list(zip(columns, headings(columns), strict=True))
+
+
+def _sides(columns: Sequence[tuple[Column, str]], rows: Aggregation, other: str) -> str:
+    """Return RegMixup's differences from another method, sorted by the side of 0 that their intervals lie on."""
+    sides: dict[str, list[str]] = {"above 0": [], "below 0": [], "undecided": []}
+    for column, head in columns:
+        one = effect(rows, column, BASE, other)
+        if one is not None and one.interval is not None:
+            side = "above 0" if one.interval[0] > 0 else "below 0" if one.interval[1] < 0 else "undecided"
+            sides[side].append(f"{head} {short(one.value)}")
+    return "; ".join(f"{side}: {', '.join(some)}" for side, some in sides.items() if some)
 
 
 def _against_plain(column: Column, head: str, lengths: Mapping[int, Aggregation]) -> str:
@@ -85,9 +97,6 @@ def _against_plain(column: Column, head: str, lengths: Mapping[int, Aggregation]
         for side, some in sides.items()
         if some
     ]
-    if len(effects) == 1:
-        sides_told = next((side for side, some in sides.items() if some), "undecided")
-        return f"{head} {short(values[0])}, {sides_told}"
     return f"{head} {short(values[0])} to {short(values[-1])}, {' and '.join(where) or 'undecided at every length'}"
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from make_causes import QUESTIONS, questions, section
+from make_causes import FRESH, QUESTIONS, at_lengths, questions, section
 
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.significance import difference
@@ -96,7 +96,6 @@ def test_causes_need_two_seeds(values):
 
 def test_clean_statistics_are_judged_by_the_bounds_that_the_study_states():
     """+3 points over one pass, level with plain training, and a gain of one point where the paper's smallest is 2.2."""
-    fresh = "regmixup(passes=separate-clean)"
 
     def judged(others, own):
         sets = (
@@ -105,11 +104,13 @@ def test_clean_statistics_are_judged_by_the_bounds_that_the_study_states():
         )
         found = {}
         for epochs, (known, dataset), values in zip((50, 200), sets, own, strict=True):
-            new = [replace(row, seed=row.seed + 3) for row in measured({fresh: values}, dataset)]
+            new = [replace(row, seed=row.seed + 3) for row in measured({FRESH: values}, dataset)]
             found[trained(epochs)] = Aggregation([*measured(known, dataset), *new])
         text = questions(found)
         table, _, answer = text.partition("\n\n")
         told = [re.findall(r"(?:above|below) \S+: (\S+)", line) for line in table.splitlines()[2:]]
+        assert ("), 1 of 3 seeds |" in table) == (len(own[1]) == 1)
+        assert table.count(" seeds |") == (len(own[1]) == 1)
         return told, re.findall(r"\*\*(.+?)\*\*", answer)
 
     plain = [0.861, 0.865, 0.859]
@@ -122,10 +123,25 @@ def test_clean_statistics_are_judged_by_the_bounds_that_the_study_states():
             ["no yes", "no", "no no"],
             ["explain less than half", "not decided"],
         ),
-        (([0.80, 0.86, 0.92], []), ["no no", "no", "– –"], ["not decided", "not been asked"]),
-        (([], [0.9]), ["– –", "–", "– –"], ["not been asked"] * 2),
+        (([0.80, 0.86, 0.92], []), ["no no", "no", "– –"], ["not decided", "not answered"]),
+        (([], [0.9]), ["– –", "–", "– –"], ["not answered"] * 2),
     ):
         assert judged(plain, own) == ([one.split() for one in told], answers)
     stated = read_header(studies()["clean-statistics"]).expected
     for low, high in (bounds[3:] for bounds in QUESTIONS):
         assert all(f"{bound:+.1f}" in stated for bound in (low, high) if bound)
+
+
+def test_clean_statistics_stand_beside_both_references_at_every_length_that_was_run():
+    """Seeds differ by a point: pairs see +2 and -1 to a hundredth; a single seed has no interval, and 50 is not run."""
+    rows = {100: {"regmixup": BASE, "dnn": [one + 0.03 for one in BASE], FRESH: [one + 0.02 for one in BASE]}}
+    rows |= {200: rows[100] | {FRESH: [0.88]}, 50: {"regmixup": BASE, "dnn": BASE}}
+    found = {epochs: Aggregation(measured(own, "cifar10/test", "accuracy", "")) for epochs, own in rows.items()}
+    text = at_lengths({trained(epochs): own for epochs, own in found.items()})
+    assert [line.split(" | ")[:4] for line in text.splitlines() if " epochs | " in line] == [
+        ["| 100 epochs", "RegMixup in one pass", "3, 3", "+2.00 [+2.00, +2.00]"],
+        ["| 100 epochs", "plain training", "3, 3", "−1.00 [−1.00, −1.00]"],
+        ["| 200 epochs", "RegMixup in one pass", "1, 3", "(+3.00)"],
+        ["| 200 epochs", "plain training", "1, 3", "(+0.00)"],
+    ]
+    assert not at_lengths({trained(50): found[50]})

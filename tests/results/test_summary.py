@@ -45,24 +45,32 @@ def test_a_deficit_is_told_by_both_scores_and_with_clean_statistics_and_cifar100
     at = {
         25: {"dnn": plain, "regmixup": [v - 0.1 for v in plain]},
         50: {"dnn": plain, "regmixup": [v - 0.05 for v in plain], fresh: [v - 0.01 for v in plain]},
+        100: {"dnn": plain, "regmixup": plain, fresh: [v + 0.01 for v in plain]},
+        200: {"dnn": plain, "regmixup": plain, fresh: [0.99]},  # one seed has no interval
     }
     found = {trained(epochs): measured(own, "cifar100/test") for epochs, own in at.items()}
     found[trained(25)] += measured(
         {"dnn": plain, "regmixup": [v - 0.01 for v in plain]}, "cifar100/test", score="max_probability"
     )
-    found[own_length("cifar100-resnet18")] = measured(
-        {"dnn": plain, "regmixup": [v + 0.02 for v in plain]}, "cifar100/test", "accuracy", ""
+    found[own_length("cifar100-resnet18")] = further = measured(
+        {"dnn": plain, "mixup": plain[::-1], "regmixup": [v + 0.02 for v in plain]}, "cifar100/test", "accuracy", ""
     )
-    found[own_length("cifar100-resnet18")] += measured(
-        {"dnn": plain, "regmixup": [v - 0.01 for v in plain]}, score="entropy"
-    )
-    _, other, why = summary({training: Aggregation(rows) for training, rows in found.items()}).splitlines()
+    further += measured({"dnn": plain, "mixup": plain, "regmixup": [v - 0.01 for v in plain]}, score="entropy")
+    further += measured({"dnn": plain, "mixup": plain, "regmixup": plain[::-1]})  # by Dempster-Shafer, not Mixup's
+    _, other, mixup, why = summary({training: Aggregation(rows) for training, rows in found.items()}).splitlines()
     assert (
         "CIFAR-100 AUROC: after 25 epochs RegMixup is −10.0 from plain training by Dempster-Shafer, −1.0 by MSP;" in why
     )
-    assert "it is +4.00 [+4.00, +4.00] from RegMixup in one pass, and −1.00 [−1.00, −1.00] from plain training." in why
-    told = "accuracy +2.0, above 0; SVHN AUROC by entropy −1.0, below 0."
-    assert other == f"- **RegMixup against plain training**, ResNet-18 on CIFAR-100, 200 epochs: {told}"
+    names = ("from RegMixup in one pass", "from plain training")
+    assert (
+        f"clean images it is, after 50 epochs +4.00 [+4.00, +4.00] {names[0]} and −1.00 [−1.00, −1.00] {names[1]}, "
+        f"after 100 epochs +1.00 [+1.00, +1.00] {names[0]} and +1.00 [+1.00, +1.00] {names[1]}. ["
+    ) in why
+    where = "ResNet-18 on CIFAR-100, 200 epochs"
+    told = "above 0: accuracy +2.0; below 0: SVHN AUROC by entropy −1.0; undecided: SVHN AUROC 0."
+    assert other == f"- **RegMixup against plain training**, {where}: {told}"
+    told = "below 0: SVHN AUROC by entropy −1.0; undecided: accuracy +2.0."
+    assert mixup == f"- **RegMixup against Mixup**, {where}: {told}"
 
 
 def test_nothing_is_said_of_nothing():

@@ -2,6 +2,7 @@
 
 from make_headline import answer, own_length, tables
 from make_others import _beside
+from make_scores import section
 from make_tables import RECIPE, Column, cell, standard_columns
 from scipy.stats import ttest_rel
 
@@ -104,13 +105,39 @@ def test_a_difference_between_scores_is_also_told_by_one_score():
 
 
 def test_regmixup_on_cifar100_is_also_compared_by_other_scores():
-    """Two points lost by Dempster-Shafer, one gained by entropy; MSP has one seed, which has no interval."""
+    """Two points lost by Dempster-Shafer, one gained by entropy, also over half-RegMixup; MSP has one seed."""
     plain, recipe = [0.85, 0.86, 0.84], "cifar100-resnet18"
     rows = measured({"dnn": plain[:1], "regmixup": plain[:1]}, score="max_probability")
     for score, by in {"dempster_shafer": -0.02, "entropy": 0.01}.items():
         for dataset in ("cifar10/test", "svhn/test", "tiny-imagenet/val"):
-            rows += measured({"dnn": plain, "regmixup": [one + by for one in plain]}, dataset, score=score)
+            values = {"dnn": plain, "regmixup": [one + by for one in plain], "half-regmixup": plain}
+            rows += measured(values if score == "entropy" else values | {"half-regmixup": []}, dataset, score=score)
     text = tables({own_length(recipe): Aggregation(rows)}, recipe).partition("both by one score")[2]
-    lines = [line for line in text.splitlines() if line.startswith(("| Dempster", "| MSP", "| entropy"))]
+    lines = [
+        line
+        for line in text.splitlines()
+        if any(f"| {name} |" in line for name in ("Dempster-Shafer", "MSP", "entropy"))
+    ]
     losses, gains = " | ".join(["−2.00 [−2.00, −2.00]"] * 3), " | ".join(["+1.00 [+1.00, +1.00]"] * 3)
-    assert lines == [f"| Dempster-Shafer | {losses} |", f"| entropy | {gains} |"]
+    by = (("dnn", "Dempster-Shafer", losses), ("dnn", "entropy", gains), ("half-regmixup", "entropy", gains))
+    assert lines == [f"| {' | '.join(one)} |" for one in by]
+
+
+def test_what_the_score_changes_is_also_told_for_cifar100():
+    """Entropy finds a point more of the failures on CIFAR-10, and two less on CIFAR-100, whose rows chose nothing."""
+    plain, found = [0.85, 0.86, 0.84], {}
+    for recipe, test, by in ((RECIPE, "cifar10/test", 0.01), ("cifar100-resnet18", "cifar100/test", -0.02)):
+        shift = {"dempster_shafer": 0.0, "entropy": by}
+        found[own_length(recipe)] = [
+            row
+            for score, own in shift.items()
+            for row in measured({"dnn": [one + own for one in plain]}, test, "failure_auroc", score)
+        ]
+    one, both = (
+        section({training: Aggregation(rows) for training, rows in some})
+        for some in (list(found.items())[:1], found.items())
+    )
+    assert one.startswith("Entropy instead of Dempster-Shafer changes failure AUROC by +1.00 to +1.00 (up in 1 and ")
+    assert "CIFAR-100" not in one
+    assert both.startswith(one)
+    assert "changes failure AUROC by −2.00 to −2.00 (up in 0 and down in 1 of 1 lines).\n" in both.removeprefix(one)
