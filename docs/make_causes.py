@@ -27,13 +27,14 @@ WORDS = {
     "regmixup(eta=2)": "eta 2",
     PLAIN: "plain training",
 }
-TEXT = """The base is RegMixup as everywhere else on this page: alpha 20, eta 1, the mean of the two terms, one forward
-pass, one lambda for a batch. Each line changes one of these and nothing else; the last is plain training. The numbers
-are differences from the base in points (AUGRC x 1000) with 95 % intervals over seeds: paired where line and base have
-the same seeds, else Welch's. Bold: different from 0 after Holm's correction over the lines of the column, at 5 %;
-columns are not corrected for each other, and the first table of this page, which marks each interval by itself, may
-mark what this one does not. †: another verdict, above 0, below 0 or neither, with the trainings that were replaced
-and Welch's test where they have a part. `(difference)` has too few seeds for an interval, and decides nothing.
+TEXT = """The base is RegMixup as in the other sections on CIFAR-10, mixtures apart: alpha 20, eta 1, the mean of the
+two terms, one forward pass, one lambda for a batch. Each line changes one of these and nothing else; the last is plain
+training. The numbers are differences from the base in points (AUGRC x 1000) with 95 % intervals over seeds: paired
+where line and base have the same seeds, else Welch's. Bold: different from 0 after Holm's correction over the lines of
+the column, at 5 %; columns are not corrected for each other, and the table of lengths, which marks each
+interval by itself, may mark what this one does not. †: another verdict, above 0, below 0 or neither, with the trainings
+that were replaced and Welch's test where they have a part. `(difference)` has too few seeds for an interval, and
+decides nothing.
 """
 BY_MSP = """The same by MSP, the maximum probability, instead of Dempster-Shafer. A choice that changes the size of all
 logits, as the statistics of batch norm do, can move detection by Dempster-Shafer and leave that by MSP as it was.
