@@ -211,6 +211,15 @@ def answer(archived: Sequence[Archived]) -> str:
     return f"{told} Runs: {fingerprints([network.rows[0]] for network in trained)}.\n"
 
 
+def summary(archived: Sequence[Archived]) -> str:
+    """Return the line on it that the page begins with; "" before the study has networks."""
+    if not networks(archived, Mixup, fresh=True, batch_norm="trained"):
+        return ""
+    told = answer(archived).partition(" Runs: ")[0].replace("**", "").strip()
+    where = "#why-does-the-calibration-of-mixup-differ-from-seed-to-seed"
+    return f"- **Whether the last batches decide Mixup's calibration**: {told} [What was asked]({where}).\n"
+
+
 def _described(archived: Sequence[Archived]) -> str:
     """Return how the ECE of RegMixup with CutMix spreads, of which the study expects the same."""
     kinds = [networks(archived, Alternate, fresh=True, batch_norm=kind) for kind in ("trained", WHOLE)]

@@ -95,12 +95,12 @@ def page(
     """Return docs/results.md. found: the rows of everything that is archived; every: with replaced trainings, too."""
     parts = [
         PAGE,
-        make_summary.summary(found),
+        make_summary.summary(found) + make_last_batches.summary(archived),
         CONVENTIONS,
         "## The headline\n",
         make_headline.TEXT,
-        make_headline.answer(found),
         "![Differences from plain training, method by method](images/standard.svg)\n",
+        make_headline.answer(found),
         *(make_headline.tables(found, recipe) for recipe in FIELD),
         "\n".join(map(command, ("standard", "constrained", "cifar100"))) + "\n",
         "## Beside others' numbers\n",

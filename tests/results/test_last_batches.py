@@ -65,6 +65,9 @@ def test_the_criterion_is_of_all_networks_that_the_study_has(count, said, monkey
     told = make_last_batches.answer([])
     assert said in told
     assert ("**" in told) == (count == 8)
+    first = make_last_batches.summary([])
+    assert (said in first) == (count > 0)
+    assert first.count("**") == (2 if count else 0)
     described = make_last_batches._described([])
     assert ("spreads less, as expected: its standard deviation is" in described) == (count >= make_last_batches.FEWEST)
 
