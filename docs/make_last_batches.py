@@ -174,7 +174,7 @@ def drawn(archived: Sequence[Archived]) -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 500 300" width="500" height="300" '
         'font-family="sans-serif" font-size="10">',
         "<title>ECE of networks of Mixup against how weakly their last batches were mixed</title>",
-        '<rect width="480" height="300" fill="white"/>',
+        '<rect width="500" height="300" fill="white"/>',
         '<path d="M50 30V250H380" fill="none" stroke="#666"/>',
         '<text x="50" y="20" font-weight="bold">ECE in percent</text>',
         '<text x="380" y="284" text-anchor="end">mean of the larger of lambda and 1 − lambda, last batches</text>',

@@ -236,7 +236,7 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
 
 
 @pytest.mark.parametrize("call", ["stat", "open"])
-@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", NOTE])
+@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", "history.jsonl", NOTE])
 def test_an_archive_that_cannot_be_read_now_is_not_damaged_and_is_not_trained_again(
     finished_study, kept, tmp_path, monkeypatch, capsys, pattern, call
 ):
@@ -251,6 +251,8 @@ def test_an_archive_that_cannot_be_read_now_is_not_damaged_and_is_not_trained_ag
             raise OSError(errno.EIO, os.strerror(errno.EIO))  # of a read, which does not name the file
         return real(file, *args, **kwargs)
 
+    (earlier := tmp_path / "runs" / path.parent.name / "failure.txt").parent.mkdir(parents=True)
+    earlier.write_text("no luck")
     with monkeypatch.context() as patch:
         patch.setattr(io if call == "open" else os, call, fail)
         for flag, counted in (("--status", "3 done, 1 unread of 4 runs"), ("--dry-run", "no time; 1 archive unread\n")):
@@ -263,7 +265,8 @@ def test_an_archive_that_cannot_be_read_now_is_not_damaged_and_is_not_trained_ag
         assert f"OSError: [Errno 5] Input/output error: {str(path)!r}\n" in error
         assert "1 of 4 runs failed; the same command tries them again\n" in error
         assert "delete" not in error
-        assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
+        assert "failure.txt" not in error
+        assert not any(earlier.parent.iterdir())
         assert main(["report", str(path.parent), "--out", str(tmp_path / "report")]) == 2
         assert capsys.readouterr().err == f"error: [Errno 5] Input/output error: {str(path)!r}\n"
     assert main(words) == 0

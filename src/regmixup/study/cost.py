@@ -155,11 +155,15 @@ class Paces:
         self.device = device
         self.alike: dict[Any, list[tuple[Path, list[float]]]] = {}
         for place in dict.fromkeys(places):
-            written = {path.parent: path.stat().st_mtime_ns for path in place.glob(f"*/{HISTORY}")}
+            written = {}
+            for folder in place.glob("*"):
+                with suppress(OSError):  # no run, or not to be read now
+                    written[folder] = (folder / HISTORY).stat().st_mtime_ns
             for folder in sorted(written, key=written.__getitem__, reverse=True):
-                kind, trained_on, seconds = _look(folder, written[folder])
-                if len(seconds) > 1 and trained_on in (None, device_name(device)):
-                    self.alike.setdefault(kind, []).append((folder, seconds))
+                with suppress(OSError, ValueError):  # damaged, not to be read now, or a plug-in that is not here
+                    kind, trained_on, seconds = _look(folder, written[folder])
+                    if len(seconds) > 1 and trained_on in (None, device_name(device)):
+                        self.alike.setdefault(kind, []).append((folder, seconds))
 
     def left(self, one: PlannedRun | Task) -> list[ModelLeft]:
         """Return the models of a planned run or, of a task, those that are not trained in their folders."""
@@ -190,10 +194,8 @@ class Paces:
 @lru_cache(4096)
 def _look(folder: Path, written: int) -> tuple[Any, str | None, list[float]]:
     """Return the kind of a run, its device if it is trained, and the seconds of its epochs, written at this time."""
-    with suppress(OSError, ValueError):  # a file that is damaged or not to be read, or a plug-in that is not here
-        trained_on = read_provenance(folder).get("device") if has_provenance(folder) else None
-        return kind_of((run := Run.open(folder)).config), trained_on, epochs_of(run)
-    return None, None, []
+    trained_on = read_provenance(folder).get("device") if has_provenance(folder) else None
+    return kind_of((run := Run.open(folder)).config), trained_on, epochs_of(run)
 
 
 def kind_of(config: TrainConfig) -> Any:

@@ -189,6 +189,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return TaskOutcome(task=task, error=error)
     try:
+        run_folder.clear_failure(task.run.folder)
         if task.archive is not None:
             return TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem), process=os.getpid())
         if task.chosen is not None:
@@ -196,7 +197,6 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
     except Exception as error:
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}", damaged=isinstance(error, ValueError))
     try:
-        run_folder.clear_failure(task.run.folder)
         rows = complete_run(
             task.planned, job.runs, root=job.root, device=device, workers=job.workers, engine=job.engine,
             chosen=task.chosen, **hooks,
