@@ -107,7 +107,7 @@ class LiveProgress:
         self._show(label, record["epoch"], f"epoch {record['epoch']}/{run.epochs}", describe([record]), seconds)
 
     def advance(self, label: str, images: int, total: int) -> None:
-        """Count images that are read or computed, of so many in all; the bar goes with the last one, others before."""
+        """Count images read or computed, of so many in all; the bar is removed after the last, all others at once."""
         for other in self.under_way.keys() - {label}:  # one follows another here, and fine-tuning does not say its end
             self.bars.remove_task(self.under_way.pop(other).task)
         self.begin(label, total)

@@ -1,5 +1,6 @@
 """A study's time limit: what a run is expected to take, from histories, the cost table, and what was learned."""
 
+import errno
 import os
 import time
 from dataclasses import replace
@@ -58,6 +59,18 @@ def test_the_pace_of_runs_alike_decides(tasks, clock):
     assert budget.fits(second)
     clock[0] += 0.2
     assert not budget.fits(second)
+
+
+def test_a_run_that_could_not_be_read_for_a_moment_counts_afterwards(tasks, monkeypatch):
+    write_history(tasks[0].run, [3.0, 3.0])
+
+    def fail(folder):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cost.Run, "open", fail)
+        assert not cost.Paces(places(tasks), CPU).alike
+    assert len(cost.Paces(places(tasks), CPU).alike) == 1
 
 
 def test_the_pace_of_an_earlier_companion_decides(tasks, clock):

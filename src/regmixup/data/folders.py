@@ -221,7 +221,7 @@ def load_part(dataset: Dataset, root: Path) -> FolderSet:
 
 
 def hash_files(images: FolderSet) -> tuple[str, ...]:
-    """Return `hash_file` of each."""
+    """Return `hash_file` of each file of a set."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
         return tuple(pool.map(partial(_of_file, images, hash_file), images.paths))
 

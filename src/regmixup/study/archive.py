@@ -118,7 +118,7 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     for folder in map(config.folder_in, places):
         try:
             note = run_folder.read_archived(folder)
-        except (OSError, ValueError):  # damaged or not to be read now, which `check_archive` says
+        except (OSError, ValueError):  # damaged, or not readable now, which `check_archive` says
             return folder
         if note.get("fingerprint", fingerprint(config)) != fingerprint(config):
             raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")

@@ -155,12 +155,12 @@ class Paces:
         self.device = device
         self.alike: dict[Any, list[tuple[Path, list[float]]]] = {}
         for place in dict.fromkeys(places):
-            written = {}
+            written: dict[Path, int] = {}
             for folder in place.glob("*"):
-                with suppress(OSError):  # no run, or not to be read now
+                with suppress(OSError):  # no run, or not readable now
                     written[folder] = (folder / HISTORY).stat().st_mtime_ns
             for folder in sorted(written, key=written.__getitem__, reverse=True):
-                with suppress(OSError, ValueError):  # damaged, not to be read now, or a plug-in that is not here
+                with suppress(OSError, ValueError):  # damaged, not readable now, or a plug-in that is not here
                     kind, trained_on, seconds = _look(folder, written[folder])
                     if len(seconds) > 1 and trained_on in (None, device_name(device)):
                         self.alike.setdefault(kind, []).append((folder, seconds))
