@@ -25,8 +25,8 @@ TEXT = (
 )
 AGAINST_PLAIN = """What is decided against plain training, for methods with several seeds, each by its own score:
 differences in points (AUGRC x 1000) that are not 0 after Holm's correction over the methods of a column, at 5 %;
-columns are not corrected for each other. What is not named was not told apart. Where the scores of the two are others,
-a difference in AUROC is of method and score together; so it is also told by the method's score for both, without a
+columns are not corrected for each other. What is not named was not told apart. Where the two have different scores, a
+difference in AUROC is of method and score together; so it is also told by the method's score for both, without a
 correction.
 """
 AGAINST_BASE = """And against RegMixup, in the same way. Half-RegMixup and bimodal cost as much as plain training, and

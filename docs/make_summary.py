@@ -60,9 +60,11 @@ def _why(found: Mapping[Training, Aggregation], lengths: Mapping[int, Aggregatio
         both = [effect(setting(found, epochs)[1], own, FRESH, reference) for reference in (BASE, PLAIN)]
         if all(one is not None and one.interval is not None for one in both):
             one_pass, plain = (one.cell(decided=False) for one in both if one is not None)
-            clean.append(f"after {epochs} epochs {one_pass} from RegMixup in one pass and {plain} from plain training")
+            clean.append(f"after {epochs} epochs {one_pass} to RegMixup in one pass and {plain} to plain training")
     if clean:
-        told.append(f"with separate passes and batch-norm statistics of clean images it is, {', '.join(clean)}")
+        told.append(
+            f"with separate passes and batch-norm statistics of clean images the difference is {', '.join(clean)}"
+        )
     text = f"- **Where the deficit of short trainings may come from**, {headings([own])[0]}: {'; '.join(told)}."
     return [f"{text} [What that does not say](#whose-batch-norm-statistics)."] if told else []
 

@@ -264,7 +264,7 @@ def _applied(loss: LossLike, logits: Tensor, targets: Tensor) -> Tensor:
     except (IndexError, RuntimeError, TypeError) as error:  # what torch and Python raise for arguments that do not fit
         raise ValueError(
             f"loss must take logits (N, K) and soft targets (N, K) in floating point, here {tuple(logits.shape)}, but "
-            f"{loss!r} fails on them ({type(error).__name__}: {error}). A loss of class indices will not do"
+            f"{loss!r} fails on them ({type(error).__name__}: {error}). If it takes class indices, it will not do"
         ) from error
     if not isinstance(values, Tensor) or values.shape != (len(logits),) or not values.is_floating_point():
         got = f"shape {tuple(values.shape)} {values.dtype}" if isinstance(values, Tensor) else repr(values)

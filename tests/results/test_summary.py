@@ -61,9 +61,10 @@ def test_a_deficit_is_told_by_both_scores_and_with_clean_statistics_and_cifar100
     assert (
         "CIFAR-100 AUROC: after 25 epochs RegMixup is −10.0 from plain training by Dempster-Shafer, −1.0 by MSP;" in why
     )
-    names = ("from RegMixup in one pass", "from plain training")
+    names = ("to RegMixup in one pass", "to plain training")
     assert (
-        f"clean images it is, after 50 epochs +4.00 [+4.00, +4.00] {names[0]} and −1.00 [−1.00, −1.00] {names[1]}, "
+        "clean images the difference is "
+        f"after 50 epochs +4.00 [+4.00, +4.00] {names[0]} and −1.00 [−1.00, −1.00] {names[1]}, "
         f"after 100 epochs +1.00 [+1.00, +1.00] {names[0]} and +1.00 [+1.00, +1.00] {names[1]}. ["
     ) in why
     where = "ResNet-18 on CIFAR-100, 200 epochs"
