@@ -155,7 +155,7 @@ def statistics_section(found: Mapping[Training, Aggregation], every: Mapping[Tra
         f"Differences from {NAMES[reference]}:\n\n" + _table(rows, again, own, reference, study="batch-norm")
         for reference in (BASE, PLAIN)
     ]
-    return "\n".join([text, STATISTICS, AGAIN, questions(found), OPEN, at_lengths(found), *tables])
+    return "\n".join([text, STATISTICS, AGAIN, questions(found), OPEN, length_table(found), *tables])
 
 
 def fresh_lengths() -> list[int]:
@@ -163,7 +163,7 @@ def fresh_lengths() -> list[int]:
     return sorted({planned.config.epochs for planned in load_study("clean-statistics").runs()})
 
 
-def at_lengths(found: Mapping[Training, Aggregation]) -> str:
+def length_table(found: Mapping[Training, Aggregation]) -> str:
     """Return the fresh runs against both references at every length that has some."""
     own, lines = [*standard_columns(RECIPE), *detecting(*MSP)], []
     for epochs in fresh_lengths():

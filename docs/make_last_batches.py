@@ -139,7 +139,9 @@ def section(archived: Sequence[Archived]) -> str:
         ["weakly mixed last batches, and", "Spearman's correlation", "within lengths, Pearson's"], lines
     )
     coins = [COINS, _coins(archived), _described(archived)]
-    return "\n".join([TEXT, control, table, ASKED, answer(archived), *filter(None, coins)])
+    runs = fingerprints([network.rows[0]] for network in networks(archived, Mixup, fresh=True))
+    asked = f"{answer(archived)}{f' Runs: {runs}.' if runs else ''}\n"
+    return "\n".join([TEXT, control, table, ASKED, asked, *filter(None, coins)])
 
 
 def _coins(archived: Sequence[Archived]) -> str:
@@ -204,18 +206,17 @@ def answer(archived: Sequence[Archived]) -> str:
     asked = {planned.config for planned in load_study(STUDY).runs() if type(planned.config.objective) is Mixup}
     done = {one.config.seed for one in trained} & {one.config.seed for one in again}
     if len(done) < len(asked):
-        some = f"{len(done)} of its {len(asked)} networks of Mixup are there. It decides with all of them.\n"
-        return some if done else "It has not been run yet.\n"
+        some = f"{len(done)} of its {len(asked)} networks of Mixup are there. It decides with all of them."
+        return some if done else "It has not been run yet."
     mixed = [remembered(network.config, weakness) for network in trained]
-    told = verdict(mixed, *([network.ece for network in some] for some in (trained, again)))
-    return f"{told} Runs: {fingerprints([network.rows[0]] for network in trained)}.\n"
+    return verdict(mixed, *([network.ece for network in some] for some in (trained, again)))
 
 
 def summary(archived: Sequence[Archived]) -> str:
     """Return the line on it that the page begins with; "" before the study has networks."""
     if not networks(archived, Mixup, fresh=True, batch_norm="trained"):
         return ""
-    told = answer(archived).partition(" Runs: ")[0].replace("**", "").strip()
+    told = answer(archived).replace("**", "")
     where = "#why-does-the-calibration-of-mixup-differ-from-seed-to-seed"
     return f"- **Whether the last batches decide Mixup's calibration**: {told} [What was asked]({where}).\n"
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from make_causes import FRESH, QUESTIONS, at_lengths, questions, section
+from make_causes import FRESH, QUESTIONS, length_table, questions, section
 
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.significance import difference
@@ -137,11 +137,11 @@ def test_clean_statistics_stand_beside_both_references_at_every_length_that_was_
     rows = {100: {"regmixup": BASE, "dnn": [one + 0.03 for one in BASE], FRESH: [one + 0.02 for one in BASE]}}
     rows |= {200: rows[100] | {FRESH: [0.88]}, 50: {"regmixup": BASE, "dnn": BASE}}
     found = {epochs: Aggregation(measured(own, "cifar10/test", "accuracy", "")) for epochs, own in rows.items()}
-    text = at_lengths({trained(epochs): own for epochs, own in found.items()})
+    text = length_table({trained(epochs): own for epochs, own in found.items()})
     assert [line.split(" | ")[:4] for line in text.splitlines() if " epochs | " in line] == [
         ["| 100 epochs", "RegMixup in one pass", "3, 3", "+2.00 [+2.00, +2.00]"],
         ["| 100 epochs", "plain training", "3, 3", "−1.00 [−1.00, −1.00]"],
         ["| 200 epochs", "RegMixup in one pass", "1, 3", "(+3.00)"],
         ["| 200 epochs", "plain training", "1, 3", "(+0.00)"],
     ]
-    assert not at_lengths({trained(50): found[50]})
+    assert not length_table({trained(50): found[50]})

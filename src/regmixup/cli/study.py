@@ -27,7 +27,7 @@ from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_
 from regmixup.study.plan import Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import Budget, RunStatus, run_status, show_status
+from regmixup.study.status import REFUSED, Budget, RunStatus, run_status, show_status
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.engine import Engine
 
@@ -169,10 +169,6 @@ def choose_launcher(verb: StudyVerb) -> Launcher:
     return InTurn(devices[0]) if len(devices) == 1 else Processes(devices)
 
 
-_REFUSED = ("damaged", "unread")
-"""States of a run whose archive cannot be used."""
-
-
 def _waiting(found: Iterable[RunStatus]) -> list[Task]:
     return [status.task for status in found if status.state != "done"]
 
@@ -187,15 +183,15 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
     longest = max(len(status.task.planned.name) for status in found)
     for status in found:
         state = {"running": "in use", "failed": "to do", "waiting": "to do"}.get(status.state, status.state)
-        where = status.note if state in _REFUSED else status.task.source
+        where = status.note if state in REFUSED else status.task.source
         print(f"{state:6} {status.task.planned.name:{longest}}  {where}")
     # As after a kill or on a full disk.
     lacking = [one.task.planned.name for one in found if one.state == "done" and one.task.archive is None]
     if lacking and verb.archive is not None:
         print(f"not yet archived in {verb.archive}, which the command without --dry-run does: {', '.join(lacking)}")
-    if trained := [folder for one in found if one.state not in _REFUSED for folder in one.task.trained()]:
+    if trained := [folder for one in found if one.state not in REFUSED for folder in one.task.trained()]:
         print(f"spent  {spent(trained)}")
-    refused = {one.task.archive or one.task.chosen: one.state for one in found if one.state in _REFUSED}
+    refused = {one.task.archive or one.task.chosen: one.state for one in found if one.state in REFUSED}
     kinds = Counter(refused.values()).items()
     broken = "".join(f"; {counted(count, 'archive')} {kind}" for kind, count in sorted(kinds))
     print(f"left   {estimate(_waiting(found), paces)}{broken}")

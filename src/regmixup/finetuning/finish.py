@@ -27,13 +27,12 @@ from regmixup.names import check_name, counted, percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
 from regmixup.rows.comparison import Measured, ModelPredictions, measure_models
-from regmixup.run_folder import FINETUNED, FITTED
+from regmixup.run_folder import FINETUNED, FITTED, PAGE
 from regmixup.storage import check_writable, write_table
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 Say = Callable[[str], object]
-PAGE = "report.html"
 _METRICS = ("accuracy", "ece", "nll", "brier")
 
 

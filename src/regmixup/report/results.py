@@ -223,8 +223,9 @@ def _evaluations(folder: Path, wanted: str) -> dict[str, list[Row]]:
     names = (file.name for file in folder.glob("rows-*.csv*"))
     stems = sorted({name.removeprefix("rows-").removesuffix(".gz").removesuffix(".csv") for name in names})
     if not stems:
-        page = f"; `regmixup finetune` has written {folder}/report.html" * (folder / "report.html").is_file()
-        raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs{page}")
+        page = folder / run_folder.PAGE
+        written = f"; `regmixup finetune` has written {page}" if page.is_file() else ""
+        raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs{written}")
     kept = [stem for stem in stems if not wanted or stem.endswith(f"-{wanted}")]
     if not kept:
         raise ValueError(f"evaluation must be the digits that end one of {', '.join(stems)} of {folder}, got {wanted}")

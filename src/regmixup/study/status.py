@@ -25,6 +25,8 @@ from regmixup.study.tasks import Task, TaskOutcome
 
 State = Literal["done", "running", "waiting", "failed", "damaged", "unread"]
 ORDER: tuple[State, ...] = ("running", "damaged", "unread", "failed", "waiting", "done")
+REFUSED: tuple[State, ...] = ("damaged", "unread")
+"""The states of a run whose archive cannot be used."""
 _REFRESH_SECONDS = 2.0
 _MARGIN = 1.1
 """Factor on the expected time of a run."""
