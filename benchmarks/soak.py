@@ -42,7 +42,7 @@ def megabytes() -> float:
 
 
 def soak(steps: int, device: torch.device) -> list[Memory]:
-    """Train for so many steps, in whole epochs, and record the memory every fifty steps."""
+    """Train for so many steps, in whole epochs, and record the memory every fifty steps and whenever a step is slow."""
     found = []
 
     def look(record: dict[str, Any]) -> None:
@@ -56,11 +56,12 @@ def soak(steps: int, device: torch.device) -> list[Memory]:
 
 
 def growth(found: list[Memory]) -> Memory:
-    """Return the growth from the peak of the first fifth to the peak of the last fifth."""
-    part = max(1, len(found) // 5)
-    early, late = found[:part], found[-part:]
+    """Return the growth from the peak of the first fifth of the steps to the peak of the last fifth."""
+    steps = found[-1].steps
+    early = [memory for memory in found if memory.steps <= steps / 5]
+    late = [memory for memory in found if memory.steps >= steps * 4 / 5]
     process, on_device = (max(m[i] for m in late) - max(m[i] for m in early) for i in (1, 2))
-    return Memory(late[-1].steps - early[-1].steps, process, on_device)
+    return Memory(steps - early[-1].steps, process, on_device)
 
 
 def main() -> int:
@@ -70,7 +71,7 @@ def main() -> int:
     args = parser.parse_args()
     started = time.perf_counter()
     found = soak(args.steps, torch.device(args.device))
-    for memory in (found[len(found) // 5], found[-1]):
+    for memory in (next(memory for memory in found if memory.steps >= found[-1].steps / 5), found[-1]):
         print(f"{memory.steps:>6} steps: process {memory.process:.1f} MB, device {memory.device:.1f} MB")
     grown = growth(found)
     seconds = time.perf_counter() - started
