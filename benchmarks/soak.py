@@ -58,7 +58,7 @@ def soak(steps: int, device: torch.device) -> list[Memory]:
 def growth(found: list[Memory]) -> Memory:
     """Return the growth from the peak of the first fifth of the steps to the peak of the last fifth."""
     steps = found[-1].steps
-    early = [memory for memory in found if memory.steps <= steps / 5]
+    early = [memory for memory in found if memory.steps <= max(steps / 5, found[0].steps)]
     late = [memory for memory in found if memory.steps >= steps * 4 / 5]
     process, on_device = (max(m[i] for m in late) - max(m[i] for m in early) for i in (1, 2))
     return Memory(steps - early[-1].steps, process, on_device)

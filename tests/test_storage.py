@@ -404,7 +404,7 @@ with owning(folder):
     (folder / ".partial-1-b.txt").write_text("half")
     (folder / "whole.txt").write_text("whole")
     print("holding", flush=True)
-    time.sleep(120)
+    time.sleep(3600)
 """
 
 

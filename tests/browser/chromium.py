@@ -68,7 +68,7 @@ class Chromium:
                 return answer["result"]
             self.events.append(answer)
 
-    def _read(self, timeout: float = 60):
+    def _read(self, timeout: float = 300):
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._answers], [], [], timeout)
             assert ready, "the browser does not answer"
@@ -89,7 +89,7 @@ class Chromium:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def until(self, script: str, timeout: float = 30) -> None:
+    def until(self, script: str, timeout: float = 300) -> None:
         """Wait for an expression to be true."""
         end = time.monotonic() + timeout
         while not self.run(script):

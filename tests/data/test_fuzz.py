@@ -142,7 +142,7 @@ def test_damaged_files_are_refused_or_read(case: int, share: int, tmp_path: Path
     refused = 0
     for changed in mutations(content, count, random.Random(case)):
         path.write_bytes(changed)
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             found = load(name, tmp_path)
         except ValueError:
@@ -151,7 +151,7 @@ def test_damaged_files_are_refused_or_read(case: int, share: int, tmp_path: Path
             assert found.images.dtype == torch.uint8
             assert found.images.shape[1:] == read.images.shape[1:]
             assert len(found.images) == len(found.labels)
-        assert time.perf_counter() - started < 10
+        assert time.process_time() - started < 10
     assert refused or path.suffix in (".JPEG", ".bmp", ".ppm", ".txt")
     assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == before
     path.write_bytes(content)

@@ -93,7 +93,7 @@ def test_the_next_epoch_is_decoded_ahead_and_none_beyond_the_last(files, tmp_pat
 
     read = loader(files, workers=1, transform=Counting(size=8, resize=8), epochs=2)
     list(read.epoch(0))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while decoded.stat().st_size < 12 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert decoded.stat().st_size > 11  # images of an epoch

@@ -178,10 +178,10 @@ def hostile() -> dict[str, bytes]:
 def test_hostile_pickles_are_refused_and_do_nothing(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "f").write_bytes(hostile()[case])
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ValueError, match=r"cannot read .*f as a pickle of plain data: .+"):
         read_pickle(tmp_path / "f")
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 

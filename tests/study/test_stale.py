@@ -301,7 +301,7 @@ def test_all_that_is_left_to_others_is_said_in_one_sentence(here, monkeypatch):
                 rows.unlink()
             held.enter_context(held_by_another_process(folder))
         with pytest.warns(UserWarning, match="left to other processes") as said:
-            run_study(load_study(str(here / "mini.toml")), here / "runs", device="cpu", minutes=5)
+            run_study(load_study(str(here / "mini.toml")), here / "runs", device="cpu", minutes=60)
     owner = r"\(pid \d+ on [^)]* UTC\)"
     (once,) = said
     assert re.fullmatch(rf"left to other .*: dnn seed 1 {owner}; regmixup seed 1 {owner}", str(once.message))
@@ -312,12 +312,12 @@ def test_with_a_time_limit_no_process_waits_and_none_makes_the_table_smaller(her
     study, table = load_study(str(here / "mini.toml")), here / "runs" / "study-mini" / "rows.csv"
     real = runner.dispatch
     monkeypatch.setattr(runner, "dispatch", lambda tasks, *more: real(tasks[1:], *more))
-    run_study(study, here / "runs", device="cpu", minutes=5)
+    run_study(study, here / "runs", device="cpu", minutes=60)
     assert table.read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     table.unlink()
     monkeypatch.setattr(runner.time, "sleep", None)
     with held_by_another_process(table.parent), pytest.warns(UserWarning, match="later with these runs") as said:
-        run_study(study, here / "runs", device="cpu", minutes=5)
+        run_study(study, here / "runs", device="cpu", minutes=60)
     (once,) = said
     assert str(once.message).startswith("the table is written by the other process, later with these runs: ")
     assert not table.exists()
