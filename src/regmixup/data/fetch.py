@@ -84,7 +84,7 @@ def sources_of(name: str) -> tuple[Source, ...]:
 def _datasets_of(name: str) -> list[Dataset]:
     """Return the datasets whose files are meant by the name of a family or of a dataset."""
     if name in FAMILIES:
-        return [find(n) for n in FAMILIES[name].names if not find(n).part and not find(n).optional]
+        return [own for own in map(find, FAMILIES[name].names) if not own.part and not own.optional]
     if get(name) is None and "/" not in name:
         raise unknown("dataset", name, FAMILIES)
     return [find(find(name).whole)]
@@ -92,7 +92,7 @@ def _datasets_of(name: str) -> list[Dataset]:
 
 def _is_there(source: Source, datasets: list[Dataset], root: Path) -> bool:
     """Return whether a source's files are there, and none that it would bring is missing from the datasets."""
-    if not all(is_present(root / file, folder=file.endswith("/")) for file in source.provides):
+    if not all(is_present(root, file) for file in source.provides):
         return False
     own = {file.partition("/")[0] for file in source.provides}
     missing = [file for dataset in datasets for file in missing_files(dataset, root)]

@@ -59,13 +59,14 @@ def existing_root(root: str | Path | None = None) -> Path:
 
 
 def missing_files(dataset: Dataset, root: Path) -> list[str]:
-    """Return those of a dataset's files that are not under the root; folders, which must not be empty, end in /."""
-    return [file for file in dataset.files if not is_present(root / file, folder=file.endswith("/"))]
+    """Return those of a dataset's files that are not under the root; see `is_present`."""
+    return [file for file in dataset.files if not is_present(root, file)]
 
 
-def is_present(path: Path, *, folder: bool) -> bool:
-    """Return whether a file is there, or a folder with something in it."""
-    return path.is_dir() and any(path.iterdir()) if folder else path.is_file()
+def is_present(root: Path, file: str) -> bool:
+    """Return whether a file is there or, where the name ends in /, a folder with something in it."""
+    path = root / file
+    return path.is_dir() and any(path.iterdir()) if file.endswith("/") else path.is_file()
 
 
 def check_files(dataset: Dataset, root: Path) -> None:
