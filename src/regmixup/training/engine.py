@@ -48,7 +48,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Execution:
-    """The choices of an `Engine` for one run on one device."""
+    """The choices of an `Engine` for one run on one device. starts_from: the initial weights, in words."""
 
     device: torch.device
     precision: str
@@ -70,10 +70,8 @@ class Execution:
         return f"{line}\n{self.starts_from}" if self.starts_from else line
 
 
-def choose_execution(
-    engine: Engine, config: TrainConfig, device: torch.device, *, steps: int, starts_from: str = ""
-) -> Execution:
-    """Decide what `auto` means. steps: still to be taken. starts_from: the weights that training starts from, in words.
+def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, *, steps: int) -> Execution:
+    """Decide what `auto` means. steps: still to be taken.
 
     Asking with "on" for what cannot be is an error; with "auto" it is left out, and a remark says why.
     """
@@ -98,7 +96,7 @@ def choose_execution(
     captured = decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda)
     if compiled and (missing := missing_options()):
         remarks.append(f"compiled without {', '.join(missing)}, which torch {torch.__version__} does not have")
-    return Execution(device, config.precision, compiled, captured, tuple(remarks), starts_from)
+    return Execution(device, config.precision, compiled, captured, tuple(remarks))
 
 
 @contextmanager

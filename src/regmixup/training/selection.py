@@ -65,15 +65,13 @@ class Selection(Copy):
             raise ValueError(
                 f"validation must have the classes of the train set, got {dataset.name} with {', '.join(missing[:5])}"
             )
-        if dataset.shape is not None and not self._fits(dataset.shape):
+        becomes_grey = shape[0] == 1 and dataset.shape == (3, *shape[1:])
+        if dataset.shape is not None and dataset.shape != shape and not becomes_grey:
             sizes = ("x".join(map(str, size)) for size in (shape, dataset.shape))
             raise ValueError("validation must have images of {}, as the network sees, got {}".format(*sizes))
         self.epoch = torch.zeros((), dtype=torch.int64, device=self.device)
         self.value = torch.full((), math.nan, dtype=precise(self.device), device=self.device)
         self.counters = {"selected_epoch": self.epoch, "selected_value": self.value}
-
-    def _fits(self, shape: tuple[int, int, int]) -> bool:
-        return shape == self.shape or (self.shape[0] == 1 and shape == (3, *self.shape[1:]))  # which becomes grey
 
     def end_epoch(self, epoch: int, model: nn.Module, average: Average | None, ranks: Ranks) -> dict[str, float]:
         """Measure the model, or its running mean if there is one, and keep the weights if they are the best so far.

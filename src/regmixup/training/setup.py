@@ -7,6 +7,7 @@ one, and wraps the step for this execution: torch.compile, DistributedDataParall
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def prepare(
         initial=initial,
         mine=mine,
         loaders=loaders,
-        execution=choose_execution(engine, config, device, steps=all_steps, starts_from=str(initial or "")),
+        execution=choose_execution(engine, config, device, steps=all_steps),
         loggers=loggers,
     )
 
@@ -116,8 +117,8 @@ def resume(training: Training) -> None:
 
     steps_left = (config.total_epochs - position.epoch) * training.steps
     # Chosen again, as the steps that are left may not repay compiling.
-    source = training.execution.starts_from
-    training.execution = choose_execution(engine, config, training.device, steps=steps_left, starts_from=source)
+    chosen = choose_execution(engine, config, training.device, steps=steps_left)
+    training.execution = replace(chosen, starts_from=str(training.initial or ""))
     training.guard = Guard(training.optimizer, training.device, ranks, buffers=training.model.buffers())
     training.tally = Tally(training.device)
     set_frozen(training.model, frozen=config.frozen_at(position.epoch))
