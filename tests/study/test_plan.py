@@ -309,7 +309,7 @@ def test_cifar_c_stands_for_the_15_corruptions_of_the_benchmark():
 
 
 def test_what_a_study_records_is_what_its_runs_use(tmp_path):
-    record = load_study(str(write_mini(tmp_path, CIFAR)), "smoke").record()
+    record = load_study(str(write_mini(tmp_path, CIFAR)), "smoke").record
     assert record["scale"] == "smoke"
     assert record["name"] == "mini-smoke"
     assert record["recipes"]["cifar10-wrn28-10"]["train_set"] == "digits/train"

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
-from regmixup import methods, posthoc, predictions, recipes
+from regmixup import methods, predictions, recipes
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import Switch, parse
 from regmixup.config import check_count
@@ -27,6 +27,7 @@ from regmixup.prediction_files import LabelColumn
 from regmixup.rows.comparison import PLAIN, Measured, ModelPredictions, measure_models, names_of
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import check_writable, write_rows
+from regmixup.study.planned import usual_posthoc
 from regmixup.types import Predictions, Row
 
 
@@ -201,10 +202,8 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
     if verb.method is None:
         return None
     recipes.get(verb.recipe)
-    spec = methods.get(verb.method).at(verb.recipe).posthoc
-    if spec is None:
-        return None
-    return posthoc.build(spec.name, **spec.fields).fit(train=train, validation=validation, fit_on=verb.fit_on)
+    own = usual_posthoc(verb.method, verb.recipe)
+    return own.fit(train=train, validation=validation, fit_on=verb.fit_on) if own is not None else None
 
 
 def _load(path: Path, labels: LabelColumn | Path | None) -> Predictions:

@@ -16,7 +16,7 @@ from regmixup.config import check_choices, decode, encode, fingerprint, introduc
 from regmixup.data.catalogue import FAMILIES, find
 from regmixup.names import check_name, is_hidden, unknown
 from regmixup.study.grid import Point, ValueGrid, adjust, check_distinct, tupled
-from regmixup.study.planned import Evaluation, PlannedRun
+from regmixup.study.planned import Evaluation, PlannedRun, usual_posthoc
 from regmixup.study.smoke import SEEDS, shrink
 
 if TYPE_CHECKING:
@@ -153,10 +153,9 @@ class Study(StudyKeys):
         """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
         plan = list(self._runs() if self.scale == "full" else shrink(self._runs()))
         # Lines of one run share its predictions, which are made again where features are needed and not stored.
-        alike = [(planned.config, planned.batch_norm, planned.evaluate) for planned in plan]
-        maps = [planned.posthoc for planned in plan]
-        needed = {key for key, own in zip(alike, maps, strict=True) if own is not None and own.needs_features}
-        return (replace(planned, keeps_features=key in needed) for key, planned in zip(alike, plan, strict=True))
+        keys = [(own.config, own.batch_norm, own.evaluate) for own in plan]
+        needed = {key for key, own in zip(keys, plan, strict=True) if own.posthoc and own.posthoc.needs_features}
+        return (replace(own, keeps_features=key in needed) for key, own in zip(keys, plan, strict=True))
 
     def at_smoke_scale(self) -> Study:
         """Return the study at smoke scale, under a name and a title that say so."""
@@ -183,22 +182,20 @@ class Study(StudyKeys):
                                 yield planned.refreshed("refreshed-mixed")
 
     def _plan(self, part: Part, method: str, seed: int, point: Point, changes: dict[str, Any]) -> PlannedRun:
-        from regmixup import posthoc
         from regmixup.training.config import configure
 
         changes = part.values.get(method, {}) | changes
         plain = {name: value for name, value in (part.train | changes).items() if "." not in name}
         config = configure(part.recipe, method, seed=seed, **{name: tupled(value) for name, value in plain.items()})
-        spec = methods.get(method).at(part.recipe).posthoc
-        chosen = posthoc.build(spec.name, **spec.fields) if spec is not None else None
-        config, chosen = adjust(config, chosen, {name: value for name, value in changes.items() if "." in name})
+        dotted = {name: value for name, value in changes.items() if "." in name}
+        config, posthoc = adjust(config, usual_posthoc(method, part.recipe), dotted)
         return PlannedRun(
             method=method,
             config=config,
             recipe=part.recipe,
             label=f"{method}{point}",
             evaluate=part.evaluate,
-            posthoc=chosen,
+            posthoc=posthoc,
             companion=self._companion(config, part.evaluate),
             point=point,
         )
@@ -225,15 +222,12 @@ class Study(StudyKeys):
         used = {origin for planned in self.runs() for origin in plugins_of(planned.config, planned.method)}
         return fingerprint(replace(self, source=" ".join(sorted(origin.sha256 for origin in used))))
 
+    @cached_property
     def record(self) -> dict[str, Any]:
         """Return the study as JSON values, with what its runs really use; at smoke scale its file says otherwise.
 
         recipes: network, train set and evaluation sets of every recipe. recipe, evaluate: those of the first.
         """
-        return dict(self._record)
-
-    @cached_property
-    def _record(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for planned in self.runs():
             trained = {"network": planned.config.network, "train_set": planned.config.train_set}

@@ -83,6 +83,14 @@ class Evaluation:
         return [self.validation, *self.reported()] if self.validation and self.test else self.reported()
 
 
+def usual_posthoc(method: str, recipe: str) -> Posthoc | None:
+    """Return a method's own posthoc map, with the values selected for a recipe; None if it has none."""
+    from regmixup.posthoc import build
+
+    spec = methods.get(method).at(recipe).posthoc
+    return build(spec.name, **spec.fields) if spec is not None else None
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlannedRun:
     """One line of a study: a run, the posthoc map of its predictions, and the datasets it is evaluated on.
@@ -129,12 +137,9 @@ class PlannedRun:
         The digits identify the evaluation sets, and what its rows depend on that neither these nor the label say: a
         posthoc map that is not the method's own, and the seed of a companion that serves all seeds, unless it is 0.
         """
-        from regmixup.posthoc import build
-
         label = re.sub(r"[^\w.+=(), -]", "-", self.label)
         digits = fingerprint(self.evaluate)
-        own = methods.get(self.method).at(self.recipe).posthoc
-        if self.posthoc is not None and (own is None or self.posthoc != build(own.name, **own.fields)):
+        if self.posthoc is not None and self.posthoc != usual_posthoc(self.method, self.recipe):
             digits = hashlib.sha256(f"{digits} {fingerprint(self.posthoc)}".encode()).hexdigest()
         if self.companion is not None and self.evaluate.calibration == "companion" and self.companion.seed != 0:
             digits = hashlib.sha256(f"{digits} companion {self.companion.seed}".encode()).hexdigest()

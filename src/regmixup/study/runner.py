@@ -191,7 +191,7 @@ def _collect(study: Study, folder: Path, ended: list[TaskOutcome]) -> None:
     entries = [o.task.planned.entry(os.path.relpath(o.task.source.resolve(), beside)) for o in done]
     rows = [replace(row, study=study.name) for outcome in done for row in outcome.rows or ()]
     write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
-    write_json(folder / "study.json", {**study.record(), "runs": entries, "rows_digest": digest(folder / "rows.csv")})
+    write_json(folder / "study.json", {**study.record, "runs": entries, "rows_digest": digest(folder / "rows.csv")})
 
 
 def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path | None:
