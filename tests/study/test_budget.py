@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regmixup import run_folder
 from regmixup.config import encode
 from regmixup.run_folder import HISTORY, write_config, write_provenance
 from regmixup.storage import write_rows
@@ -44,7 +45,8 @@ def places(tasks):
 def write_history(run, seconds, ago=0):
     """ago: the seconds since its last epoch."""
     write_config(run.folder, encode(run.config))
-    run.write_history([{"epoch": i, "loss": 1.0, "seconds": s} for i, s in enumerate(seconds, start=1)])
+    records = [{"epoch": i, "loss": 1.0, "seconds": s} for i, s in enumerate(seconds, start=1)]
+    run_folder.write_history(run.folder, records)
     os.utime(run.folder / HISTORY, (time.time() - ago,) * 2)
 
 
@@ -257,7 +259,7 @@ def test_a_task_whose_companion_another_one_trains_says_nothing_about_evaluation
     write_history(other.run, [10.0] * 5)
     budget.learn(TaskOutcome(task=task, rows=[]), 57.0)
     assert budget.evaluating == []
-    task.run.write_history([])
+    run_folder.write_history(task.run.folder, [])
     assert budget.fits(task)
     write_history(task.run, [10.0] * 5)
     budget.learn(TaskOutcome(task=task, rows=[]), 57.0)

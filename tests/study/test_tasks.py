@@ -166,7 +166,7 @@ def test_the_epochs_of_an_ensemble_are_counted_through_its_members(tmp_path):
     assert task.epochs() == 5 * task.run.config.epochs
     for member in task.run.members()[:2]:
         member.folder.mkdir()
-        member.write_history([{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}])
+        write_history(member.folder, [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}])
     assert [record["epoch"] for record in task.history(task.epochs())] == [1, 2, 3, 4]
 
 
@@ -193,7 +193,7 @@ def test_a_display_is_told_what_the_run_folders_say(tmp_path):
             if self.looks == 1:
                 started.run.folder.mkdir()
                 (started.run.folder / ".owner").touch()
-                started.run.write_history([{"epoch": 1, "loss": 0.25}])
+                write_history(started.run.folder, [{"epoch": 1, "loss": 0.25}])
                 return []
             return super().wait(seconds)
 

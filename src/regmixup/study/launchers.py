@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from regmixup.config import check_number
+from regmixup.run_folder import write_failure
 from regmixup.study.tasks import RETRIES, Job, Launcher, Progress, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
 from regmixup.training.stopping import Interrupted
@@ -134,7 +135,8 @@ class _Workers:
                     self.submit(task)
                 else:
                     error = f"its process ended {times} times without a word, at last with exit code {code}"
-                    task.fail(f"{error}. A negative code is a signal's: -9 is often the system, short of memory\n")
+                    hint = "A negative code is a signal's: -9 is often the system, short of memory"
+                    write_failure(task.run.folder, f"{error}. {hint}\n")
                     ended.append(TaskOutcome(task=task, error=error))
         return ended
 
@@ -261,7 +263,7 @@ class _RayPool:
         try:
             return self.ray.get(reference)
         except self.ray.exceptions.RayError as error:  # lost more often than Ray retries
-            task.fail(f"{error}\n")
+            write_failure(task.run.folder, f"{error}\n")
             return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:

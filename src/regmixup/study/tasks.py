@@ -135,10 +135,6 @@ class Task:
         kept = [one for one in (self.archive, self.chosen) if one is not None and run_folder.has_provenance(one)]
         return [*(model.folder for model in self.models() if model.finished), *kept]
 
-    def fail(self, text: str) -> None:
-        """Write a failure note into the run folder, if possible."""
-        run_folder.write_failure(self.run.folder, text)
-
 
 def find_tasks(plan: Sequence[PlannedRun], runs: Path, device: torch.device, archives: Collection[Path]) -> list[Task]:
     """Find planned runs on a kind of device: their folders among `runs`, their archives in some folders."""
@@ -207,7 +203,7 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
     except InUseError as error:
         return TaskOutcome(task=task, held=error.held, owner=error.owner)
     except Exception as error:
-        task.fail(traceback.format_exc())
+        run_folder.write_failure(task.run.folder, traceback.format_exc())
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
 
 

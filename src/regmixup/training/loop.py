@@ -34,7 +34,7 @@ from regmixup.data.splits import generator_for, reseed, seed_for
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
 from regmixup.precision import autocast
-from regmixup.run_folder import write_provenance
+from regmixup.run_folder import write_history, write_provenance
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import Statistics
 from regmixup.training.checkpoint import Checkpoint, Position, Totals
@@ -307,7 +307,7 @@ class Training:
         record = {"epoch": self.position.epoch, **means(self.totals()), **measured, "seconds": seconds}
         self.history.append(record)
         if self.ranks.first:  # before the checkpoint, so that the history may be ahead of it, never behind
-            self.run.write_history(self.history)
+            write_history(self.run.folder, self.history)
         if self.curves is not None:
             self.curves.log_epoch(record)
         signal, due = self.stop_or_save(stop, ended=self.position.epoch)

@@ -139,9 +139,6 @@ class Run:
         """Return one record per finished epoch."""
         return run_folder.read_history(self.folder)
 
-    def write_history(self, records: list[dict[str, Any]]) -> None:
-        run_folder.write_history(self.folder, records)
-
     def build(self, *, num_classes: int, input_shape: Sequence[int]) -> Classifier:
         """Build the run's network, freshly initialised. input_shape: channels, height and width of the images."""
         channels, height, width = input_shape

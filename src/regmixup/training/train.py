@@ -186,7 +186,8 @@ def train_members(
     run_folder.delete_predictions(run.folder)
     records = [record for member in members for record in member.history()]  # some may have been lost
     epochs_known = sorted({record["epoch"] for record in records})
-    run.write_history([_mean_record([r for r in records if r["epoch"] == epoch]) for epoch in epochs_known])
+    means = [_mean_record([r for r in records if r["epoch"] == epoch]) for epoch in epochs_known]
+    run_folder.write_history(run.folder, means)
     seconds = sum(record["seconds"] for record in records)
     own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}
     names = [member.folder.name for member in members]
