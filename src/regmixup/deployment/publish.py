@@ -38,7 +38,7 @@ from regmixup.posthoc import MeanField
 from regmixup.predictions import HasVariance
 from regmixup.recipes import without_path
 from regmixup.rows import evaluate
-from regmixup.run_folder import FITTED, read_finetuned
+from regmixup.run_folder import FITTED, predictions_folder, read_finetuned
 from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device
 from regmixup.training.run import Run
@@ -180,7 +180,7 @@ def _shown(rows: list[Row], score: str, tuned: dict[str, Any] | None) -> Iterato
 
 
 def _files(run: Run) -> list[Path]:
-    return sorted(run.predictions_path("any").parent.glob("*.safetensors"))
+    return sorted(predictions_folder(run.folder, run.batch_norm).glob("*.safetensors"))
 
 
 def tested_on(run: Run) -> str:

@@ -36,11 +36,11 @@ def shift_tables(results: Results) -> list[Table]:
 def _table(results: Results, setting: Setting, columns: Sequence[Column], what: str = "") -> Table:
     """Make a table of the columns that have a value. what: distinguishes it from the setting's first table."""
     changed = {run.label: run.changes for run in setting.runs}
-    titles = [results.title, *([setting.title] if len(results.settings) > 1 else []), *([what] if what else [])]
-    label = "-".join(["tab:" + setting.name, *([what] if what else [])]).replace(" ", "-")
+    caption = [results.title, *filter(None, [setting.title if len(results.settings) > 1 else "", what])]
+    label = f"tab:{setting.name} {what}".strip().replace(" ", "-")
     found = setting.aggregation
     columns = [one for one in columns if any(found.rows(one.quantity, method) for method in found.labels)]
-    return tabulate(found, columns, caption=": ".join(titles), label=label, changed=changed)
+    return tabulate(found, columns, caption=": ".join(caption), label=label, changed=changed)
 
 
 def terminal_tables(results: Results) -> list[TerminalTable]:

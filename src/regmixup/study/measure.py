@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from regmixup import data, metrics, posthoc, rows, run_folder
-from regmixup.data.decode import EvalTransform, open_rgb
+from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, pair_ends
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import fit_scores
@@ -33,6 +33,7 @@ from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
 from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.training.config import TrainConfig, choose_device, resolve
 from regmixup.training.engine import Engine
+from regmixup.training.loading import reader
 from regmixup.training.reporting import counted_on
 from regmixup.training.run import Run
 from regmixup.training.train import Hooks, train
@@ -254,9 +255,9 @@ def find_images(names: Sequence[str], root: str | Path | None) -> tuple[dict[str
 
 def _pick(source: LabelledImages, places: Sequence[int]) -> list[Tensor]:
     """Return some images of a set, files upright and at the size of a thumbnail."""
-    read = EvalTransform(size=SIDE, resize=SIDE, orient=True).build()
+    read = reader(EvalTransform(size=SIDE, resize=SIDE, orient=True), (SIDE, SIDE))
     chosen = source.select(torch.tensor(places, dtype=torch.int64))
-    return [image for part in chosen.parts(lambda file: read(open_rgb(file))) for image in part.images]
+    return [image for part in chosen.parts(read) for image in part.images]
 
 
 def _images(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:

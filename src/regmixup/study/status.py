@@ -100,10 +100,11 @@ def shown_time(seconds: float | None) -> str:
     """
     if seconds is None:
         return "?"
-    for unit, size, until in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
-        if seconds < until:
-            return f"{seconds / size:.1f} {unit}" if unit == "h" else f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86_400:.1f} d"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} d"
 
 
 def show_status(look: Callable[[], list[RunStatus]], title: str, console: Console) -> None:
