@@ -38,6 +38,13 @@ FITTED = "predictor"
 PAGE = "report.html"
 PUBLISHED = "model.safetensors"
 """The weights in a folder that `publish` has written, which has a config.json, too, and is no run folder."""
+_NOTED: dict[str, tuple[type[Any], str]] = {
+    "fingerprint": (str, "text"),
+    "evaluations": (list, "a list of text"),
+    "files": (dict, "a table"),
+    "predictions": (dict, "a table"),
+}
+"""Of what archive.json holds, that which is read again: its type and the name of that."""
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -94,7 +101,12 @@ def read_figures(folder: Path, stem: str) -> dict[str, Any]:
 def read_archived(folder: Path) -> dict[str, Any]:
     """Read what an archive holds; empty for every other folder. ValueError if it is damaged; see `reading`."""
     with reading(folder / ARCHIVED) as path:
-        return storage.read_table(path) if _is_file(path) else {}
+        note = storage.read_table(path) if is_file(path) else {}
+    for name, (kind, called) in _NOTED.items():
+        value = note.get(name, kind())
+        if not isinstance(value, kind) or not all(isinstance(one, str) for one in value):
+            raise ValueError(f"{path} is damaged: {name} must be {called}, found {value!r:.100}")
+    return note
 
 
 @contextmanager
@@ -112,7 +124,7 @@ def reading(path: Path) -> Iterator[Path]:
         raise OSError(cause.errno, cause.strerror, cause.filename or str(path)) from error
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
     """Return whether a file is there; `Path.is_file` may also return False if the file system fails."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
@@ -132,7 +144,7 @@ def check_archive(folder: Path, digest: Callable[[Path], str] = storage.digest) 
         raise ValueError(f"{error}: {remedy}") from error
     for name, checksum in files.items():
         with reading(folder / name) as path:
-            if not _is_file(path):
+            if not is_file(path):
                 raise ValueError(f"{path} is missing: {remedy}")
             if digest(path) != checksum:
                 raise ValueError(f"{path} has changed since it was archived: {remedy}")

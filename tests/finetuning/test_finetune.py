@@ -1,6 +1,7 @@
 """The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -405,6 +406,23 @@ def test_a_folder_of_one_class_is_refused_before_images_are_read_or_weights_look
         rm.finetune(tmp_path / "photos", tmp_path / "runs", init="nowhere.pth", say=said.append)
     assert not said
     assert not (tmp_path / "runs").exists()
+
+
+def test_of_many_hidden_files_some_are_named(weights, tmp_path, monkeypatch):
+    def stop(*_):
+        raise InterruptedError
+
+    for number in range(12):
+        (write_photos(tmp_path / "photos", 3) / "plum" / f"x{number:02}.png").write_text("no image")
+    monkeypatch.setattr(finetuning, "inspect", stop)
+    said = []
+    with pytest.raises(InterruptedError):
+        rm.finetune(
+            tmp_path / "photos", tmp_path / "runs", init=str(weights), backbone=BACKBONE, device="cpu",
+            hide_unreadable=True, say=said.append,
+        )  # fmt: skip
+    (line,) = (line for line in said if line.startswith("hidden "))
+    assert re.search(r"12 files that cannot be decoded: .*/\.x00\.png, .*/\.x09\.png and 2 more$", line)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):

@@ -1,7 +1,6 @@
 """From folders to files."""
 
 import csv
-import errno
 import io
 import os
 import re
@@ -15,6 +14,7 @@ from regmixup import report
 from regmixup.cli.report import main
 from regmixup.report.output import terminal_tables, write_report
 from regmixup.report.results import Results
+from tests.failing import unreadable
 
 
 @pytest.fixture(scope="module")
@@ -124,17 +124,9 @@ def test_rows_that_lost_a_line_are_refused_with_the_way_out(finished_study, tmp_
         Results.of_runs([rows.parent], tmp_path)
 
 
-def test_rows_that_cannot_be_read_now_are_not_called_damaged(finished_study, monkeypatch):
-    path, real = finished_study.folder / "rows.csv", io.open
-
-    def fail(file, *args, **kwargs):
-        if str(file) == str(path):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return real(file, *args, **kwargs)
-
-    monkeypatch.setattr(io, "open", fail)
-    with pytest.raises(OSError, match=rf"\[Errno 5\] Input/output error: '{path}'$"):
-        Results.open(path.parent)
+def test_rows_that_cannot_be_read_now_are_not_called_damaged(finished_study):
+    with unreadable(finished_study.folder / "rows.csv") as error, pytest.raises(OSError, match=error):
+        Results.open(finished_study.folder)
 
 
 @pytest.mark.parametrize("content", ["[]", '{"title": "x"}', "{"])

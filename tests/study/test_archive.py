@@ -1,7 +1,5 @@
 """Archived runs: small, complete for tables and figures, checked, and as good as the run for a study."""
 
-import errno
-import io
 import json
 import os
 import re
@@ -30,6 +28,7 @@ from regmixup.study.status import Budget, run_status
 from regmixup.study.tasks import Job, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
+from tests.failing import unreadable
 
 CPU = torch.device("cpu")
 
@@ -226,8 +225,9 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
         shown = capsys.readouterr().out
         assert counted in shown
         assert "".join(said.split()) in "".join(shown.split())  # a narrow column folds it
-        starts = [line.split()[0] for line in shown.splitlines() if " seed " in line]
-        assert sorted(starts) == ["damaged", "done", "done", "done"]
+        starts = [re.match(r"(\w+) +", line) for line in shown.splitlines() if " seed " in line]
+        assert sorted(start[1] for start in starts) == ["damaged", "done", "done", "done"]
+        assert len({start.end() for start in starts}) == 1  # so that names line up
     assert main(["study", str(finished_study.study.source), *words]) == 1
     assert said in (error := capsys.readouterr().err)
     assert "1 of 4 runs failed\n" in error  # the same command would fail again
@@ -235,26 +235,45 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
 
 
+@pytest.mark.parametrize(
+    ("name", "junk"),
+    {
+        "fingerprint": ([], {}, 3, True, None),
+        "evaluations": ([1], [None], [{}], [[]], {}, 3, True, None, "text"),
+        "files": ([], ["config.json"], [{}], 3, True, None, "text"),
+        "predictions": ([], [["a", "b"]], 3, True, None, "text"),
+    }.items(),
+)
+def test_a_note_of_other_types_is_damaged(finished_study, kept, tmp_path, name, junk):
+    """As one written by hand."""
+    planned = next(finished_study.study.runs())
+    run = Run.of(resolve(planned.config, CPU), finished_study.runs)
+    folder = shutil.copytree(kept / run.folder.name, tmp_path / run.folder.name)
+    whole = read_table(folder / NOTE)
+    for value in junk:
+        write_table(folder / NOTE, {**whole, name: value})
+        said = re.escape(f"{folder / NOTE} is damaged: {name} must be ")
+        with pytest.raises(ValueError, match=f"{said}.*: take the folder .* again, or delete it"):
+            check_archive(folder)
+        with pytest.raises(ValueError, match=said):
+            write_archive(run, planned, tmp_path)
+        assert find_archive([tmp_path], run.config, planned.stem) == folder
+        assert not is_of(folder, run)
+
+
 @pytest.mark.parametrize("call", ["stat", "open"])
 @pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", "history.jsonl", NOTE])
 def test_an_archive_that_cannot_be_read_now_is_not_damaged_and_is_not_trained_again(
-    finished_study, kept, tmp_path, monkeypatch, capsys, pattern, call
+    finished_study, kept, tmp_path, capsys, pattern, call
 ):
     """A file server that stumbles costs no training, nor the archive, which people delete if it is damaged."""
     kept = shutil.copytree(kept, tmp_path / "kept")  # of which no checksum is known
     (path, *_) = sorted(kept.glob(f"*/{pattern}"))
     study, where = str(finished_study.study.source), ["--runs", str(tmp_path / "runs"), "--archive", str(kept)]
-    words, real = ["study", study, *where, "--device", "cpu"], getattr(io if call == "open" else os, call)
-
-    def fail(file, *args, **kwargs):
-        if str(file) == str(path):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))  # of a read, which does not name the file
-        return real(file, *args, **kwargs)
-
+    words = ["study", study, *where, "--device", "cpu"]
     (earlier := tmp_path / "runs" / path.parent.name / "failure.txt").parent.mkdir(parents=True)
     earlier.write_text("no luck")
-    with monkeypatch.context() as patch:
-        patch.setattr(io if call == "open" else os, call, fail)
+    with unreadable(path, call):
         for flag, counted in (("--status", "3 done, 1 unread of 4 runs"), ("--dry-run", "no time; 1 archive unread\n")):
             assert main([*words, flag]) == 0
             shown = capsys.readouterr().out

@@ -6,10 +6,12 @@ import pytest
 from PIL import Image
 
 from regmixup.data.files import MissingDataError
-from regmixup.study.check import check_data, check_folder, missing_data
+from regmixup.study.check import check_data, check_folder, is_current, missing_data
 from regmixup.study.plan import load_study, studies
 from regmixup.study.runner import run_study
+from regmixup.study.select import write_selected
 from tests.data.official import write_cifar
+from tests.failing import unreadable
 from tests.study.mini import MINI, write_mini
 from tests.study.test_plan import CIFAR
 
@@ -117,6 +119,20 @@ class TestFolder:
         other = load_study(str(write_mini(tmp_path, MINI.replace(old, new))))
         with pytest.raises(ValueError, match=r"belongs to the study 'Mini' of .*mini\.toml.* its own `name`"):
             run_study(other, finished_study.runs, device="cpu")
+
+    @pytest.mark.parametrize(
+        ("name", "use"),
+        [("study.json", check_folder), ("study.json", is_current), ("study.json", write_selected),
+         ("rows.csv", write_selected)],
+    )  # fmt: skip
+    def test_what_cannot_be_read_now_is_neither_missing_nor_damaged(self, finished_study, name, use):
+        """Else a study would write over that of another file, or choose nothing, in silence."""
+        with unreadable(finished_study.folder / name) as error, pytest.raises(OSError, match=error):
+            use(finished_study.study, finished_study.folder)
+
+    def test_a_folder_without_a_study_is_nobodys(self, finished_study, tmp_path):
+        check_folder(finished_study.study, tmp_path)
+        assert not is_current(finished_study.study, tmp_path)
 
     def test_a_name_of_its_own_gives_a_study_a_folder_of_its_own(self, finished_study, tmp_path):
         text = MINI.replace('title = "Mini"', 'title = "Another"\nname = "another"').replace("[0, 1]", "[0]")

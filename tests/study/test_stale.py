@@ -26,6 +26,7 @@ from regmixup.study.tasks import TaskOutcome, dispatch
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from regmixup.types import Row
+from tests.failing import unreadable
 from tests.holding import held_by_another_process
 from tests.study.mini import MINI, write_mini
 from tests.study.test_tasks import Recorder, plan
@@ -191,6 +192,15 @@ def test_a_report_of_archived_run_folders_reads_what_was_archived_alone(here, ca
     error = capsys.readouterr().err
     assert f"{table} " in error
     assert said in error
+
+
+def test_a_run_that_cannot_be_read_now_is_not_left_out_of_the_table(here):
+    """Nor called damaged."""
+    for pattern in ("rows-*.csv", "rows-*.json", "provenance.json", "config.json", "checkpoint.safetensors"):
+        path = next((here / "runs").glob(f"erm-*/{pattern}"))
+        for call in ("open", "stat")[: 1 if pattern.startswith("checkpoint") else 2]:  # it is opened without a look
+            with unreadable(path, call) as error, pytest.raises(OSError, match=error):
+                collect_archived(load_study(str(here / "mini.toml")), here / "runs")
 
 
 def test_runs_of_another_precision_are_not_left_out_in_silence(here):

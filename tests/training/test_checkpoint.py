@@ -28,6 +28,7 @@ from regmixup.training.checkpoint import (
 )
 from regmixup.training.loop import Training
 from regmixup.training.stopping import Interrupted
+from tests.failing import unreadable
 from tests.training.short import (
     EVERY_STEP,
     STEPS,
@@ -110,6 +111,17 @@ class TestRoundTrip:
         with pytest.raises(OSError, match=rf"cannot write .*{CHECKPOINT}: what was written does not read back \(its"):
             save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(2), "d"), fingerprint="f")
         assert newest_checkpoint(tmp_path, fingerprint="f").position == Position(1)
+
+    @pytest.mark.parametrize("name", [CHECKPOINT, PREVIOUS])
+    def test_one_that_cannot_be_read_now_is_not_passed_over(self, tmp_path, name):
+        """The one before would take its place, and without one before people would be told to delete it."""
+        for epoch in (1, 2):
+            save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(epoch), "d"), fingerprint="f")
+        if name == PREVIOUS:
+            (tmp_path / CHECKPOINT).unlink()
+        with unreadable(tmp_path / name) as error, pytest.raises(OSError, match=error):
+            newest_checkpoint(tmp_path, fingerprint="f")
+        assert newest_checkpoint(tmp_path, fingerprint="f").position.epoch == (1 if name == PREVIOUS else 2)
 
     def test_none_is_no_checkpoint_and_no_warning(self, tmp_path):
         assert newest_checkpoint(tmp_path, fingerprint="f") is None

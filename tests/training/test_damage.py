@@ -10,6 +10,7 @@ from regmixup import data
 from regmixup.networks.gp_head import GPHead
 from regmixup.run_folder import CHECKPOINT
 from regmixup.training.run import Run
+from tests.failing import unreadable
 from tests.training.short import EVERY_STEP, after_step, assert_same_ending, config, ending, load_few
 
 pytestmark = pytest.mark.usefixtures("few_digits")
@@ -59,6 +60,18 @@ def test_what_the_run_says_of_itself_is_written_again(copy, whole, name, how):
     assert_same_ending(ending(again), ending(whole))
     assert rm.Run.open(copy.folder).predict("digits/val").logits.isfinite().all()
     assert (copy.folder / "config.json").read_bytes() == (whole.folder / "config.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["config.json", "provenance.json", CHECKPOINT])
+def test_what_cannot_be_read_now_is_neither_written_again_nor_called_damaged(copy, name):
+    before = {path.name: path.stat().st_mtime_ns for path in copy.folder.iterdir()}
+    with unreadable(copy.folder / name) as error:
+        assert not copy.finished
+        for use in (lambda: repeat(copy), copy.provenance):
+            with pytest.raises(OSError, match=error):
+                use()
+    assert copy.finished
+    assert {path.name: path.stat().st_mtime_ns for path in copy.folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("how", DAMAGE)

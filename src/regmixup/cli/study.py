@@ -180,11 +180,12 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
     for label, text in (("study", study.title), ("expect", expected), ("about", study.about)):
         if text:
             print(textwrap.fill(text.strip(), width, initial_indent=f"{label:7}", subsequent_indent=" " * 7))
-    longest = max(len(status.task.planned.name) for status in found)
-    for status in found:
-        state = {"running": "in use", "failed": "to do", "waiting": "to do"}.get(status.state, status.state)
+    words = {"running": "in use", "failed": "to do", "waiting": "to do"}
+    states = [words.get(status.state, status.state) for status in found]
+    wide, longest = max(6, *map(len, states)), max(len(status.task.planned.name) for status in found)
+    for state, status in zip(states, found, strict=True):
         where = status.note if state in REFUSED else status.task.source
-        print(f"{state:6} {status.task.planned.name:{longest}}  {where}")
+        print(f"{state:{wide}} {status.task.planned.name:{longest}}  {where}")
     # As after a kill or on a full disk.
     lacking = [one.task.planned.name for one in found if one.state == "done" and one.task.archive is None]
     if lacking and verb.archive is not None:

@@ -53,7 +53,7 @@ from regmixup.finetuning.probe import (
     write_plan,
 )
 from regmixup.losses import CrossEntropy, balanced_weight
-from regmixup.names import check_name, counted, percent
+from regmixup.names import check_name, counted, percent, shortened
 from regmixup.networks import build, check_network
 from regmixup.networks.contract import Classifier, LinearHead
 from regmixup.recipes import BACKBONE
@@ -146,7 +146,7 @@ def finetune(
     init = identify(init, backbone)  # last, as it may download the weights
     initial = _check_backbone(backbone, init, image_size)
     if hide_unreadable and (hidden := hide_files(path)):
-        say(f"hidden       {counted(len(hidden), 'file')} that cannot be decoded: {', '.join(hidden)}")
+        say(f"hidden       {counted(len(hidden), 'file')} that cannot be decoded: {shortened(hidden, 10)}")
     say(f"reading      {path}: every file is decoded once")
     photos = inspect(path, advance)
     settings = suggest(photos, minutes, backbone=backbone)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from regmixup import data
+from regmixup import data, run_folder
 from regmixup.data.catalogue import find, sets_of
 from regmixup.data.files import MissingDataError, data_root, missing_files
 from regmixup.data.folders import FolderSet, find_folder
@@ -68,11 +68,11 @@ def check_folder(study: Study, folder: Path) -> None:
 
     A file that was edited is still the same study; one of another title, or other content in another place, is not.
     """
-    path = folder / "study.json"
-    if not path.is_file():
-        return
     try:
-        found = read_table(path)
+        with run_folder.reading(folder / "study.json") as path:
+            found = read_table(path)
+    except FileNotFoundError:
+        return
     except ValueError as error:
         warnings.warn(f"{error}; written again", stacklevel=2)
         return
@@ -86,8 +86,8 @@ def check_folder(study: Study, folder: Path) -> None:
 
 def is_current(study: Study, folder: Path) -> bool:
     """Return whether the table in a study's folder was made from the study as it is now, not before an edit."""
-    with suppress(ValueError):  # no file, or a damaged one
-        return read_table(folder / "study.json").get("content") in (None, study.content)  # None: of an earlier version
+    with suppress(FileNotFoundError, ValueError), run_folder.reading(folder / "study.json") as path:
+        return read_table(path).get("content") in (None, study.content)  # None: of an earlier version
     return False
 
 

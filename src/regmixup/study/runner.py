@@ -230,16 +230,20 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
 
 
 def _stored(tasks: Iterable[Task]) -> list[TaskOutcome]:
-    """Return the outcomes of those tasks whose rows are archived or lie in their run folders."""
+    """Return the outcomes of those tasks whose rows are archived or lie in their run folders.
+
+    OSError if a file cannot be read now: its run is not left out as if it were missing.
+    """
     found = []
     for task in tasks:
         if task.archive is not None:
             found.append(TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem)))
-        elif task.measured:
-            table = run_folder.rows_path(task.run.folder, task.planned.stem)
-            note = table.with_suffix(".json")
-            expected = read_table(note).get("rows") if note.is_file() else None
-            found.append(TaskOutcome(task=task, rows=read_rows(table, expected=expected)))
+            continue
+        with run_folder.reading(run_folder.rows_path(task.run.folder, task.planned.stem)) as table:
+            if run_folder.is_file(table) and not task.run.lacks():
+                with run_folder.reading(table.with_suffix(".json")) as note:
+                    expected = read_table(note).get("rows") if run_folder.is_file(note) else None
+                found.append(TaskOutcome(task=task, rows=read_rows(table, expected=expected)))
     return found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from regmixup import run_folder
 from regmixup.storage import read_rows, write_json
 from regmixup.study.check import is_current
 from regmixup.study.plan import Study
@@ -62,7 +63,9 @@ def write_selected(study: Study, folder: Path) -> None:
     """Write `selected.json` into a study's folder, from the rows there; delete that of a grid which was shorter."""
     if not is_current(study, folder):  # rows of the study before its file was edited choose nothing
         return
-    if found := select(study, read_rows(folder / "rows.csv")):
+    with run_folder.reading(folder / "rows.csv") as path:
+        rows = read_rows(path)
+    if found := select(study, rows):
         write_json(folder / "selected.json", [asdict(choice) for choice in found])
     else:
         (folder / "selected.json").unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from regmixup.run_folder import CHECKPOINT
+from regmixup.run_folder import CHECKPOINT, reading
 from regmixup.storage import load_tensors, rename, save_tensors, sync_folder
 from regmixup.training.optim import Copy
 
@@ -140,7 +140,7 @@ def write_checkpoint(path: Path, content: Checkpoint, *, fingerprint: str) -> No
 
 
 def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
-    """Read a checkpoint; ValueError if it is damaged or of another configuration."""
+    """Read a checkpoint; ValueError if it is damaged or of another configuration, OSError if it cannot be read now."""
     position = read_position(path, fingerprint=fingerprint)
     with _naming(path):
         tensors, metadata = load_tensors(path)
@@ -150,6 +150,7 @@ def read_checkpoint(path: Path, *, fingerprint: str) -> Checkpoint:
 def read_position(path: Path, *, fingerprint: str) -> Position:
     """Read the position of a checkpoint. Detects a damaged header and a truncated file, no other damage."""
     with _naming(path):
+        path.open("rb").close()  # as `safe_open` calls every file missing that it cannot open
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         if metadata.get("fingerprint") != fingerprint:
@@ -163,10 +164,16 @@ def read_position(path: Path, *, fingerprint: str) -> Position:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with a file into an error that names it and the way out."""
+    """Turn what is wrong with a file into an error that names it and the way out.
+
+    OSError if it is missing, or cannot be read now, which says nothing about its content.
+    """
     try:
-        yield
+        with reading(path):
+            yield
     except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
         ) from error
@@ -175,22 +182,24 @@ def _naming(path: Path) -> Iterator[None]:
 def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
     """Return the newest whole checkpoint of a run, with a warning about damaged ones; None if there never was one.
 
-    It is renamed to the newest one, if a kill or damage has left it under another name.
+    It is renamed to the newest one, if a kill or damage has left it under another name. OSError if one cannot be read
+    now: the one before would replace it.
     """
     damaged = []
     # Between its two renamings a save leaves the newest one under the name it was written with.
     for name in (CHECKPOINT, _NEW, _PREVIOUS):
-        if (folder / name).exists():
-            try:
-                found = read_checkpoint(folder / name, fingerprint=fingerprint)
-            except ValueError as error:
-                damaged.append(f"{name}: {error.__cause__}")
-                continue
-            if damaged:
-                warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
-            if name != CHECKPOINT:
-                rename(folder / name, folder / CHECKPOINT)
-            return found
+        try:
+            found = read_checkpoint(folder / name, fingerprint=fingerprint)
+        except FileNotFoundError:
+            continue
+        except ValueError as error:
+            damaged.append(f"{name}: {error.__cause__}")
+            continue
+        if damaged:
+            warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
+        if name != CHECKPOINT:
+            rename(folder / name, folder / CHECKPOINT)
+        return found
     if damaged:
         raise ValueError(
             f"{folder} has no checkpoint that can be used ({'; '.join(damaged)}). Delete these files to train this run "

@@ -10,7 +10,7 @@ import platform
 import subprocess
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -84,12 +84,15 @@ class Run:
     @property
     def finished(self) -> bool:
         """Return whether training has ended and its results can be read; such a run is never repeated."""
-        return not self.lacks()
+        with suppress(OSError):  # which `lacks` raises again where training would begin
+            return not self.lacks()
+        return False
 
     def lacks(self, *, whole: bool = False) -> str:
         """Return what keeps the run from being finished: a file that is missing, damaged or not the last; or "".
 
-        whole: also compare the weights with their checksum, which reads all of them.
+        whole: also compare the weights with their checksum, which reads all of them. OSError if a file is there and
+        cannot be read now.
         """
         weights, mine = self.checkpoint, self.fingerprint
         try:
@@ -103,7 +106,7 @@ class Run:
                 read_checkpoint(weights, fingerprint=mine)
             if at.epoch != self.config.total_epochs:
                 raise ValueError(f"{run_folder.CHECKPOINT} is not that of the last epoch")
-        except ValueError as error:
+        except (FileNotFoundError, NotADirectoryError, ValueError) as error:
             return str(error)
         return ""
 
@@ -160,9 +163,9 @@ class Run:
         return self._read_provenance()
 
     def _read_provenance(self) -> dict[str, Any]:
-        record = run_folder.read_provenance(self.folder)
+        with run_folder.reading(self.folder / run_folder.PROVENANCE) as path:
+            record = run_folder.read_provenance(self.folder)
         if not {"classes", "input", "data"} <= record.keys():
-            path = self.folder / run_folder.PROVENANCE
             raise ValueError(f"{path} is damaged: it must name classes, input and data, found {', '.join(record)}")
         return record
 
@@ -317,9 +320,9 @@ def _commit() -> str | None:
 
 
 def _read_config(folder: Path) -> TrainConfig:
-    path = folder / run_folder.CONFIG
     try:
-        values = read_json(path)
+        with run_folder.reading(folder / run_folder.CONFIG) as path:
+            values = read_json(path)
         missing = plugins.missing(values.get("plugins") if isinstance(values, dict) else None, folder)
         if not missing:
             return decode(TrainConfig, values, str(path))
