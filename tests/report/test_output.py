@@ -101,6 +101,15 @@ def test_a_run_that_no_study_has_evaluated_is_named(finished_study, tmp_path):
         Results.of_runs([tmp_path / "nowhere"], tmp_path)
 
 
+def test_a_run_folder_of_another_name_is_refused_as_its_rows_would_be_left_out(written, tmp_path, monkeypatch):
+    first, second = [run.folder for run in written[0].runs][:2]
+    renamed = shutil.copytree(first, tmp_path / "mine")
+    with pytest.raises(ValueError, match=rf"name of {renamed} must end in that of its run, {first.name[-12:]}$"):
+        Results.of_runs([renamed, second], tmp_path)
+    monkeypatch.chdir(first)
+    assert Results.of_runs(["."], tmp_path).settings[0].rows == Results.of_runs([first], tmp_path).rows
+
+
 def test_a_damaged_rows_file_is_named(finished_study, tmp_path):
     (tmp_path / "study.json").write_text((finished_study.folder / "study.json").read_text())
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")

@@ -173,7 +173,7 @@ class Results:
     def of_runs(cls, folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
         """Read run folders that some study has evaluated; arguments as of `regmixup.report.collect`."""
         runs, rows = [], []
-        for folder in map(Path, folders):
+        for folder in (path if path.name else path.absolute() for path in map(Path, folders)):  # "." has no name
             if not run_folder.is_run_folder(folder):
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
@@ -184,6 +184,8 @@ class Results:
                 config = run_folder.read_config(folder)
                 recipe = _likely_recipe(config, method)
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
+                if other := {row.run for row in own} - {runs[-1].key}:  # their rows would be left out
+                    raise ValueError(f"the name of {folder} must end in that of its run, {', '.join(sorted(other))}")
                 rows += own
         return cls(Path(out), counted(len(runs), "run"), "", runs, rows)
 
