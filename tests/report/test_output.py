@@ -110,6 +110,18 @@ def test_a_run_folder_of_another_name_is_refused_as_its_rows_would_be_left_out(w
     assert Results.of_runs(["."], tmp_path).settings[0].rows == Results.of_runs([first], tmp_path).rows
 
 
+def test_a_label_that_no_file_can_have_is_that_of_the_rows(written, tmp_path):
+    """As `dnn(train_set=digits/val)`, whose files are called `rows-dnn(train_set=digits-val)-...`."""
+    given = written[0].runs[0].folder
+    folder = tmp_path / given.name
+    folder.mkdir()
+    shutil.copyfile(given / "config.json", folder / "config.json")
+    rows = next(given.glob("rows-dnn-*.csv")).read_text().replace(",dnn,", ",dnn(train_set=digits/val),")
+    (folder / "rows-dnn(train_set=digits-val)-00000000.csv").write_text(rows)
+    (found,) = Results.of_runs([folder], tmp_path).settings
+    assert (found.labels, len(found.rows)) == (["dnn(train_set=digits/val)"], len(rows.splitlines()) - 1)
+
+
 def test_a_damaged_rows_file_is_named(finished_study, tmp_path):
     (tmp_path / "study.json").write_text((finished_study.folder / "study.json").read_text())
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")

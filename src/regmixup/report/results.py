@@ -179,7 +179,7 @@ class Results:
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
             for stem, own in _evaluations(folder, evaluation).items():
-                label = stem.rpartition("-")[0]
+                label = next((row.method for row in own), stem.rpartition("-")[0])  # "/" is "-" in names of files
                 method = label.partition("(")[0]
                 config = run_folder.read_config(folder)
                 recipe = _likely_recipe(config, method)
