@@ -3,6 +3,7 @@
 import csv
 import errno
 import io
+import json
 import os
 import re
 import shutil
@@ -120,6 +121,19 @@ def test_a_label_that_no_file_can_have_is_that_of_the_rows(written, tmp_path):
     (folder / "rows-dnn(train_set=digits-val)-00000000.csv").write_text(rows)
     (found,) = Results.of_runs([folder], tmp_path).settings
     assert (found.labels, len(found.rows)) == (["dnn(train_set=digits/val)"], len(rows.splitlines()) - 1)
+
+
+def test_runs_that_differ_in_more_than_their_seeds_are_not_averaged(written, tmp_path):
+    """Two studies in one folder of runs may train a method differently, under one label; weights may lie elsewhere."""
+    one, two = [run.folder for run in written[0].runs if run.label == "regmixup"][:2]
+    folders = [shutil.copytree(folder, tmp_path / folder.name) for folder in (one, two)]
+    for folder, place, epochs, alpha in zip(folders, "ab", (2, 9), (20, 3), strict=True):
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"init": f"{place}@sha256:0", "epochs": epochs, "objective": config["objective"] | {"alpha": alpha}}
+        (folder / "config.json").write_text(json.dumps(config))
+    found = "must differ in their seeds alone, got epochs 2 and 9, alpha 20 and 3, of"
+    with pytest.raises(ValueError, match=f"runs of regmixup {found} {folders[0]} and {folders[1]}$"):
+        Results.of_runs(folders, tmp_path)
 
 
 def test_a_damaged_rows_file_is_named(finished_study, tmp_path):
