@@ -90,7 +90,8 @@ def test_a_report_of_run_folders(capsys, finished_study, tmp_path):
     assert "neither" in capsys.readouterr().err
     for mixed in ([folders[0], finished_study.folder], [finished_study.folder, folders[0]]):
         assert run("report", *mixed) == 2
-        assert "report takes one study, or any number of run folders" in capsys.readouterr().err
+        got = f"report takes one study, or any number of run folders, got {finished_study.folder} among 2 folders"
+        assert got in capsys.readouterr().err
 
 
 def test_a_dry_run_knows_that_an_ensemble_is_done(capsys, tmp_path):

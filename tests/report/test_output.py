@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import re
 import shutil
@@ -99,6 +100,40 @@ def test_a_run_that_no_study_has_evaluated_is_named(finished_study, tmp_path):
         Results.of_runs([tmp_path], tmp_path)
     with pytest.raises(ValueError, match="neither of a study nor of a run"):
         Results.of_runs([tmp_path / "nowhere"], tmp_path)
+
+
+def test_a_run_folder_of_another_name_is_refused_as_its_rows_would_be_left_out(written, tmp_path, monkeypatch):
+    first, second = [run.folder for run in written[0].runs][:2]
+    renamed = shutil.copytree(first, tmp_path / "mine")
+    with pytest.raises(ValueError, match=rf"name of {renamed} must end in that of its run, {first.name[-12:]}$"):
+        Results.of_runs([renamed, second], tmp_path)
+    monkeypatch.chdir(first)
+    assert Results.of_runs(["."], tmp_path).settings[0].rows == Results.of_runs([first], tmp_path).rows
+
+
+def test_a_label_that_no_file_can_have_is_that_of_the_rows(written, tmp_path):
+    """As `dnn(train_set=digits/val)`, whose files are called `rows-dnn(train_set=digits-val)-...`."""
+    given = written[0].runs[0].folder
+    folder = tmp_path / given.name
+    folder.mkdir()
+    shutil.copyfile(given / "config.json", folder / "config.json")
+    rows = next(given.glob("rows-dnn-*.csv")).read_text().replace(",dnn,", ",dnn(train_set=digits/val),")
+    (folder / "rows-dnn(train_set=digits-val)-00000000.csv").write_text(rows)
+    (found,) = Results.of_runs([folder], tmp_path).settings
+    assert (found.labels, len(found.rows)) == (["dnn(train_set=digits/val)"], len(rows.splitlines()) - 1)
+
+
+def test_runs_that_differ_in_more_than_their_seeds_are_not_averaged(written, tmp_path):
+    """Two studies in one folder of runs may train a method differently, under one label; weights may lie elsewhere."""
+    one, two = [run.folder for run in written[0].runs if run.label == "regmixup"][:2]
+    folders = [shutil.copytree(folder, tmp_path / folder.name) for folder in (one, two)]
+    for folder, place, epochs, alpha in zip(folders, "ab", (2, 9), (20, 3), strict=True):
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"init": f"{place}@sha256:0", "epochs": epochs, "objective": config["objective"] | {"alpha": alpha}}
+        (folder / "config.json").write_text(json.dumps(config))
+    found = "must differ in their seeds alone, got epochs 2 and 9, alpha 20 and 3, of"
+    with pytest.raises(ValueError, match=f"runs of regmixup {found} {folders[0]} and {folders[1]}$"):
+        Results.of_runs(folders, tmp_path)
 
 
 def test_a_damaged_rows_file_is_named(finished_study, tmp_path):

@@ -36,6 +36,11 @@ def test_rows_cover_every_method_seed_and_question(finished_study):
     assert all(0 <= r.value <= 1 for r in one if r.metric in ("accuracy", "ece", "auroc"))
 
 
+def test_a_name_instead_of_a_study_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"must be a Study, as regmixup\.study\.load returns, got 'digits'"):
+        run_study("digits", tmp_path)
+
+
 def test_wrong_workers_are_refused_before_any_run(tmp_path):
     with pytest.raises(ValueError, match="workers must be an integer >= 0, got -1"):
         run_study(load_study(str(write_mini(tmp_path))), tmp_path / "runs", device="cpu", workers=-1)

@@ -56,7 +56,8 @@ def _results(verb: ReportVerb) -> Results:
     if verb.evaluation:
         raise ValueError(f"evaluation is for run folders, a study has its own, got {verb.evaluation} for {first}")
     if len(verb.what) > 1:
-        raise ValueError(f"report takes one study, or any number of run folders, got {', '.join(verb.what)}")
+        given = f"{', '.join(studies)} among {len(verb.what)} folders" if studies else ", ".join(verb.what)
+        raise ValueError(f"report takes one study, or any number of run folders, got {given}")
     return Results.open(first if first.is_dir() else _study_folder(verb), verb.out)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -173,17 +173,25 @@ class Results:
     def of_runs(cls, folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
         """Read run folders that some study has evaluated; arguments as of `regmixup.report.collect`."""
         runs, rows = [], []
-        for folder in map(Path, folders):
+        first: dict[tuple[str, str], RunRecord] = {}  # of every setting and label
+        for folder in (path if path.name else path.absolute() for path in map(Path, folders)):  # "." has no name
             if not run_folder.is_run_folder(folder):
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
             for stem, own in _evaluations(folder, evaluation).items():
-                label = stem.rpartition("-")[0]
+                label = next((row.method for row in own), stem.rpartition("-")[0])  # "/" is "-" in names of files
                 method = label.partition("(")[0]
                 config = run_folder.read_config(folder)
                 recipe = _likely_recipe(config, method)
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
+                alike = first.setdefault((runs[-1].setting, label), runs[-1])
+                if found := ", ".join(_differences(alike.config, config)):
+                    raise ValueError(
+                        f"runs of {label} must differ in their seeds alone, got {found}, of {alike.folder} and {folder}"
+                    )
+                if other := {row.run for row in own} - {runs[-1].key}:  # their rows would be left out
+                    raise ValueError(f"the name of {folder} must end in that of its run, {', '.join(sorted(other))}")
                 rows += own
         return cls(Path(out), counted(len(runs), "run"), "", runs, rows)
 
@@ -272,6 +280,22 @@ def _title(config: dict[str, Any]) -> str:
     'resnet50 on imagenet'
     """
     return f"{config['network'].removeprefix('timm/')} on {config['train_set'].partition('/')[0]}"
+
+
+def _differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
+    """Yield what two configurations (as in config.json) differ in, but for the seed and where weights and plugins lie.
+
+    A field that one of them lacks is of a later version, and not compared.
+
+    >>> list(_differences({"lr": 0.1, "head": {"size": 8}, "seed": 0}, {"lr": 0.1, "head": {"size": 4}, "seed": 1}))
+    ['size 8 and 4']
+    """
+    for name in (name for name in one if name in other and name not in ("seed", "plugins")):
+        first, second = one[name], other[name]
+        if isinstance(first, dict) and isinstance(second, dict):
+            yield from _differences(first, second)
+        elif first != second and (name != "init" or recipes.without_path(first) != recipes.without_path(second)):
+            yield f"{name} {_shown(first)} and {_shown(second)}"
 
 
 def _likely_recipe(config: dict[str, Any], method: str) -> str:

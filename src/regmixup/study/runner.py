@@ -120,8 +120,10 @@ def run_study(
     return folder
 
 
-def _check_request(study: Study, runs: Path, launcher: Launcher, archive: Path | None, minutes: object) -> None:
+def _check_request(study: object, runs: Path, launcher: Launcher, archive: Path | None, minutes: object) -> None:
     """Raise for arguments of `run_study` that contradict each other or the study."""
+    if not isinstance(study, Study):
+        raise ValueError(f"study must be a Study, as regmixup.study.load returns, got {study!r}")
     if world_size() > 1:
         raise ValueError(
             f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
