@@ -15,6 +15,7 @@ from regmixup.report.claims import SCORES, Training, prose
 from regmixup.report.paper import paper_value
 from regmixup.report.significance import LEVEL
 from regmixup.report.writers import markdown_table
+from regmixup.study.planned import usual_posthoc
 from regmixup.types import higher_is_better
 
 TEXT = (
@@ -27,8 +28,10 @@ AGAINST_PLAIN = """What is decided against plain training, for methods with seve
 differences in points (AUGRC x 1000) that are not 0 after Holm's correction over the methods of a column, at 5 %;
 columns are not corrected for each other. What is not named was not told apart. Where the two have different scores, a
 difference in AUROC is of method and score together; so it is also told by the method's score for both, without a
-correction.
+correction. {}
 """
+UNCOMPARED = """{} is not compared: its prior variance comes from one companion for all seeds, which are then not
+independent. Its intervals in table and figure do not cover that choice."""
 AGAINST_BASE = """And against RegMixup, in the same way. Half-RegMixup and bimodal cost as much as plain training, and
 should come close to it; RegMixup and RegCutMix by a coin at every step cost as much as RegMixup alone.
 """
@@ -48,9 +51,12 @@ def answer(found: Mapping[Training, Aggregation], recipe: str = RECIPE) -> str:
     """Return a line for each method against plain training, and against RegMixup."""
     rows, columns = found.get(own_length(recipe), Aggregation([])), standard_columns(recipe)
     several = [label for label in METHODS if label != PLAIN and len(columns[0].rows(rows, label)) > 1]
+    dependent = [label for label in several if takes_from_companion(label, recipe)]
+    several = [label for label in several if label not in dependent]
+    against_plain = AGAINST_PLAIN.format(UNCOMPARED.format(", ".join(dependent)) if dependent else "").rstrip() + "\n"
     parts = []
     for text, reference, labels in (
-        (AGAINST_PLAIN if recipe == RECIPE else ALSO_PLAIN, PLAIN, several),
+        (against_plain if recipe == RECIPE else ALSO_PLAIN, PLAIN, several),
         (AGAINST_BASE if recipe == RECIPE else ALSO_BASE, BASE, [label for label in several if label != BASE]),
     ):
         effects = [compared(rows, column, reference, labels) for column in columns]
@@ -62,6 +68,11 @@ def answer(found: Mapping[Training, Aggregation], recipe: str = RECIPE) -> str:
         if lines and effects[0][labels[0]][0].interval is not None:
             parts += [text, "\n".join(lines) + "\n"]
     return "\n".join(parts)
+
+
+def takes_from_companion(method: str, recipe: str) -> bool:
+    """Return whether a method's posthoc map chooses its prior variance with the validation set of a companion."""
+    return getattr(usual_posthoc(method, recipe), "prior_variance", 0) is None
 
 
 def _told(label: str, columns: Sequence[Column], found: Sequence[Mapping[str, tuple[Effect, bool]]]) -> str:

@@ -91,17 +91,27 @@ def test_the_standard_table_tells_what_stands_after_the_correction():
 
 
 def test_a_difference_between_scores_is_also_told_by_one_score():
-    """KFAC-LLLA is plain training by entropy: two points by its own score are one, and on CIFAR-100 it is told, too."""
+    """CutMix is told by entropy: two points by its own score are one, and on CIFAR-100 it is told, too."""
     plain, recipe = [0.85, 0.86, 0.84], "cifar100-resnet18"
     shift = {"dempster_shafer": 0.0, "entropy": 0.01}
-    rows = measured({"dnn": plain, "kfac-llla": plain}, "cifar100/test", "accuracy", "")
+    rows = measured({"dnn": plain, "cutmix": plain}, "cifar100/test", "accuracy", "")
     for score, by in shift.items():
-        values = {"dnn": [one + by for one in plain], "kfac-llla": [one + 0.02 for one in plain]}
-        values["kfac-llla"][0] += 1e-4
+        values = {"dnn": [one + by for one in plain], "cutmix": [one + 0.02 for one in plain]}
+        values["cutmix"][0] += 1e-4
         rows += measured(values, score=score)
     text = tables({own_length(recipe): Aggregation(rows)}, recipe)
-    told = "- **kfac-llla** (3 seeds): better in SVHN AUROC +2.00; by entropy for both SVHN AUROC +1.00."
+    told = "- **cutmix** (3 seeds): better in SVHN AUROC +2.00; by entropy for both SVHN AUROC +1.00."
     assert text.partition("as above:")[2].splitlines()[2] == told
+
+
+def test_a_method_whose_prior_variance_is_of_one_companion_is_not_compared():
+    """As in a report, and it has no part in the correction for the others."""
+    plain = [0.85, 0.86, 0.84]
+    values = {"dnn": plain, "mixup": [one + 0.01 for one in plain], "kfac-llla": [one + 0.02 for one in plain]}
+    text = answer({own_length(RECIPE): Aggregation(measured(values, "cifar10/test", "accuracy", ""))})
+    assert "- **mixup** (3 seeds): better in accuracy +1.00." in text
+    assert "**kfac-llla**" not in text
+    assert "kfac-llla is not compared: its prior variance comes from one companion" in text
 
 
 def test_regmixup_on_cifar100_is_also_compared_by_other_scores():
