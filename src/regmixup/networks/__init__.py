@@ -222,6 +222,9 @@ def bake(model: Model) -> Model:
             constrained = module.parametrizations
             assert isinstance(constrained, nn.ModuleDict)
             constrained.eval()  # so that accessing the weight runs no further power iteration
+            # A deep copy shares the class that torch made for its original, whose weight would go with the copy's.
+            kind = type(module)
+            module.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
             for name in list(constrained):
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
     return model
