@@ -18,16 +18,7 @@ from regmixup.data.decode import EvalTransform, Source, decode_all
 from regmixup.data.roles import check_validation, overlap, validation_of
 from regmixup.deployment import export as files
 from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect, look_like_pixels
-from regmixup.deployment.export import (
-    Architecture,
-    Deployable,
-    Facts,
-    Pixels,
-    Program,
-    mean_field_of,
-    public_name,
-    unwrapped,
-)  # fmt: skip
+from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, counted
 from regmixup.networks import import_components, plain_normalize
@@ -207,7 +198,7 @@ class Predictor(Facts):
         )  # fmt: skip
         device = choose_device(device)
         members = [member.model(device=device, root=root) for member in run.members()]
-        mean_field = mean_field_of(posthoc, uncertain=isinstance(members[0].head, HasVariance))
+        mean_field = files.mean_field_of(posthoc, uncertain=isinstance(members[0].head, HasVariance))
         if isinstance(name, Predictions):
             found = _given(name, run, len(record["classes"]), mean_field)
         else:
