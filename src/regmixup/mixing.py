@@ -376,7 +376,8 @@ def full_precision(x: Tensor) -> Tensor:
 
 def repeat(values: Tensor, times: int) -> Tensor:
     """Return a batch `times` times, one after the other; a single batch is not copied."""
-    return values if times == 1 else torch.cat([values] * times)
+    # No torch.cat, which refuses half precision under autocast for the other half-precision type.
+    return values if times == 1 else values[torch.arange(times * len(values), device=values.device) % len(values)]
 
 
 def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:

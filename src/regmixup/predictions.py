@@ -124,7 +124,7 @@ def predict_batches(
     hook = head.register_forward_pre_hook(look) if head is not None else None
     try:
         for batch in batches:
-            x, y = _pair(batch, dataset, labelled=labelled)
+            x, y = pair_of(batch, dataset, labelled=labelled)
             with products(precision), autocast(precision, device):
                 found = logits_of(model, to_float(x.to(device, non_blocking=True)))
             logits.append(found.float())
@@ -162,7 +162,7 @@ def _device_of(model: nn.Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
-def _pair(batch: object, dataset: str, *, labelled: bool) -> tuple[Tensor, Tensor]:
+def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tensor, Tensor]:
     """Return images and labels of a batch, whatever else it holds behind them."""
     match batch:
         case [Tensor() as x, y, *_] if labelled:
@@ -172,7 +172,9 @@ def _pair(batch: object, dataset: str, *, labelled: bool) -> tuple[Tensor, Tenso
             if y.shape == x.shape[:1] != () and is_whole(y):
                 return x, y
             got = f"images and labels of shapes {tuple(x.shape)} and {tuple(y.shape)}, {y.dtype}"
-            if y.ndim == 2 and y.shape[1] > 1:
+            if y.ndim == 0:
+                got += "; wrap a dataset in torch.utils.data.DataLoader(dataset, batch_size=64)"
+            elif y.ndim == 2 and y.shape[1] > 1:
                 got += "; multi-label targets cannot be evaluated, and of one-hot labels pass y.argmax(dim=1)"
             elif not is_whole(y):
                 got += "; pass class indices of an integer type, such as y.long()"

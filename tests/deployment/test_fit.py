@@ -1,6 +1,7 @@
 """A predictor for a model from anywhere, and predictors on disk: weights and JSON, or an exported program."""
 
 import copy
+import io
 import json
 import zipfile
 from dataclasses import replace
@@ -11,6 +12,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import DataLoader, TensorDataset
 
 import regmixup as rm
@@ -94,6 +96,27 @@ class TestFitting:
         assert all(p.requires_grad for p in model.parameters())
         assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
+    def test_a_model_with_parametrizations_stays_as_it_is_and_is_fitted_again(self, digits, validation, tmp_path):
+        model = nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(64, 10)))
+        images = normalised(digits["val"].images[:3])
+        before = logits_of(model, images)
+        found = rm.Predictor.fit(model, validation)
+        assert torch.equal(logits_of(model, images), before)
+        assert found.temperature == rm.Predictor.fit(model, validation).temperature
+        found.save(tmp_path)
+        assert torch.equal(rm.Predictor.load(tmp_path, model=model)(images).probs, found(images).probs)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_a_model_of_another_precision_takes_and_exports_what_any_other_does(self, model, digits, tmp_path, dtype):
+        converted, test = copy.deepcopy(model).to(dtype), digits["test"]
+        images = normalised(test.images).to(dtype)
+        found = rm.Predictor.fit(converted, loader(images, test.labels), normalize=(MEAN, STD))
+        expected = logits_of(converted, images).argmax(dim=1)
+        assert torch.equal(found(images).label, expected)
+        assert torch.equal(found(test.images).label, expected)
+        found.export(tmp_path / "model.pt2")
+        assert torch.equal(rm.Predictor.load(tmp_path / "model.pt2")(test.images).label, expected)
+
     def test_the_promise_is_about_half_of_the_images_and_holds_on_others(self, fitted, digits):
         assert fitted.promise.images == 449
         assert fitted.threshold <= fitted.limit
@@ -117,8 +140,8 @@ class TestFitting:
         with pytest.raises(ValueError, match=r"nothing can be promised.*at least 149 accepted images.*tested on 100"):
             rm.Predictor.fit(model, few, risk=0.02)
 
-    def test_parallel_and_compiled_models_are_unwrapped(self, model, validation):
-        wrapped = torch.compile(nn.DataParallel(model), backend="eager")
+    def test_parallel_averaged_and_compiled_models_are_unwrapped(self, model, validation):
+        wrapped = torch.compile(nn.DataParallel(AveragedModel(model)), backend="eager")
         found = rm.Predictor.fit(wrapped, validation)
         assert found.temperature == rm.Predictor.fit(model, validation).temperature
         assert all(name.startswith("members.0.") for name in found.module.state_dict())
@@ -148,13 +171,15 @@ class TestFitting:
         x, y = normalised(digits["val"].images), digits["val"].labels
         for batches, contract in [
             ([], "validation_loader must give batches .* got nothing"),
-            ([x], r"validation_loader must give pairs \(x, y\) of tensors, got Tensor"),
             (
-                [(x, nn.functional.one_hot(y).float())],
-                "one class for each input.*Multi-label targets are not supported",
+                [x],
+                r"batches of validation_loader must be .*pairs of tensors.* got one tensor of shape \(448, 1, 8, 8\)",
             ),
-            ([(x, y.float())], "one class for each input"),
-            (torch.utils.data.TensorDataset(x, y), r"got single examples, x of shape .*DataLoader\(dataset"),
+            ([(x.numpy(), y.numpy())], "got tuple of ndarray, ndarray"),
+            ([{"image": x, "label": y}], r"got dict with the keys \['image', 'label'\]"),
+            ([(x, nn.functional.one_hot(y).float())], r"multi-label targets cannot be evaluated.*y\.argmax\(dim=1\)"),
+            ([(x, y.float())], r"integer type, such as y\.long\(\)"),
+            (TensorDataset(x, y), r"of shapes \(1, 8, 8\) and \(\), .*DataLoader\(dataset"),
             ([(x / 0, y)], "the model must give finite logits for validation_loader"),
             ([(x, y + 1)], r"labels must lie in \[0, 10\)"),
             ([(x, y), (x[:, :, :4], y)], "inputs of one shape"),
@@ -165,6 +190,19 @@ class TestFitting:
             rm.Predictor.fit(model, [(x, y)], class_names=["cat", "dog"])
         with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module, got function"):
             rm.Predictor.fit(normalised, [(x, y)])
+        for wrong in [(0.3, 0.35), ((0.5,) * 3, (0.5,) * 3), ((0.3,), (0.0,)), ((0.3,),), "imagenet", nn.Identity()]:
+            with pytest.raises(ValueError, match=r"normalize must be \(mean, std\) for .* channels with std > 0, got "):
+                rm.Predictor.fit(model, [(x, y)], normalize=wrong)
+        with pytest.raises(ValueError, match=r"transform must be None or an EvalTransform .*, got 8"):
+            rm.Predictor.fit(model, [(x, y)], transform=8)
+
+    def test_labels_in_a_column_and_numbers_of_any_kind_are_taken(self, model, digits, tmp_path):
+        x, y = normalised(digits["val"].images), digits["val"].labels
+        found = rm.Predictor.fit(model, [(x, y[:, None])], normalize=(np.float32(MEAN), torch.tensor(STD)))
+        assert found.normalize == (MEAN, STD)
+        found.save(tmp_path)
+        again = rm.Predictor.load(tmp_path, model=model)
+        assert torch.equal(again(digits["val"].images).probs, found(digits["val"].images).probs)
 
 
 class TestInputs:
@@ -180,6 +218,26 @@ class TestInputs:
             torch.testing.assert_close(fitted(files).probs, expected.probs, rtol=0, atol=1e-6)
             torch.testing.assert_close(fitted(files[1]).probs, expected.probs[1], rtol=0, atol=1e-6)
             torch.testing.assert_close(fitted.predict_file(files[1]).probs, expected.probs[1], rtol=0, atol=1e-6)
+
+    def test_a_list_holds_images_of_one_shape_and_type(self, fitted, digits):
+        pixels = digits["val"].images[:3]
+        expected = fitted(pixels).probs
+        for images in (list(pixels), tuple(pixels.numpy()), [Image.fromarray(pixels[0, 0].numpy()), *pixels[1:]]):
+            assert torch.equal(fitted(images).probs, expected)
+        one_kind, no_images = (
+            "images in a list must have one shape and type, got ",
+            "images that are no path, bytes or ",
+        )
+        for images, contract in [
+            ([pixels[0], pixels[0] / 255], rf"{one_kind}.*float32', .*uint8'"),
+            ([pixels[0], pixels[0, :, 1:]], rf"{one_kind}.*7, 8\) torch.uint8', '\(1, 8, 8\)"),
+            ([], f"{one_kind}none"),
+            (io.BytesIO(b""), f"{no_images}.*array of numbers, got <_io.BytesIO"),
+            ([pixels[0], None], f"{no_images}.*, got None"),
+            (iter(pixels), f"{no_images}.*, got <"),
+        ]:
+            with pytest.raises(ValueError, match=contract):
+                fitted(images)
 
     def test_pixels_are_refused_where_nobody_said_how_to_normalise_them(self, model, validation, digits):
         found = rm.Predictor.fit(model, validation)

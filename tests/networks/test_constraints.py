@@ -210,6 +210,15 @@ def test_baking_leaves_a_plain_network_with_the_same_logits(constraint, training
     assert torch.equal(plain(images()), logits)
 
 
+def test_baking_a_copy_leaves_the_original_and_other_copies_constrained():
+    model = network("spectral_norm").eval()
+    logits, other = model(images()), copy.deepcopy(model)
+    for baked in (bake(copy.deepcopy(model)), bake(copy.deepcopy(model))):
+        assert not any(parametrize.is_parametrized(module) for module in baked.modules())
+        assert all(torch.equal(one(images()), logits) for one in (baked, model, other))
+    assert all(parametrize.is_parametrized(conv, "weight") for conv in convolutions(model))
+
+
 def test_baking_an_unconstrained_network_changes_nothing():
     model = network(None)
     before = copy.deepcopy(model.state_dict())

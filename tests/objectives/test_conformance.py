@@ -132,6 +132,17 @@ def test_autocast_gives_nearly_the_float32_loss_in_float32(objective):
 
 
 @each_objective
+@pytest.mark.parametrize(("images", "autocast"), [("float16", "bfloat16"), ("bfloat16", "float16")])
+def test_autocast_takes_images_in_the_other_half_precision(objective, images, autocast):
+    for draw in draws_of(objective):
+        x, y = batch(dtype=getattr(torch, images))
+        with torch.autocast("cpu", dtype=getattr(torch, autocast)):
+            out = objective(net_for(objective), x, y, draw=draw)
+        expected = objective(net_for(objective), x.float(), y, draw=draw)
+        assert out.loss.item() == pytest.approx(expected.loss.item(), rel=0.03)
+
+
+@each_objective
 def test_parts_are_detached_scalars_that_make_up_the_loss(objective):
     """The loss is the sum of the parts with the weights the fields give them, or 1; "mean" divides it by 1 + eta."""
     for draw in draws_of(objective):

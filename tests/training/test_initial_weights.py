@@ -162,7 +162,7 @@ class TestRefusal:
             (
                 "a.pth",
                 nn.Linear(2, 2),
-                r"must be a file of plain tensors, but .*a.pth cannot .*save model.state_dict\(\)",
+                r"must be a file of plain tensors.*a.pth cannot .* load failed\)\. If .*save model.state_dict\(\)",
             ),
             ("a.pt", {"epoch": 3}, r"must hold named tensors \(a state dict\), found none in .*a.pt"),
             ("a.pth", [torch.ones(2)], "must hold named tensors"),

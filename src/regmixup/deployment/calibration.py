@@ -26,7 +26,8 @@ from regmixup.metrics.detection import needed_count
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.posthoc import Conformal, FittedConformal, TemperatureScaling
-from regmixup.types import as_tensor, look_like_probabilities
+from regmixup.predictions import pair_of
+from regmixup.types import look_like_probabilities
 
 if TYPE_CHECKING:
     from regmixup.deployment.export import Deployable
@@ -185,20 +186,7 @@ def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     logits, labels, shapes, lowest, highest = [], [], set(), 0.0, 1.0
     for batch in batches:
-        if not (isinstance(batch, list | tuple) and len(batch) >= 2 and isinstance(batch[0], Tensor)):
-            raise ValueError(f"{name} must give pairs (x, y) of tensors, got {type(batch).__name__}")
-        x, y = batch[0], as_tensor(f"labels of {name}", batch[1])
-        if y.ndim == 0:
-            raise ValueError(
-                f"{name} must give batches, x (N, ...) and y (N,), got single examples, x of shape {tuple(x.shape)}: "
-                "wrap a dataset in torch.utils.data.DataLoader(dataset, batch_size=64)"
-            )
-        if y.shape != x.shape[:1] or y.is_floating_point():
-            raise ValueError(
-                f"{name} must give one class for each input, integers (N,), got {y.dtype} of shape {tuple(y.shape)} "
-                f"for x of shape {tuple(x.shape)}. Multi-label targets are not supported; turn one-hot ones into "
-                "classes with y.argmax(1)"
-            )
+        x, y = pair_of(batch, name)
         if x.is_floating_point():
             low, high = map(float, x.aminmax())
             lowest, highest = min(lowest, low), max(highest, high)

@@ -20,6 +20,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.optim.swa_utils import AveragedModel
 
 from regmixup.config import encode, values_of
 from regmixup.data.catalogue import find
@@ -32,7 +33,7 @@ from regmixup.mixing import logits_of, to_float
 from regmixup.names import check_name, shortened
 from regmixup.networks import bake, build, head_of, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
-from regmixup.posthoc import FittedConformal
+from regmixup.posthoc import FittedConformal, MeanField, Posthoc
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions import HasVariance
 from regmixup.run_folder import FITTED, PUBLISHED
@@ -89,6 +90,8 @@ class Deployable(nn.Module):
         if self.normalize is not None and images.dtype == torch.uint8:
             images = self.normalize(images)
         images = to_float(images)
+        if images.is_floating_point():  # a model in half or double precision takes no others
+            images = images.to(next((p.dtype for p in self.parameters() if p.is_floating_point()), images.dtype))
         return precise(torch.stack([self._of_member(member, images) for member in self.members])).mean(dim=0)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
@@ -106,15 +109,29 @@ class Deployable(nn.Module):
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside DataParallel, DistributedDataParallel or torch.compile."""
+    """Return the module inside DataParallel, DistributedDataParallel, AveragedModel or torch.compile."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    parallel = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    while isinstance(model, parallel) or hasattr(model, "_orig_mod"):
-        inside = model.module if isinstance(model, parallel) else model._orig_mod
+    around = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
+    while isinstance(model, around) or hasattr(model, "_orig_mod"):
+        inside = model.module if isinstance(model, around) else model._orig_mod
         assert isinstance(inside, nn.Module)
         model = inside
     return model
+
+
+def mean_field_of(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None:
+    """Return the map from logits and their variance to logits; None for heads without a variance."""
+    if posthoc is None:
+        return MeanField() if uncertain else None
+    if not isinstance(posthoc, MeanField):
+        raise ValueError(
+            f"posthoc must be None or MeanField, the predictive with a closed form, got {type(posthoc).__name__}: "
+            "what is sampled or fitted on train features cannot be deployed as one module"
+        )
+    if not uncertain:
+        raise ValueError("posthoc must be None for a head without a variance of its logits, got MeanField")
+    return posthoc
 
 
 @dataclass(frozen=True, kw_only=True)

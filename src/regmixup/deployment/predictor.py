@@ -21,7 +21,7 @@ from regmixup.deployment.calibration import Calibration, Labelled, accepting_thr
 from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, counted
-from regmixup.networks import import_components
+from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
@@ -32,7 +32,7 @@ from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
-from regmixup.types import Predictions
+from regmixup.types import Predictions, as_tensor
 
 __all__ = ["Decision", "Predictor", "accepting_threshold"]
 
@@ -125,11 +125,15 @@ class Predictor(Facts):
         )  # fmt: skip
         if held_out is not None and risk is None and sets is None:
             raise ValueError("held_out is for risk and sets, got it without either: give risk=, sets= or one loader")
+        if not isinstance(transform, EvalTransform | None):
+            raise ValueError(f"transform must be None or an EvalTransform of regmixup.data.decode, got {transform!r}")
+        normalize = plain_normalize(normalize)
         module = Deployable(
             [copy.deepcopy(unwrapped(model))], temperature=1.0, score=score, threshold=0.0, normalize=normalize
         )
         first = collect(module, validation_loader, "validation_loader")
         second = None if held_out is None else collect(module, held_out, "held_out").found
+        plain_normalize(normalize, *sorted({1, first.shape[0]}))
         classes = first.found.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
@@ -194,7 +198,7 @@ class Predictor(Facts):
         )  # fmt: skip
         device = choose_device(device)
         members = [member.model(device=device, root=root) for member in run.members()]
-        mean_field = _mean_field(posthoc, uncertain=isinstance(members[0].head, HasVariance))
+        mean_field = files.mean_field_of(posthoc, uncertain=isinstance(members[0].head, HasVariance))
         if isinstance(name, Predictions):
             found = _given(name, run, len(record["classes"]), mean_field)
         else:
@@ -272,17 +276,19 @@ class Predictor(Facts):
         save_tensors(weights, self.module.state_dict(), {})
         write_table(weights.with_name(files.PREDICTOR), {**files.plain(self), "weights": digest(weights)})
 
-    def __call__(self, images: Tensor | Source | Sequence[Source], *, batch_size: int = 256) -> Decision:
+    def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
         """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
 
-        Files, bytes and Pillow images are taken as well, one or a list: see `read`.
+        Files, bytes and Pillow images are taken as well: see `read`. A list holds images (C, H, W), or files.
         """
         check_count("batch_size", batch_size)
-        if isinstance(images, Source):
-            images = self.read(images)
-        elif isinstance(images, list | tuple) and images and all(isinstance(one, Source) for one in images):
-            images = torch.stack([self.read(one) for one in images])
-        images = torch.as_tensor(images)
+        if isinstance(images, list | tuple):
+            parts = [self._tensor_of(one) for one in images]
+            kinds = {f"{tuple(part.shape)} {part.dtype}" for part in parts}
+            if len(kinds) != 1:
+                raise ValueError(f"images in a list must have one shape and type, got {sorted(kinds) or 'none'}")
+            images = torch.stack(parts)
+        images = self._tensor_of(images)
         single = images.ndim == len(self.input_shape)
         batch = self._checked(images[None] if single else images, images)
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
@@ -321,6 +327,11 @@ class Predictor(Facts):
         facts = {name: value for name, value in facts.items() if name not in {"kind", "architecture", *unset}}
         files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
 
+    def _tensor_of(self, images: object) -> Tensor:
+        if isinstance(images, Source):
+            return self.read(images)
+        return as_tensor("images that are no path, bytes or Pillow image", images)
+
     def _checked(self, batch: Tensor, given: Tensor) -> Tensor:
         """Return the batch in uint8 or float32; raise if it does not hold such images."""
         if tuple(batch.shape[1:]) != tuple(self.input_shape) or len(batch) == 0:
@@ -357,20 +368,6 @@ def deployed_score(objective: Objective) -> str:
     case and OOD images about as well or better (docs/results.md, "Which score?").
     """
     return "max_logit" if isinstance(objective, DUQ) else "entropy"
-
-
-def _mean_field(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None:
-    """Return the map from logits and their variance to logits; None for heads without a variance."""
-    if posthoc is None:
-        return MeanField() if uncertain else None
-    if not isinstance(posthoc, MeanField):
-        raise ValueError(
-            f"posthoc must be None or MeanField, the predictive with a closed form, got {type(posthoc).__name__}: "
-            "what is sampled or fitted on train features cannot be deployed as one module"
-        )
-    if not uncertain:
-        raise ValueError("posthoc must be None for a head without a variance of its logits, got MeanField")
-    return posthoc
 
 
 def _kept_aside(run: Run, validation: str) -> bool:

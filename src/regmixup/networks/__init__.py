@@ -116,7 +116,7 @@ def build(
     check_count("num_classes", num_classes)
     check_count("in_channels", in_channels)
     sides = None if image_size is None else _sides(image_size)
-    _check_normalize(normalize, in_channels)
+    normalize = plain_normalize(normalize, in_channels)
     if dropout is not None:
         check_number("dropout", dropout, least=0, below=1)
     chosen_head, chosen_constraint = head_of(head), constraint_of(constraint)
@@ -222,6 +222,9 @@ def bake(model: Model) -> Model:
             constrained = module.parametrizations
             assert isinstance(constrained, nn.ModuleDict)
             constrained.eval()  # so that accessing the weight runs no further power iteration
+            # A deep copy shares the class that torch made for its original, whose weight would go with the copy's.
+            kind = type(module)
+            module.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
             for name in list(constrained):
                 parametrize.remove_parametrizations(module, name, leave_parametrized=True)
     return model
@@ -334,14 +337,18 @@ def _sides(image_size: Any) -> tuple[int, int]:
     return sides[0], sides[1]
 
 
-def _check_normalize(normalize: Any, in_channels: int) -> None:
-    """Check that it is None or a pair of sequences with one number per channel, the second positive."""
+def plain_normalize(normalize: Any, *channels: int) -> Normalization | None:
+    """Return None, or means and standard deviations as tuples of floats; raise an error for anything else.
+
+    channels: how many numbers there may be of each; any, if not given.
+    """
     if normalize is None:
-        return
+        return None
     try:
-        mean, std = normalize
-        fits = len(mean) == len(std) == in_channels and all(float(s) > 0 for s in std)
+        mean, std = (tuple(map(float, values)) for values in normalize)
     except (TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise ValueError(f"normalize must be (mean, std) for {in_channels} channels with std > 0, got {normalize!r}")
+        mean, std = (), ()
+    if not std or len(mean) != len(std) or (channels and len(mean) not in channels) or not min(std) > 0:
+        count = " or ".join(f"{number} channels" for number in channels) or "one or more channels"
+        raise ValueError(f"normalize must be (mean, std) for {count} with std > 0, got {normalize!r}")
+    return mean, std

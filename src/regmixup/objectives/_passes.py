@@ -23,7 +23,7 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
     predictions are normalised as clean images were. Without batch norm all three are the same.
     """
     if passes == "joint":
-        logits, changed_logits = logits_of(model, torch.cat([clean, changed])).split([len(clean), len(changed)])
+        logits, changed_logits = logits_of(model, joined([clean, changed])).split([len(clean), len(changed)])
         return logits, changed_logits
     if passes == "separate-clean" and not isinstance(model, nn.Module):
         raise TypeError(
@@ -35,6 +35,14 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
         return logits, logits_of(model, changed)
     with kept_statistics(model):
         return logits, logits_of(model, changed)
+
+
+def joined(batches: list[Tensor]) -> Tensor:
+    """Concatenate images of one type, also under autocast, which concatenates no half precision but its own."""
+    if batches[0].dtype not in (torch.float16, torch.bfloat16):
+        return torch.cat(batches)
+    with torch.autocast(batches[0].device.type, enabled=False):
+        return torch.cat(batches)
 
 
 @contextmanager

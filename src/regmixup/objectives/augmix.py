@@ -24,6 +24,7 @@ from regmixup.mixing import (
 )
 from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, Step, apply_step
 from regmixup.objectives._base import Objective
+from regmixup.objectives._passes import joined
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 
@@ -131,7 +132,7 @@ class AugMix(Objective):
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.jsd_weight == 0:
             return clean_loss(model, x, y, self.loss)
-        all_logits = logits_of(model, torch.cat([x, *self.augment(x, self._check(x, draw))]))
+        all_logits = logits_of(model, joined([x, *self.augment(x, self._check(x, draw))]))
         logits = all_logits[: len(x)]
         clean = image_losses(logits, y, self.loss).mean()
         jsd = jensen_shannon(all_logits.reshape(1 + _VERSIONS, len(x), -1))

@@ -14,6 +14,7 @@ from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
 from regmixup.mixing import Draw
 from regmixup.objectives._base import Objective
+from regmixup.objectives._passes import joined
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
 
@@ -78,7 +79,7 @@ class BatchTransform:
             # The objective itself says how much each image counts: the derivative of the total by the image's loss.
             total = _with_losses(self.objective, recording)(model, x, y, generator, draw).loss
             shares = torch.autograd.grad(total, losses)
-        images, share = torch.cat(inputs), torch.cat(shares)
+        images, share = joined(inputs), torch.cat(shares)
         return images, len(images) * share[:, None] * torch.cat(targets)
 
     def check(self, criterion: Callable[[Tensor, Tensor], Any]) -> None:

@@ -159,7 +159,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         else:
             raise ValueError(f"init must be a .safetensors, .pth or .pt file, or timm, got {path}")
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].partition(". This file can still")[0]  # by running what it holds
         raise ValueError(
             f"init must be a file of plain tensors, but {path} cannot be read as one ({type(error).__name__}: "
             f"{reason}). If it holds a whole model, load it where it was made and save model.state_dict()"
