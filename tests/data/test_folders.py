@@ -248,6 +248,9 @@ def test_a_pipe_is_no_image(tmp_path: Path) -> None:
     (tmp_path / "set" / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"cannot read .*gone\.png as an image: no such file"):
         decode(data.load(f"folder:{tmp_path}/set"))
+    (tmp_path / "nowhere").touch()
+    with pytest.raises(ValueError, match=r"cannot read .*gone\.png as an image: the file is empty"):
+        decode(data.load(f"folder:{tmp_path}/set"))
 
 
 @pytest.mark.parametrize("part", ["", "/train-50"])

@@ -54,6 +54,7 @@ def test_the_public_functions_read_and_write_the_same(written, tmp_path):
     assert [path.name for path in report.build(found)] == ["report.html", "report.md", "report.tex", "report.csv"]
     assert (tmp_path / "report.csv").read_text() == texts["report.csv"]
     assert report.load(results.runs[0].folder.parent / "study-mini", tmp_path).rows == results.rows
+    assert report.collect(str(folders[0]), tmp_path).rows == report.collect(folders[:1], tmp_path).rows != []
 
 
 def test_bare_run_folders_give_the_same_table_as_their_study(finished_study, written, tmp_path):

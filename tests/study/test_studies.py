@@ -244,6 +244,8 @@ def test_a_dry_run_needs_no_data_and_names_what_is_missing(name, tmp_path, capsy
     assert all(line.startswith("to do") for line in lines[first : first + runs])
     assert lines[first + runs] == f"left   {read_header(studies()[name]).cost}"
     assert any("missing" in line for line in lines) == (name != "digits")
+    needed = [line.partition(" (--selected ")[0] for line in lines if line.startswith("needs ")]
+    assert needed == ([f"needs  what study {source} selected"] if (source := load_study(name).confirms) else [])
     assert not list(tmp_path.iterdir())
 
 

@@ -25,7 +25,7 @@ from regmixup.study.check import explain_missing, is_current, missing_data
 from regmixup.study.cost import TIMING_HEADS, Paces, estimate, spent, timing_lines
 from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study, read_header, studies
-from regmixup.study.runner import run_study
+from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
 from regmixup.study.status import REFUSED, Budget, RunStatus, run_status, show_status
 from regmixup.study.tasks import Task, find_tasks
@@ -196,6 +196,8 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
     kinds = Counter(refused.values()).items()
     broken = "".join(f"; {counted(count, 'archive')} {kind}" for kind, count in sorted(kinds))
     print(f"left   {estimate(_waiting(found), paces)}{broken}")
+    if choices := missing_choices(study, verb.runs):
+        print(f"needs  {choices}: these are the methods' usual values, which are not trained")
     if missing := missing_data([task.planned for task in _waiting(found) if task.archive is None], verb.root):
         print(explain_missing(missing))
 

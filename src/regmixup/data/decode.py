@@ -54,6 +54,8 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
         try:
             image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
         except UnidentifiedImageError as error:
+            if not (len(source) if isinstance(source, bytes) else Path(source).stat().st_size):
+                raise ValueError("the file is empty") from error
             known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
             raise ValueError(f"expected a {known} file; convert other formats to .png or .jpg") from error
         with image:

@@ -36,8 +36,8 @@ def load(folder: str | Path, out: str | Path | None = None) -> Results:
     return Results.open(folder, out)
 
 
-def collect(folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
-    """Read run folders that a study has evaluated, for a report in the folder `out`.
+def collect(folders: str | Path | Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
+    """Read run folders, or one, that a study has evaluated, for a report in the folder `out`.
 
     evaluation: the digits that end the names of its files, for runs that were evaluated on several sets of data; by
     default, the one with the most rows.

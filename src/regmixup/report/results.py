@@ -170,8 +170,10 @@ class Results:
         return cls(out, study["title"], study["about"], runs, rows, selected)
 
     @classmethod
-    def of_runs(cls, folders: Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
+    def of_runs(cls, folders: str | Path | Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
         """Read run folders that some study has evaluated; arguments as of `regmixup.report.collect`."""
+        if isinstance(folders, str | Path):
+            folders = [folders]
         runs, rows = [], []
         first: dict[tuple[str, str], RunRecord] = {}  # of every setting and label
         for folder in (path if path.name else path.absolute() for path in map(Path, folders)):  # "." has no name

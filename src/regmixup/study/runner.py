@@ -129,15 +129,20 @@ def _check_request(study: object, runs: Path, launcher: Launcher, archive: Path 
             f"a study must be started without torchrun, got {world_size()} processes: its runs are independent of each "
             "other, so give them a GPU each with --devices"
         )
-    if study.confirms and study.scale == "full" and not any(part.values for part in study.parts):
-        raise ValueError(
-            f"study {study.name} must run with what study {study.confirms} selected (--selected "
-            f"{study_folder(study, runs).with_name(f'study-{study.confirms}')}/selected.json), got no choices"
-        )
+    if lacking := missing_choices(study, runs):
+        raise ValueError(f"study {study.name} must run with {lacking}, got no choices")
     if archive is not None and archive.resolve() == runs.resolve():
         raise ValueError(f"archive must be another folder than that of the runs, got {archive} for both")
     if minutes is not None and isinstance(launcher, RayTasks):
         raise ValueError("minutes must be None with Ray, which is given all runs at once: limit its cluster instead")
+
+
+def missing_choices(study: Study, runs: Path) -> str:
+    """Return what must be given to a study that confirms what another one selected; "" if nothing is missing."""
+    if not study.confirms or study.scale != "full" or any(part.values for part in study.parts):
+        return ""
+    found = study_folder(study, runs).with_name(f"study-{study.confirms}")
+    return f"what study {study.confirms} selected (--selected {found}/selected.json)"
 
 
 def _check_tasks(job: Job, tasks: list[Task], device: torch.device) -> None:
