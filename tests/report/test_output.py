@@ -125,15 +125,21 @@ def test_a_label_that_no_file_can_have_is_that_of_the_rows(written, tmp_path):
 
 
 def test_runs_that_differ_in_more_than_their_seeds_are_not_averaged(written, tmp_path):
-    """Two studies in one folder of runs may train a method differently, under one label; weights may lie elsewhere."""
+    """Two studies in one folder of runs may train a method differently, under one label; weights may lie elsewhere.
+
+    An objective may have fields of its own called `seed` and `init`, and come from a plugin that was edited.
+    """
     one, two = [run.folder for run in written[0].runs if run.label == "regmixup"][:2]
     folders = [shutil.copytree(folder, tmp_path / folder.name) for folder in (one, two)]
     for folder, place, epochs, alpha in zip(folders, "ab", (2, 9), (20, 3), strict=True):
         config = json.loads((folder / "config.json").read_text())
         config |= {"init": f"{place}@sha256:0", "epochs": epochs, "objective": config["objective"] | {"alpha": alpha}}
+        config["objective"] |= {"seed": alpha, "init": alpha / 10}
+        config["plugins"] = [{"what": "objective", "name": "own", "module": f"{place}.py", "sha256": f"{place}{place}"}]
         (folder / "config.json").write_text(json.dumps(config))
-    found = "must differ in their seeds alone, got epochs 2 and 9, alpha 20 and 3, of"
-    with pytest.raises(ValueError, match=f"runs of regmixup {found} {folders[0]} and {folders[1]}$"):
+    found = "got epochs 2 and 9, alpha 20 and 3, seed 20 and 3, init 2.0 and 0.3, objective own aa and bb, of"
+    alone = "must differ in their seeds alone"
+    with pytest.raises(ValueError, match=f"runs of regmixup {alone}, {found} {folders[0]} and {folders[1]}$"):
         Results.of_runs(folders, tmp_path)
 
 

@@ -188,7 +188,7 @@ class Results:
                 recipe = _likely_recipe(config, method)
                 runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
                 alike = first.setdefault((runs[-1].setting, label), runs[-1])
-                if found := ", ".join(_differences(alike.config, config)):
+                if found := ", ".join(_differences(_compared(alike.config), _compared(config))):
                     raise ValueError(
                         f"runs of {label} must differ in their seeds alone, got {found}, of {alike.folder} and {folder}"
                     )
@@ -284,19 +284,28 @@ def _title(config: dict[str, Any]) -> str:
     return f"{config['network'].removeprefix('timm/')} on {config['train_set'].partition('/')[0]}"
 
 
+def _compared(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration (as in config.json) without its seed; of weights and plugins, what identifies them.
+
+    >>> _compared({"init": "me.pth@sha256:e3b0", "seed": 0, "head": {"seed": 3, "init": 0.1}})
+    {'init': 'sha256:e3b0', 'head': {'seed': 3, 'init': 0.1}, 'plugins': {}}
+    """
+    known = {name: recipes.without_path(own) if name == "init" else own for name, own in config.items()}
+    del known["seed"]
+    return known | {"plugins": {f"{one['what']} {one['name']}": one["sha256"] for one in config.get("plugins", ())}}
+
+
 def _differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """Yield what two configurations (as in config.json) differ in, but for the seed and where weights and plugins lie.
+    """Yield what two tables differ in. A field that one of them lacks is of a later version, and not compared.
 
-    A field that one of them lacks is of a later version, and not compared.
-
-    >>> list(_differences({"lr": 0.1, "head": {"size": 8}, "seed": 0}, {"lr": 0.1, "head": {"size": 4}, "seed": 1}))
+    >>> list(_differences({"lr": 0.1, "head": {"size": 8}}, {"lr": 0.1, "head": {"size": 4}, "warmup": 5}))
     ['size 8 and 4']
     """
-    for name in (name for name in one if name in other and name not in ("seed", "plugins")):
+    for name in (name for name in one if name in other):
         first, second = one[name], other[name]
         if isinstance(first, dict) and isinstance(second, dict):
             yield from _differences(first, second)
-        elif first != second and (name != "init" or recipes.without_path(first) != recipes.without_path(second)):
+        elif first != second:
             yield f"{name} {_shown(first)} and {_shown(second)}"
 
 
