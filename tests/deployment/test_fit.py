@@ -191,8 +191,10 @@ class TestFitting:
         with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module, got function"):
             rm.Predictor.fit(normalised, [(x, y)])
         for wrong in [(0.3, 0.35), ((0.5,) * 3, (0.5,) * 3), ((0.3,), (0.0,)), ((0.3,),), "imagenet", nn.Identity()]:
-            with pytest.raises(ValueError, match=r"normalize must be \(mean, std\) for .* channels with std > 0, got "):
+            with pytest.raises(ValueError, match=r"normalize must be \(mean, std\) for .* channels? with std > 0, got"):
                 rm.Predictor.fit(model, [(x, y)], normalize=wrong)
+        with pytest.raises(ValueError, match=r"normalize must be .* for 1 channel with"):  # not an error of torch
+            rm.Predictor.fit(model, [(digits["val"].images, y)], normalize=((0.5,) * 3, (0.5,) * 3))
         with pytest.raises(ValueError, match=r"transform must be None or an EvalTransform .*, got 8"):
             rm.Predictor.fit(model, [(x, y)], transform=8)
 
@@ -203,6 +205,11 @@ class TestFitting:
         found.save(tmp_path)
         again = rm.Predictor.load(tmp_path, model=model)
         assert torch.equal(again(digits["val"].images).probs, found(digits["val"].images).probs)
+
+    def test_inputs_of_one_number_are_taken(self, digits):
+        y = digits["val"].labels
+        found = rm.Predictor.fit(nn.Sequential(nn.Unflatten(0, (-1, 1)), nn.Linear(1, 10)), [(y / 10, y)])
+        assert found([0, 0.5]).label.shape == (2,)
 
 
 class TestInputs:
@@ -224,6 +231,8 @@ class TestInputs:
         expected = fitted(pixels).probs
         for images in (list(pixels), tuple(pixels.numpy()), [Image.fromarray(pixels[0, 0].numpy()), *pixels[1:]]):
             assert torch.equal(fitted(images).probs, expected)
+        numbers = [[[[0] * 8] * 8], [[[0.5] * 8] * 8]]
+        assert torch.equal(fitted(numbers).probs, fitted(torch.tensor(numbers)).probs)
         one_kind, no_images = (
             "images in a list must have one shape and type, got ",
             "images that are no path, bytes or ",
@@ -231,7 +240,7 @@ class TestInputs:
         for images, contract in [
             ([pixels[0], pixels[0] / 255], rf"{one_kind}.*float32', .*uint8'"),
             ([pixels[0], pixels[0, :, 1:]], rf"{one_kind}.*7, 8\) torch.uint8', '\(1, 8, 8\)"),
-            ([], f"{one_kind}none"),
+            ([], r"images must be \(N, 1, 8, 8\), N >= 1, .* got \(0,\)"),
             (io.BytesIO(b""), f"{no_images}.*array of numbers, got <_io.BytesIO"),
             ([pixels[0], None], f"{no_images}.*, got None"),
             (iter(pixels), f"{no_images}.*, got <"),

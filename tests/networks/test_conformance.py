@@ -286,7 +286,8 @@ def test_dropout_must_lie_in_the_half_open_unit_interval(value):
 
 
 @pytest.mark.parametrize(
-    "normalize", [((0.5,), (0.5,)), (MEAN, STD[:2]), (MEAN[:2], STD), (MEAN,), (0.5, 0.5), (MEAN, (1, 1, 0))]
+    "normalize",
+    [((0.5,), (0.5,)), (MEAN, STD[:2]), (MEAN[:2], STD), (MEAN,), (1, 1), *((MEAN, (1, s, 1)) for s in (0, math.nan))],
 )
 def test_normalize_must_have_one_mean_and_std_per_channel(normalize):
     with pytest.raises(

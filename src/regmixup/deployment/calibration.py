@@ -25,12 +25,14 @@ from regmixup.config import check_choices, check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
+from regmixup.networks import plain_normalize
 from regmixup.posthoc import Conformal, FittedConformal, TemperatureScaling
 from regmixup.predictions import pair_of
 from regmixup.types import look_like_probabilities
 
 if TYPE_CHECKING:
     from regmixup.deployment.export import Deployable
+    from regmixup.networks.contract import Normalization
 
 Inputs = Literal["pixels", "normalised", "as given"]
 _MARGIN = 1e-4
@@ -181,12 +183,13 @@ class Collected:
 
 
 @torch.no_grad()
-def collect(module: Deployable, batches: Iterable[Any], name: str) -> Collected:
-    """Return the logits of batches (x, y)."""
+def collect(module: Deployable, batches: Iterable[Any], name: str, normalize: Normalization | None) -> Collected:
+    """Return the logits of batches (x, y). normalize: the module's, which must be for one channel or those of x."""
     device = next((p.device for p in module.parameters()), torch.device("cpu"))
     logits, labels, shapes, lowest, highest = [], [], set(), 0.0, 1.0
     for batch in batches:
         x, y = pair_of(batch, name)
+        plain_normalize(normalize, *sorted({1, *x.shape[1:2]}))
         if x.is_floating_point():
             low, high = map(float, x.aminmax())
             lowest, highest = min(lowest, low), max(highest, high)

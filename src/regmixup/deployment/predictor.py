@@ -131,9 +131,8 @@ class Predictor(Facts):
         module = Deployable(
             [copy.deepcopy(unwrapped(model))], temperature=1.0, score=score, threshold=0.0, normalize=normalize
         )
-        first = collect(module, validation_loader, "validation_loader")
-        second = None if held_out is None else collect(module, held_out, "held_out").found
-        plain_normalize(normalize, *sorted({1, first.shape[0]}))
+        first = collect(module, validation_loader, "validation_loader", normalize)
+        second = None if held_out is None else collect(module, held_out, "held_out", normalize).found
         classes = first.found.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
@@ -279,14 +278,14 @@ class Predictor(Facts):
     def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
         """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
 
-        Files, bytes and Pillow images are taken as well: see `read`. A list holds images (C, H, W), or files.
+        Files, bytes and Pillow images are taken as well: see `read`. A list holds images (C, H, W), files or numbers.
         """
         check_count("batch_size", batch_size)
-        if isinstance(images, list | tuple):
+        if isinstance(images, list | tuple) and not all(isinstance(one, list | tuple | float | int) for one in images):
             parts = [self._tensor_of(one) for one in images]
             kinds = {f"{tuple(part.shape)} {part.dtype}" for part in parts}
             if len(kinds) != 1:
-                raise ValueError(f"images in a list must have one shape and type, got {sorted(kinds) or 'none'}")
+                raise ValueError(f"images in a list must have one shape and type, got {sorted(kinds)}")
             images = torch.stack(parts)
         images = self._tensor_of(images)
         single = images.ndim == len(self.input_shape)

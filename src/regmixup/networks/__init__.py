@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from regmixup import plugins
 from regmixup.config import check_count, check_number
-from regmixup.names import check_name, unknown
+from regmixup.names import check_name, counted, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -348,7 +348,8 @@ def plain_normalize(normalize: Any, *channels: int) -> Normalization | None:
         mean, std = (tuple(map(float, values)) for values in normalize)
     except (TypeError, ValueError):
         mean, std = (), ()
-    if not std or len(mean) != len(std) or (channels and len(mean) not in channels) or not min(std) > 0:
-        count = " or ".join(f"{number} channels" for number in channels) or "one or more channels"
+    fits = 0 < len(mean) == len(std) and (not channels or len(mean) in channels)
+    if not (fits and all(one > 0 for one in std)):
+        count = " or ".join(counted(number, "channel") for number in channels) or "one or more channels"
         raise ValueError(f"normalize must be (mean, std) for {count} with std > 0, got {normalize!r}")
     return mean, std
