@@ -197,7 +197,7 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
     broken = "".join(f"; {counted(count, 'archive')} {kind}" for kind, count in sorted(kinds))
     print(f"left   {estimate(_waiting(found), paces)}{broken}")
     if choices := missing_choices(study, verb.runs):
-        print(f"needs  {choices}: these are the methods' usual values, which are not trained")
+        print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")
     if missing := missing_data([task.planned for task in _waiting(found) if task.archive is None], verb.root):
         print(explain_missing(missing))
 

@@ -186,8 +186,9 @@ def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> _Se
 
     def predict(name: str, batches: Any, role: Role) -> Predictions:
         if isinstance(batches, Mapping | Tensor):
-            got = "a table" if isinstance(batches, Mapping) else f"one tensor of shape {tuple(batches.shape)}: pass [x]"
-            raise ValueError(f'the loader of "{name}" must be an iterable of batches, (x, y) or x alone, got {got}')
+            one = "x" if role == "ood" else "(x, y)"
+            got = "a table" if isinstance(batches, Mapping) else f"a tensor {tuple(batches.shape)}: pass [{one}]"
+            raise ValueError(f'the loader of "{name}" must be an iterable of batches {one}, got {got}')
         return predict_batches(model, batches, dataset=name, labelled=role != "ood", role=role)
 
     def group(key: str, role: Role) -> list[Predictions]:
