@@ -123,6 +123,19 @@ class TestRoundTrip:
             newest_checkpoint(tmp_path, fingerprint="f")
         assert newest_checkpoint(tmp_path, fingerprint="f").position.epoch == (1 if name == PREVIOUS else 2)
 
+    def test_one_that_cannot_be_mapped_now_is_not_passed_over(self, tmp_path, monkeypatch):
+        """As on a machine short of memory; the error of safetensors has neither a number nor the file."""
+
+        def fail(*_, **__):
+            raise OSError("Cannot allocate memory (os error 12)")
+
+        save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(1), "d"), fingerprint="f")
+        for place in ("regmixup.training.checkpoint.safe_open", "safetensors.safe_open"):
+            with monkeypatch.context() as patch:
+                patch.setattr(place, fail)
+                with pytest.raises(OSError, match=rf"^cannot read {tmp_path / CHECKPOINT}: Cannot allocate memory"):
+                    newest_checkpoint(tmp_path, fingerprint="f")
+
     def test_none_is_no_checkpoint_and_no_warning(self, tmp_path):
         assert newest_checkpoint(tmp_path, fingerprint="f") is None
 

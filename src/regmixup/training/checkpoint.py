@@ -171,9 +171,11 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         with reading(path):
             yield
-    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
+    except OSError as error:
+        if error.errno is None:  # of `safe_open`, as where memory cannot be mapped; it does not name the file
+            raise OSError(f"cannot read {path}: {error}") from error
+        raise
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
         ) from error
