@@ -223,7 +223,7 @@ class Study(StudyKeys):
         return fingerprint(replace(self, source=" ".join(sorted(origin.sha256 for origin in used))))
 
     @cached_property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Mapping[str, Any]:
         """Return the study as JSON values, with what its runs really use; at smoke scale its file says otherwise.
 
         recipes: network, train set and evaluation sets of every recipe. recipe, evaluate: those of the first.
