@@ -28,10 +28,11 @@ AGAINST_PLAIN = """What is decided against plain training, for methods with seve
 differences in points (AUGRC x 1000) that are not 0 after Holm's correction over the methods of a column, at 5 %;
 columns are not corrected for each other. What is not named was not told apart. Where the two have different scores, a
 difference in AUROC is of method and score together; so it is also told by the method's score for both, without a
-correction. {}
+correction.
 """
 UNCOMPARED = """{} is not compared: its prior variance comes from one companion for all seeds, which are then not
-independent. Its intervals in table and figure do not cover that choice."""
+independent. Its intervals in table and figure do not cover that choice.
+"""
 AGAINST_BASE = """And against RegMixup, in the same way. Half-RegMixup and bimodal cost as much as plain training, and
 should come close to it; RegMixup and RegCutMix by a coin at every step cost as much as RegMixup alone.
 """
@@ -53,7 +54,7 @@ def answer(found: Mapping[Training, Aggregation], recipe: str = RECIPE) -> str:
     several = [label for label in METHODS if label != PLAIN and len(columns[0].rows(rows, label)) > 1]
     dependent = [label for label in several if takes_from_companion(label, recipe)]
     several = [label for label in several if label not in dependent]
-    against_plain = AGAINST_PLAIN.format(UNCOMPARED.format(", ".join(dependent)) if dependent else "").rstrip() + "\n"
+    against_plain = AGAINST_PLAIN + (UNCOMPARED.format(", ".join(dependent)) if dependent else "")
     parts = []
     for text, reference, labels in (
         (against_plain if recipe == RECIPE else ALSO_PLAIN, PLAIN, several),

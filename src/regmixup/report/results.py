@@ -186,14 +186,15 @@ class Results:
                 method = label.partition("(")[0]
                 config = run_folder.read_config(folder)
                 recipe = _likely_recipe(config, method)
-                runs.append(RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe)))
-                alike = first.setdefault((runs[-1].setting, label), runs[-1])
+                run = RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe))
+                alike = first.setdefault((run.setting, label), run)
                 if found := ", ".join(_differences(_compared(alike.config), _compared(config))):
                     raise ValueError(
                         f"runs of {label} must differ in their seeds alone, got {found}, of {alike.folder} and {folder}"
                     )
-                if other := {row.run for row in own} - {runs[-1].key}:  # their rows would be left out
+                if other := {row.run for row in own} - {run.key}:  # their rows would be left out
                     raise ValueError(f"the name of {folder} must end in that of its run, {', '.join(sorted(other))}")
+                runs.append(run)
                 rows += own
         return cls(Path(out), counted(len(runs), "run"), "", runs, rows)
 
