@@ -14,7 +14,8 @@ from rich.console import Console
 from regmixup import report
 from regmixup.cli.report import main
 from regmixup.report.output import terminal_tables, write_report
-from regmixup.report.results import Results
+from regmixup.report.results import ONE_PRIOR_VARIANCE, Results
+from regmixup.storage import read_rows, write_rows
 from tests.failing import unreadable
 
 
@@ -141,6 +142,24 @@ def test_runs_that_differ_in_more_than_their_seeds_are_not_averaged(written, tmp
     alone = "must differ in their seeds alone"
     with pytest.raises(ValueError, match=f"runs of regmixup {alone}, {found} {folders[0]} and {folders[1]}$"):
         Results.of_runs(folders, tmp_path)
+
+
+@pytest.mark.parametrize("label", ["kfac-llla", "mine"])
+def test_bare_run_folders_with_one_prior_variance_are_not_compared(written, tmp_path, label):
+    """Nor are those of a method that is not registered where the report is made."""
+    for folder in (run.folder for run in written[0].runs if run.label == "dnn"):
+        own = tmp_path / folder.name
+        own.mkdir()
+        shutil.copyfile(folder / "config.json", own / "config.json")
+        path = next(folder.glob("rows-dnn-*.csv"))
+        shutil.copyfile(path, own / path.name)
+        rows = [
+            replace(row, method=label, **{"value": 1.5} if row.metric == "temperature" else {})
+            for row in read_rows(path)
+        ]
+        write_rows(own / f"rows-{label}-00000000.csv", [*rows, replace(rows[0], metric="prior_variance", value=0.6)])
+    (found,) = Results.of_runs(sorted(tmp_path.iterdir()), tmp_path).settings
+    assert found.design.untested == {label: ONE_PRIOR_VARIANCE}
 
 
 def test_a_damaged_rows_file_is_named(finished_study, tmp_path):

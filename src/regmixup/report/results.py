@@ -18,6 +18,11 @@ from regmixup.report.significance import Design
 from regmixup.storage import read_json, read_rows, read_table
 from regmixup.types import Row
 
+ONE_PRIOR_VARIANCE = (
+    f"Not compared with {REFERENCE}: one prior variance, of one companion, serves several seeds, which are then not "
+    "independent."
+)
+
 
 @dataclass(frozen=True)
 class RunRecord:
@@ -103,14 +108,12 @@ class Setting:
         untested = {}
         for label in self.labels:
             runs = self.of(label)
+            given = (runs[0].posthoc or {}).get("prior_variance")  # where rows have another, that was chosen
             ensembles = [run for run in runs if run.config.get("members", 1) > 1]
             if any(name in references for run in ensembles for name in run.provenance.get("members", ())):
                 untested[label] = f"Not compared with {REFERENCE}: runs of {REFERENCE} are members of this ensemble."
-            elif label in several and (runs[0].posthoc or {}).get("prior_variance", 0) is None:
-                untested[label] = (
-                    f"Not compared with {REFERENCE}: one prior variance, of one companion, serves several seeds, which "
-                    "are then not independent."
-                )
+            elif label in several and {*self._values(label, "prior_variance")} - {given}:
+                untested[label] = ONE_PRIOR_VARIANCE
         return Design(one_temperature=frozenset(several), untested=untested)
 
     @cached_property
@@ -123,8 +126,11 @@ class Setting:
         said = {run.calibration for run in self.of(label)}
         if "" not in said:
             return "companion" in said
-        found = [row.value for row in self.rows if (row.method, row.metric) == (label, "temperature")]
+        found = self._values(label, "temperature")
         return len(found) > 1 and len(set(found)) == 1
+
+    def _values(self, label: str, metric: str) -> list[float]:
+        return [row.value for row in self.rows if (row.method, row.metric) == (label, metric)]
 
 
 @dataclass(frozen=True)
