@@ -32,7 +32,10 @@ class Archived:
     @property
     def record(self) -> RunRecord:
         own = self.planned
-        return RunRecord(self.folder, own.label, own.method, own.recipe, own.config.seed, own.stem)
+        posthoc, calibration = own.entry("")["posthoc"], own.evaluate.calibration
+        return RunRecord(
+            self.folder, own.label, own.method, own.recipe, own.config.seed, own.stem, posthoc, calibration
+        )
 
 
 @cache

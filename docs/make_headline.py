@@ -13,9 +13,9 @@ from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Quantity, usual_score
 from regmixup.report.claims import SCORES, Training, prose
 from regmixup.report.paper import paper_value
+from regmixup.report.results import ONE_PRIOR_VARIANCE
 from regmixup.report.significance import LEVEL
 from regmixup.report.writers import markdown_table
-from regmixup.study.planned import usual_posthoc
 from regmixup.types import higher_is_better
 
 TEXT = (
@@ -52,7 +52,7 @@ def answer(found: Mapping[Training, Aggregation], recipe: str = RECIPE) -> str:
     """Return a line for each method against plain training, and against RegMixup."""
     rows, columns = found.get(own_length(recipe), Aggregation([])), standard_columns(recipe)
     several = [label for label in METHODS if label != PLAIN and len(columns[0].rows(rows, label)) > 1]
-    dependent = [label for label in several if takes_from_companion(label, recipe)]
+    dependent = [label for label in several if rows.design.untested.get(label) == ONE_PRIOR_VARIANCE]
     several = [label for label in several if label not in dependent]
     against_plain = AGAINST_PLAIN + (UNCOMPARED.format(", ".join(dependent)) if dependent else "")
     parts = []
@@ -69,11 +69,6 @@ def answer(found: Mapping[Training, Aggregation], recipe: str = RECIPE) -> str:
         if lines and effects[0][labels[0]][0].interval is not None:
             parts += [text, "\n".join(lines) + "\n"]
     return "\n".join(parts)
-
-
-def takes_from_companion(method: str, recipe: str) -> bool:
-    """Return whether a method's posthoc map chooses its prior variance with the validation set of a companion."""
-    return getattr(usual_posthoc(method, recipe), "prior_variance", 0) is None
 
 
 def _told(label: str, columns: Sequence[Column], found: Sequence[Mapping[str, tuple[Effect, bool]]]) -> str:

@@ -10,7 +10,7 @@ from regmixup.config import encode
 from regmixup.methods import METHODS
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import CLAIMS, Training, gather, method_label, nearest
-from regmixup.report.results import RunRecord
+from regmixup.report.results import ONE_PRIOR_VARIANCE, RunRecord
 from regmixup.run_folder import write_config
 from regmixup.training.config import configure, resolve
 from regmixup.types import Row
@@ -158,6 +158,21 @@ def test_runs_are_compared_only_if_they_were_trained_alike(tmp_path):
     assert labels == {(25, 1): ["dnn", "regmixup", "regmixup(bn=refreshed)"], (100, 0): ["regmixup"], (100, 1): ["dnn"]}
     assert [one.training.epochs for one in ACCURACY.ask_all(settings)] == [25]
     assert method_label("regmixup(epochs=50, eta=2)") == "regmixup(eta=2)"
+
+
+@pytest.mark.parametrize(("seeds", "untested"), [((0, 1), {"kfac-llla": ONE_PRIOR_VARIANCE}), ((0, 0), {})])
+def test_what_may_be_compared_is_as_in_a_report(tmp_path, seeds, untested):
+    """Two studies evaluated one seed each, or both the same."""
+    found = []
+    for seed, label in zip(seeds, ("kfac-llla", "kfac-llla(epochs=25)"), strict=True):
+        config = configure("cifar10-resnet18", "kfac-llla", precision="bfloat16", epochs=25, seed=seed)
+        folder = tmp_path / config.name
+        folder.mkdir(exist_ok=True)
+        write_config(folder, encode(resolve(config, torch.device("cuda"))))
+        record = RunRecord(folder, label, "kfac-llla", "cifar10-resnet18", seed, "stem", calibration="companion")
+        found.append((record, [Row(method=label, seed=seed, run=record.key, metric="prior_variance", value=0.6)]))
+    (own,) = gather(found).values()
+    assert own.design.untested == untested
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.title)

@@ -6,15 +6,18 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import fields, replace
 
 import pytest
 from rich.console import Console
 
 from regmixup import report
 from regmixup.cli.report import main
+from regmixup.objectives import OBJECTIVES
 from regmixup.report.output import terminal_tables, write_report
-from regmixup.report.results import Results
+from regmixup.report.results import ONE_PRIOR_VARIANCE, Results
+from regmixup.storage import read_rows, write_rows
 from tests.failing import unreadable
 
 
@@ -141,6 +144,60 @@ def test_runs_that_differ_in_more_than_their_seeds_are_not_averaged(written, tmp
     alone = "must differ in their seeds alone"
     with pytest.raises(ValueError, match=f"runs of regmixup {alone}, {found} {folders[0]} and {folders[1]}$"):
         Results.of_runs(folders, tmp_path)
+
+
+FOCAL = {"kind": "Focal", "gamma": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "found"),
+    [
+        ("", "ema", 0.0, ""),
+        ("", "betas", [0.9, 0.999], ""),
+        ("", "plugins", [], ""),
+        ("objective", "loss", None, ""),
+        ("", "ema", 0.99, "ema 0.0 and 0.99"),
+        ("", "lr", 0.1, "lr None and 0.1"),
+        ("objective", "loss", FOCAL, f"loss None and {FOCAL}"),
+    ],
+)
+def test_a_field_that_an_older_run_lacks_has_the_value_that_such_runs_had(written, tmp_path, part, name, value, found):
+    one, two = [run.folder for run in written[0].runs if run.label == "regmixup"][:2]
+    folders = [shutil.copytree(folder, tmp_path / folder.name) for folder in (one, two)]
+    for folder in folders:
+        config = json.loads((folder / "config.json").read_text())
+        own = config[part] if part else config
+        own[name] = value
+        if folder is folders[0]:
+            del own[name]
+        (folder / "config.json").write_text(json.dumps(config))
+    refused = pytest.raises(ValueError, match=re.escape(f"got {found}, of {folders[0]}")) if found else nullcontext()
+    with refused:
+        Results.of_runs(folders, tmp_path)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES.values())
+def test_a_field_that_was_added_to_an_objective_is_none_unless_it_is_used(objective):
+    """As a report takes it to be of older runs, which lack it."""
+    assert {f.metadata.get("introduced") for f in fields(objective)} <= {None}
+
+
+@pytest.mark.parametrize("label", ["kfac-llla", "mine"])
+def test_bare_run_folders_with_one_prior_variance_are_not_compared(written, tmp_path, label):
+    """Nor are those of a method that is not registered where the report is made."""
+    for folder in (run.folder for run in written[0].runs if run.label == "dnn"):
+        own = tmp_path / folder.name
+        own.mkdir()
+        shutil.copyfile(folder / "config.json", own / "config.json")
+        path = next(folder.glob("rows-dnn-*.csv"))
+        shutil.copyfile(path, own / path.name)
+        rows = [
+            replace(row, method=label, **{"value": 1.5} if row.metric == "temperature" else {})
+            for row in read_rows(path)
+        ]
+        write_rows(own / f"rows-{label}-00000000.csv", [*rows, replace(rows[0], metric="prior_variance", value=0.6)])
+    (found,) = Results.of_runs(sorted(tmp_path.iterdir()), tmp_path).settings
+    assert found.design.untested == {label: ONE_PRIOR_VARIANCE}
 
 
 def test_a_damaged_rows_file_is_named(finished_study, tmp_path):

@@ -12,8 +12,8 @@ from rich.console import Console
 from regmixup.config import encode
 from regmixup.posthoc import MeanField
 from regmixup.report.output import main_tables, shift_tables, terminal_tables
-from regmixup.report.page import render
-from regmixup.report.results import Results, RunRecord
+from regmixup.report.page import render, sources
+from regmixup.report.results import INTRODUCED, Results, RunRecord
 from regmixup.training.config import configure
 
 
@@ -171,9 +171,26 @@ def test_the_page_says_what_the_methods_share_and_what_each_has_of_its_own(resul
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page(results)))
     assert "epochs 5, batch_size 64" in facts["recipe"]
     assert "head LinearHead, members 1" in facts["recipe"]
-    assert "objective" not in facts["recipe"]
+    assert not re.search(r"\b(objective|betas|plugins|ema) ", facts["recipe"])
     assert facts["dnn"] == "objective ERM, posthoc none"
     assert facts["regmixup"].startswith("objective RegMixup (alpha 20.0, ")
+
+
+def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(finished_study, monkeypatch):
+    """The runs of dnn are older than these fields, and regmixup averages its weights."""
+    own = RunRecord.config.func
+
+    def config(run):
+        found = own(run)
+        older = {name: value for name, value in found.items() if name not in INTRODUCED}
+        return older if run.label == "dnn" else found | {"ema": 0.99}
+
+    monkeypatch.setattr(RunRecord, "config", property(config))
+    (setting,) = Results.open(finished_study.folder).settings
+    facts = sources(setting)
+    assert not re.search(r"\b(betas|plugins|ema|select) ", facts["recipe"])
+    assert facts["dnn"] == "ema 0.0, objective ERM, posthoc none"
+    assert facts["regmixup"].startswith("ema 0.99, objective RegMixup (")
 
 
 def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study, monkeypatch):

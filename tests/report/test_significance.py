@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from regmixup.report.aggregation import Aggregation, Quantity
-from regmixup.report.results import RunRecord, Setting
+from regmixup.report.results import ONE_PRIOR_VARIANCE, RunRecord, Setting
 from regmixup.report.significance import LEVEL, compare_column, difference, holm, mean_interval
 from regmixup.report.tables import ONE_TEMPERATURE, Column, main_columns, tabulate
 from regmixup.types import Row
@@ -174,16 +174,32 @@ def test_what_does_not_depend_on_temperature_is_tested_beside_it():
     assert found["ECE + T"].against is None
 
 
-def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column():
-    rows = drawn({"dnn": [0.5, 0.6], "kfac-llla": [0.7, 0.9], "mixup": [0.7, 0.8]}, metric="accuracy")
-    own = setting(rows, "companion")
+@pytest.mark.parametrize("calibration", ["companion", "", "companion-per-seed"])
+@pytest.mark.parametrize(
+    ("posthoc", "chosen"),
+    [
+        ({"prior_variance": None}, True),
+        ({"samples": 10}, True),  # a method need not name the field
+        (None, True),  # a bare run folder of a method that is not registered
+        ({"prior_variance": 1.0}, True),  # the usual one of a recipe that looks the same
+        ({"prior_variance": 0.6}, False),
+    ],
+)
+def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column(posthoc, chosen, calibration):
+    rows = [
+        *drawn({"dnn": [0.5, 0.6], "kfac-llla": [0.7, 0.9], "mixup": [0.7, 0.8]}, metric="accuracy"),
+        *drawn({"kfac-llla": [0.6, 0.6]}, metric="prior_variance"),
+        *drawn({"kfac-llla": [1.2, 1.2], "mixup": [1.1, 1.1]}, metric="temperature", posthoc="temperature"),
+    ]
+    own = setting(rows, calibration)
     for run in own.of("kfac-llla"):
-        run.__dict__["posthoc"] = {"kind": "LastLayerLaplace", "prior_variance": None}
+        run.__dict__["posthoc"] = posthoc
     table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
+    untested = chosen and calibration != "companion-per-seed"
     assert {method: line[0].against is None for method, line in table.lines.items()} == {
-        "dnn": True, "kfac-llla": True, "mixup": False,
+        "dnn": True, "kfac-llla": untested, "mixup": False,
     }  # fmt: skip
-    assert table.lines["kfac-llla"][0].notes[0].startswith("Not compared with dnn: one prior variance")
+    assert (ONE_PRIOR_VARIANCE in table.lines["kfac-llla"][0].notes) == untested
 
 
 @pytest.mark.parametrize(("shared", "test"), [(True, None), (False, "welch")])

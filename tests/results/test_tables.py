@@ -7,6 +7,8 @@ from make_tables import RECIPE, Column, cell, standard_columns
 from scipy.stats import ttest_rel
 
 from regmixup.report.aggregation import Aggregation
+from regmixup.report.results import ONE_PRIOR_VARIANCE
+from regmixup.report.significance import Design
 from regmixup.types import Quantity, Row
 
 from .given import measured
@@ -108,7 +110,8 @@ def test_a_method_whose_prior_variance_is_of_one_companion_is_not_compared():
     """As in a report, and it has no part in the correction for the others."""
     plain = [0.85, 0.86, 0.84]
     values = {"dnn": plain, "mixup": [one + 0.01 for one in plain], "kfac-llla": [one + 0.02 for one in plain]}
-    text = answer({own_length(RECIPE): Aggregation(measured(values, "cifar10/test", "accuracy", ""))})
+    design = Design(untested={"kfac-llla": ONE_PRIOR_VARIANCE})
+    text = answer({own_length(RECIPE): Aggregation(measured(values, "cifar10/test", "accuracy", ""), design)})
     assert "- **mixup** (3 seeds): better in accuracy +1.00." in text
     assert "**kfac-llla**" not in text
     assert "kfac-llla is not compared: its prior variance comes from one companion" in text

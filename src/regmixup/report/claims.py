@@ -17,7 +17,7 @@ from regmixup.names import counted, signed
 from regmixup.recipes import RECIPES, Recipe
 from regmixup.report.aggregation import Aggregation, is_ensemble
 from regmixup.report.paper import paper_value
-from regmixup.report.results import RunRecord
+from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import difference
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
@@ -106,18 +106,20 @@ def gather(found: Iterable[tuple[RunRecord, Sequence[Row]]]) -> dict[Training, A
 
     A label keeps the values that are the method's own: `regmixup(epochs=50, eta=2)` is `regmixup(eta=2)` among the
     runs of 50 epochs. A run that several studies evaluated counts once, and one with rows of
-    several trainings, which they name, once for each.
+    several trainings, which they name, once for each. What may be compared is as in a report.
     """
     rows: dict[Training, dict[tuple[str, str, str, Quantity], Row]] = {}
+    runs: dict[Training, dict[tuple[str, str], RunRecord]] = {}
     for run, own in found:
         changes = tuple(change for change in run.changes if change.partition(" ")[0] in _FIELDS)
         training = Training(run.recipe, changes, run.config["epochs"], run.config["precision"])
         kept, label = rows.setdefault(training, {}), method_label(run.label)
+        runs.setdefault(training, {})[run.key, label] = replace(run, label=label)
         for row in own:
             if (place := (run.key, row.run, label, row.quantity)) not in kept:
                 kept[place] = replace(row, method=label)
     ordered = sorted(rows, key=lambda one: (one.recipe, one.epochs, one.precision, one.changes))
-    return {training: Aggregation(rows[training].values()) for training in ordered}
+    return {one: Setting("", "", [*runs[one].values()], [*rows[one].values()]).aggregation for one in ordered}
 
 
 def method_label(label: str) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
 from regmixup.names import counted, printable
-from regmixup.recipes import Recipe
 from regmixup.report.aggregation import SCALED, Aggregation, Cell, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
-from regmixup.report.results import Results, Setting
+from regmixup.report.results import INTRODUCED, Results, Setting
 from regmixup.report.tables import PERCENT, SELECTION_CAPTION, SelectionTable, Table, conclude, shifted_sets
 from regmixup.types import MEAN, Quantity, Row
 
@@ -338,15 +337,14 @@ def _against(cell: Cell) -> str:
 
 def sources(setting: Setting) -> dict[str, str]:
     """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
-    configs = {label: setting.of(label)[0].config for label in setting.labels}
+    configs = {label: INTRODUCED | setting.of(label)[0].config for label in setting.labels}
     records = [run.provenance for run in setting.runs]
     first = configs[setting.labels[0]]
-    unused = {f.name: f.metadata.get("introduced", ...) for f in fields(Recipe)}  # fields that were added later
     names = [
         name
         for name in first
         if name not in ("kind", "seed", "train_set")
-        and any(c.get(name) != unused.get(name, ...) for c in configs.values())
+        and any(config.get(name) != INTRODUCED.get(name, ...) for config in configs.values())
     ]
     shared = [name for name in names if all(config.get(name) == first[name] for config in configs.values())]
     own = [name for name in names if name not in shared]

@@ -12,11 +12,22 @@ from typing import Any
 from regmixup import methods, recipes, run_folder
 from regmixup.methods import METHODS, REFERENCE
 from regmixup.names import counted
-from regmixup.recipes import RECIPES
+from regmixup.recipes import RECIPES, Recipe
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.significance import Design
 from regmixup.storage import read_json, read_rows, read_table
 from regmixup.types import Row
+
+ONE_PRIOR_VARIANCE = (
+    f"Not compared with {REFERENCE}: one prior variance, of one companion, serves several seeds, which are then not "
+    "independent."
+)
+INTRODUCED: dict[str, Any] = {"plugins": []} | {
+    f.name: [*own] if isinstance(own := f.metadata["introduced"], tuple) else own
+    for f in dataclasses.fields(Recipe)
+    if "introduced" in f.metadata
+}
+"""Fields of config.json that were added later, with the values that runs before them have."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +114,12 @@ class Setting:
         untested = {}
         for label in self.labels:
             runs = self.of(label)
+            given = (runs[0].posthoc or {}).get("prior_variance")  # where rows have another, that was chosen
             ensembles = [run for run in runs if run.config.get("members", 1) > 1]
             if any(name in references for run in ensembles for name in run.provenance.get("members", ())):
                 untested[label] = f"Not compared with {REFERENCE}: runs of {REFERENCE} are members of this ensemble."
-            elif label in several and (runs[0].posthoc or {}).get("prior_variance", 0) is None:
-                untested[label] = (
-                    f"Not compared with {REFERENCE}: one prior variance, of one companion, serves several seeds, which "
-                    "are then not independent."
-                )
+            elif label in several and {*self._values(label, "prior_variance")} - {given}:
+                untested[label] = ONE_PRIOR_VARIANCE
         return Design(one_temperature=frozenset(several), untested=untested)
 
     @cached_property
@@ -123,8 +132,11 @@ class Setting:
         said = {run.calibration for run in self.of(label)}
         if "" not in said:
             return "companion" in said
-        found = [row.value for row in self.rows if (row.method, row.metric) == (label, "temperature")]
+        found = self._values(label, "temperature")
         return len(found) > 1 and len(set(found)) == 1
+
+    def _values(self, label: str, metric: str) -> list[float]:
+        return [row.value for row in self.rows if (row.method, row.metric) == (label, metric)]
 
 
 @dataclass(frozen=True)
@@ -288,22 +300,23 @@ def _title(config: dict[str, Any]) -> str:
 def _compared(config: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration (as in config.json) without its seed; of weights and plugins, what identifies them.
 
-    >>> _compared({"init": "me.pth@sha256:e3b0", "seed": 0, "head": {"seed": 3, "init": 0.1}})
-    {'init': 'sha256:e3b0', 'head': {'seed': 3, 'init': 0.1}, 'plugins': {}}
+    >>> found = _compared({"init": "me.pth@sha256:e3b0", "seed": 0, "head": {"seed": 3, "init": 0.1}})
+    >>> found["init"], found["head"], found["ema"], found["plugins"], "seed" in found
+    ('sha256:e3b0', {'seed': 3, 'init': 0.1}, 0.0, {}, False)
     """
-    known = {name: recipes.without_path(own) if name == "init" else own for name, own in config.items()}
-    del known["seed"]
-    return known | {"plugins": {f"{one['what']} {one['name']}": one["sha256"] for one in config.get("plugins", ())}}
+    known = {name: own for name, own in (INTRODUCED | config).items() if name != "seed"}
+    plugins = {f"{one['what']} {one['name']}": one["sha256"] for one in known.pop("plugins")}
+    return known | {"init": recipes.without_path(known["init"]), "plugins": plugins}
 
 
 def _differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """Yield what two tables differ in. A field that one of them lacks is of a later version, and not compared.
+    """Yield what two tables differ in. A field that one lacks is None there, as a part's later fields are by default.
 
-    >>> list(_differences({"lr": 0.1, "head": {"size": 8}}, {"lr": 0.1, "head": {"size": 4}, "warmup": 5}))
-    ['size 8 and 4']
+    >>> list(_differences({"lr": 1, "head": {"size": 8}}, {"lr": 1, "head": {"size": 4, "loss": None}, "warmup": 5}))
+    ['size 8 and 4', 'warmup None and 5']
     """
-    for name in (name for name in one if name in other):
-        first, second = one[name], other[name]
+    for name in one | other:
+        first, second = one.get(name), other.get(name)
         if isinstance(first, dict) and isinstance(second, dict):
             yield from _differences(first, second)
         elif first != second:
