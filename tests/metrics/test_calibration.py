@@ -279,6 +279,7 @@ def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
         ([[1, 0]], [0], r"probs must be floating point .* got torch.int64 \(1, 2\)"),
         ([[0.5, 0.5]], [0, 1], r"labels must be integers of shape \(1,\), got torch.int64 \(2,\)"),
         ([[0.5, 0.5]], [0.0], r"labels must be integers of shape \(1,\), got torch.float32 \(1,\)"),
+        ([[0.5, 0.5]], ["cat"], r"labels must be a tensor or an array of numbers, got \['cat'\]"),
         ([[0.5, 0.5]], [2], r"labels must lie in \[0, 2\), got values from 2 to 2"),
         ([[0.5, 0.5]], [-1], r"labels must lie in \[0, 2\), got values from -1 to -1"),
         ([[5.0, -2.0]], [0], r"probs must lie in \[0, 1\] \(pass softmax\(logits\)\), got values from -2 to 5"),
@@ -287,7 +288,7 @@ def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
 )
 def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):
     with pytest.raises(ValueError, match=message):
-        METRICS[name](torch.tensor(probs), torch.tensor(labels))
+        METRICS[name](torch.tensor(probs), labels if "cat" in labels else torch.tensor(labels))
 
 
 def test_no_sample_is_an_error():

@@ -76,6 +76,7 @@ def test_dead_units_need_the_regulariser():
     [
         (torch.zeros(4), torch.zeros(4, dtype=torch.int64), r"features must be floating point of shape \(N, D\)"),
         (torch.zeros(4, 2), torch.zeros(3, dtype=torch.int64), r"labels must be integers of shape \(4,\)"),
+        (torch.zeros(2, 2), ["cat", "dog"], "labels must be a tensor or an array of numbers, got"),
         (torch.full((2, 2), torch.nan), torch.zeros(2, dtype=torch.int64), "features must be finite"),
         (torch.zeros(2, 2), torch.tensor([0, -1]), r"labels must lie in \[0, 1\), got values from -1 to 0"),
         (torch.zeros(2, 2), torch.tensor([0, 1]), "features must vary within some class"),

@@ -192,3 +192,23 @@ def test_what_compute_returns_is_checked(change, message):
         ValueError, match=f"^Own.compute must return a LossOutput.*{message.removeprefix('must return a LossOutput')}"
     ):
         Own()(nn.Linear(2, 3), torch.rand(4, 2), torch.tensor([0, 1, 2, 0]))
+
+
+@pytest.mark.parametrize("objective", [rm.ERM(), rm.RegMixup(), rm.RegCutMix()], ids=repr)
+def test_a_model_that_ends_in_a_softmax_gets_one_warning_at_its_first_batch(objective):
+    """Also where it has no layer that says so: the numbers are looked at. The suite fails by any other warning."""
+    (x, y), net = batch(), net_for(objective)
+    model = Answering(net, lambda logits: {"logits": logits.softmax(dim=1)})
+    with pytest.warns(UserWarning, match="must give logits, got numbers >= 0 that sum to 1: leave out its softmax"):
+        objective(model, x, y)
+    objective(model, x, y)
+    objective(net, x, y)
+    replace(objective, loss=lambda probs, targets: -(targets * probs.log()).sum(dim=1))(
+        Answering(net, lambda logits: logits.softmax(dim=1)), x, y
+    )
+
+
+def test_numbers_that_are_not_there_are_not_looked_at():
+    model = nn.Sequential(nn.Linear(4, 3, device="meta"), nn.Softmax(dim=1))
+    out = rm.ERM()(model, torch.empty(2, 4, device="meta"), torch.empty(2, dtype=torch.int64, device="meta"))
+    assert out.loss.is_meta

@@ -160,6 +160,7 @@ def test_fitting_leaves_its_input_alone():
         (torch.zeros(2, 2), torch.tensor([0, 2]), r"labels must lie in \[0, 2\), got values from 0 to 2"),
         (torch.zeros(2, 2), torch.tensor([-1, 1]), r"labels must lie in \[0, 2\), got values from -1 to 1"),
         (torch.zeros(2, 2), torch.tensor([0.7, 0.2]), "labels must be integers"),
+        (torch.zeros(2, 2), ["cat", "dog"], "labels must be a tensor or an array of numbers, got"),
     ],
 )
 def test_data_that_cannot_be_fitted_is_refused(logits, labels, message):

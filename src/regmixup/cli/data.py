@@ -19,7 +19,7 @@ from rich.progress import (
 from tyro.conf import Positional
 
 from regmixup import data
-from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.data.catalogue import find, line_of
 from regmixup.data.files import data_root, existing_root
 from regmixup.names import check_name
@@ -122,13 +122,14 @@ class ShowAction:
     name: Positional[str]
     """A dataset, or folder:PATH."""
     out: Path = Path("contact-sheet.png")
-    """Where to write the picture."""
+    """Where to write the picture, a .png file."""
     root: Path | None = None
     """Folder with official files; default: the variable REGMIXUP_DATA, else a cache folder."""
 
     def __call__(self) -> None:
         from regmixup.data.inventory import contact_sheet
 
+        check_file("--out", self.out, ".png")
         contact_sheet(data.load(self.name, root=self.root), self.out)
         print(f"picture  {self.out}")
 

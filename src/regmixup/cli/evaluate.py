@@ -16,7 +16,7 @@ from tyro.conf import Positional
 
 from regmixup import methods, predictions, recipes
 from regmixup.cli import split_flag
-from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.config import check_count
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
@@ -26,7 +26,7 @@ from regmixup.posthoc.base import FitOn
 from regmixup.prediction_files import LabelColumn
 from regmixup.rows.comparison import PLAIN, Measured, ModelPredictions, measure_models, names_of
 from regmixup.run_folder import PROVENANCE, read_provenance
-from regmixup.storage import check_writable, write_rows
+from regmixup.storage import write_rows
 from regmixup.study.planned import usual_posthoc
 from regmixup.types import Predictions, Row
 
@@ -81,13 +81,13 @@ class EvaluateVerb:
     fit_on: FitOn = "validation"
     """Files that look like a test, shifted or OOD set are rejected as --val unless this says so in words."""
     html: Path | None = None
-    """Also write a page with tables, figures and, of datasets by their names, examples of errors."""
+    """Also write a .html page with tables, figures and, of datasets by their names, examples of errors."""
     root: Path | None = None
     """Folder with the datasets' official files, for the examples in the page."""
     rows: Switch = False
     """Print every row, also in a terminal."""
     out: Path | None = None
-    """Also write all rows to this CSV file."""
+    """Also write all rows to this .csv file."""
 
 
 def main(args: Sequence[str]) -> None:
@@ -95,9 +95,8 @@ def main(args: Sequence[str]) -> None:
     named, others = split_flag("--predictions", args)  # the file may also be given without a flag
     verb = parse(EvaluateVerb, "evaluate", (*named, *others))
     check_count("resamples", verb.resamples, least=0)
-    for path in (verb.out, verb.html):
-        if path is not None:
-            check_writable(path)
+    check_file("--out", verb.out, ".csv")
+    check_file("--html", verb.html, ".html")
     if verb.against is None and (verb.against_ood or verb.against_shift or verb.against_val or verb.against_train):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
     names = verb.names or names_of(verb.predictions, verb.against or verb.predictions)

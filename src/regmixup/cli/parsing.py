@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
+from regmixup.storage import check_writable
+
 T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
@@ -43,6 +45,15 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
         if isinstance(getattr(parsed, f.name), tuple) and flags.count(flag) > 1:
             raise ValueError(f"{flag} must be given once, with all its values after it, got it more than once")
     return replace(parsed, **{f.name: _expanded(getattr(parsed, f.name)) for f in fields(parsed)})
+
+
+def check_file(flag: str, path: Path | None, ending: str) -> None:
+    """Check before the work that a file can be written; by its ending, so that no image or .npz file is replaced."""
+    if path is None:
+        return
+    if path.suffix.lower() != ending:
+        raise ValueError(f"{flag} must name a file that ends in {ending}, the only format it writes, got {path}")
+    check_writable(path)
 
 
 def _expanded(value: Any) -> Any:

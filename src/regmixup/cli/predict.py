@@ -16,14 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 from tyro.conf import Positional
 
-from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.data.catalogue import find, get
 from regmixup.data.decode import EXTENSIONS
 from regmixup.data.folders import describe_unread, image_files, unread_files
 from regmixup.names import counted, printable
 from regmixup.posthoc import Conformal
 from regmixup.run_folder import FITTED, read_finetuned
-from regmixup.storage import check_writable, csv_lines, read_table, write_text
+from regmixup.storage import csv_lines, read_table, write_text
 from regmixup.training.run import Run
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PredictVerb:
     refresh_batch_norm: Switch = False
     """First re-estimate batch-norm statistics on the clean train images; stored in predictions-refreshed."""
     out: Path | None = None
-    """For image files: a CSV file to write, one line for each."""
+    """For image files: a .csv file to write, one line for each."""
     validation: str | None = None
     """For image files: the dataset that fits temperature and threshold; default, that of the run's train set."""
     acceptance: float = 0.95
@@ -123,8 +123,7 @@ def _classify(verb: PredictVerb) -> None:
     for flag, needed in (("level", "sets"), ("confidence", "risk")):
         if getattr(verb, needed) is None:
             _refuse(verb, [flag], f"--{needed}, which is not given")
-    if verb.out is not None:
-        check_writable(verb.out)  # now, and not after an hour
+    check_file("--out", verb.out, ".csv")
     files = _listed(verb.datasets)
     predictor = _predictor(verb)
     if (p := predictor.promise) is not None:

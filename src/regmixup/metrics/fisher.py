@@ -19,7 +19,7 @@ from torch import Tensor
 from regmixup.config import check_count, check_number
 from regmixup.metrics.ordering import pieces_of, precise
 from regmixup.metrics.outcomes import check_labels
-from regmixup.types import Predictions
+from regmixup.types import Predictions, as_tensor
 
 _PIECE = 2**22
 
@@ -119,7 +119,7 @@ def fisher_criterion(features: Tensor, labels: Tensor, *, regulariser: float = 1
     >>> round(fisher_criterion(features, torch.tensor([0, 0, 1, 1]), regulariser=0.0), 9)
     25.0
     """
-    labels = torch.as_tensor(labels)
+    labels = as_tensor("labels", labels)
     num_classes = int(labels.max()) + 1 if labels.numel() else 1
     return ClassMoments.of(features, labels, max(1, num_classes)).criterion(regulariser=regulariser)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from regmixup.metrics.ordering import pieces_of, precise
 from regmixup.threads import in_order
+from regmixup.types import as_tensor
 
 _PIECE = 2**21
 NUM_BINS = 15
@@ -102,7 +103,7 @@ def check_table(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def check_labels(labels: Tensor, total: int, num_classes: int | None = None) -> Tensor:
     """Return labels as int64, one for each of `total` samples, of as many classes where these are given."""
-    labels = torch.as_tensor(labels)
+    labels = as_tensor("labels", labels)
     if labels.shape != (total,) or labels.is_floating_point():
         raise ValueError(f"labels must be integers of shape ({total},), got {labels.dtype} {tuple(labels.shape)}")
     if num_classes is not None and total:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,10 @@ from torch import Tensor, nn
 from regmixup.config import check_choices
 from regmixup.mixing import Draw, ImageSize, can_look, check_generator, to_float
 from regmixup.plugins import record_class
-from regmixup.types import LossOutput, is_whole
+from regmixup.types import LossOutput, is_whole, look_like_probabilities
 
 _REPORTED = ("loss", "train_accuracy", "epoch", "seconds")
+_SEEN: WeakSet[nn.Module] = WeakSet()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,10 @@ class Objective(ABC):
         if not isinstance(draw, Draw):
             raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
         out = self.compute(model, to_float(x), y, draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
-        return _check_output(out, len(x), type(self).__name__)
+        _check_output(out, len(x), type(self).__name__)
+        if getattr(self, "loss", None) is None:  # a loss of the user's own may take probabilities
+            _warn_of_softmax(model, out.logits)
+        return out
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
         """Draw all the randomness of one step; nothing for an objective that needs none.
@@ -137,8 +142,8 @@ def check_batch(x: Tensor, y: Tensor, *, images: bool = False, objective: str = 
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
 
 
-def _check_output(out: LossOutput, count: int, objective: str) -> LossOutput:
-    """Return what an objective computed, or say what is wrong with it."""
+def _check_output(out: LossOutput, count: int, objective: str) -> None:
+    """Say what is wrong with what an objective computed."""
     where = f"{objective}.compute must return a LossOutput"
     if not isinstance(out, LossOutput):
         raise ValueError(f"{where}, got {type(out).__name__}")
@@ -154,7 +159,20 @@ def _check_output(out: LossOutput, count: int, objective: str) -> LossOutput:
         raise ValueError(
             f"{where} whose logits are None or those of the clean images, ({count}, K), got {tuple(out.logits.shape)}"
         )
-    return out
+
+
+def _warn_of_softmax(model: object, logits: Tensor | None) -> None:
+    """Warn of a model that gives probabilities. Look at its first batch alone, as looking waits for the device."""
+    if torch.compiler.is_compiling() or logits is None or not isinstance(model, nn.Module) or model in _SEEN:
+        return
+    if logits.is_meta or (logits.is_cuda and torch.cuda.is_current_stream_capturing()):  # there is nothing to look at
+        return
+    _SEEN.add(model)
+    if logits.shape[1] > 1 and look_like_probabilities(logits.detach()):
+        warnings.warn(
+            "the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax, the loss has its own",
+            stacklevel=3,
+        )
 
 
 def as_labels(y: Tensor, *, multi_label: bool = False) -> Tensor:

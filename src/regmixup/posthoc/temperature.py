@@ -16,6 +16,7 @@ from torch import Tensor
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.posthoc.base import validation_ece
 from regmixup.posthoc.temperature_grid import TemperatureSearch
+from regmixup.types import as_tensor
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class TemperatureScaling:
 
 
 def _checked(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:
-    logits, labels = torch.as_tensor(logits).detach(), torch.as_tensor(labels)
+    logits, labels = torch.as_tensor(logits).detach(), as_tensor("labels", labels)
     if labels.is_floating_point():
         raise ValueError(f"labels must be integers, got {labels.dtype}")
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(logits) == 0:
