@@ -156,11 +156,10 @@ def sample_box(lam: Tensor, image_size: tuple[int, int], generator: torch.Genera
     >>> sample_box(torch.tensor(0.75, dtype=torch.float64), (8, 8), torch.Generator().manual_seed(3))
     tensor([0, 2, 0, 4])
     """
-    height, width = image_size
     side = (1 - lam).sqrt()
     centre = sample_uniform((*lam.shape, 2), generator)
     edges = []
-    for axis, length in enumerate((height, width)):
+    for axis, length in enumerate(image_size):
         cut = (length * side).long()
         middle = (length * centre[..., axis]).long()
         low = middle - cut // 2
@@ -268,25 +267,21 @@ def take_pairs(draw: Draw, batch_size: int, objective: MixesPairs) -> tuple[Tens
     """Return lambda and partner of every mixed image, each (m N,): the m samples of the batch one after the other."""
     if draw.box is not None:
         raise ValueError(f"draw must not hold a box, which only CutMix uses, got {draw}")
-    return _take_pairs(draw, batch_size, objective)
-
-
-def take_boxes(draw: Draw, x: Tensor, objective: MixesPairs) -> tuple[Tensor, Tensor, Tensor]:
-    """Return lambda (m N,), partner (m N,) and box (m N, 4) of every mixed image. x: the batch, (N, C, H, W)."""
-    lam, partner = _take_pairs(draw, len(x), objective)
-    assert draw.lam is not None
-    box, size = take(draw, "box", (*draw.lam.shape, 4), objective), (x.shape[-2], x.shape[-1])
-    if can_look(box) and not torch.equal(box_lam(box, size), draw.lam):
-        raise ValueError(f"draw must have been made for images of {size}: its lam is not its box's share of them")
-    return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)
-
-
-def _take_pairs(draw: Draw, batch_size: int, objective: MixesPairs) -> tuple[Tensor, Tensor]:
     samples = objective.samples
     leading = () if samples == 1 else (samples,)
     lam = take(draw, "lam", leading if objective.lam == "batch" else (*leading, batch_size), objective)
     partner = take_indices(draw, "partner", (*leading, batch_size), objective, batch_size)
     return lam.reshape(samples, -1).expand(-1, batch_size).flatten(), partner.flatten()
+
+
+def take_boxes(draw: Draw, x: Tensor, objective: MixesPairs) -> tuple[Tensor, Tensor, Tensor]:
+    """Return lambda (m N,), partner (m N,) and box (m N, 4) of every mixed image. x: the batch, (N, C, H, W)."""
+    lam, partner = take_pairs(Draw(lam=draw.lam, partner=draw.partner), len(x), objective)
+    assert draw.lam is not None
+    box, size = take(draw, "box", (*draw.lam.shape, 4), objective), (x.shape[-2], x.shape[-1])
+    if can_look(box) and not torch.equal(box_lam(box, size), draw.lam):
+        raise ValueError(f"draw must have been made for images of {size}: its lam is not its box's share of them")
+    return lam, partner, box.reshape(objective.samples, -1, 4).expand(-1, len(x), -1).reshape(-1, 4)
 
 
 def can_look(values: Tensor) -> bool:
@@ -337,11 +332,9 @@ def _first_of(output: Any) -> Any:
     """Return the first entry of a tuple or list, unless it may be the features of the logits that follow."""
     if not isinstance(output, tuple | list) or not output or not isinstance(output[0], Tensor):
         return None
-    first = output[0]
-    for other in output[1:]:
-        if isinstance(other, Tensor) and first.ndim == other.ndim == 2 and 1 < other.shape[1] < first.shape[1]:
-            return None
-    return first
+    first, *others = output
+    tables = [other for other in others if isinstance(other, Tensor) and first.ndim == other.ndim == 2]
+    return None if any(1 < table.shape[1] < first.shape[1] for table in tables) else first
 
 
 def _described(output: Any) -> str:
@@ -376,8 +369,15 @@ def full_precision(x: Tensor) -> Tensor:
 
 def repeat(values: Tensor, times: int) -> Tensor:
     """Return a batch `times` times, one after the other; a single batch is not copied."""
-    # No torch.cat, which refuses half precision under autocast for the other half-precision type.
-    return values if times == 1 else values[torch.arange(times * len(values), device=values.device) % len(values)]
+    return values if times == 1 else joined([values] * times)
+
+
+def joined(batches: list[Tensor]) -> Tensor:
+    """Concatenate batches of one type, also under autocast, where torch.cat refuses the other half-precision type."""
+    if batches[0].dtype not in _HALF:
+        return torch.cat(batches)
+    with torch.autocast(batches[0].device.type, enabled=False):
+        return torch.cat(batches)
 
 
 def mixup(x: Tensor, lam: Tensor, partner: Tensor) -> Tensor:

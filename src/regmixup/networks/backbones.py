@@ -18,8 +18,7 @@ def small(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
     """Build three 3x3 convolutions (16, 32, 64 channels; the second halves the image): 64-d features."""
 
     def block(inputs: int, outputs: int, stride: int) -> list[nn.Module]:
-        conv = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
-        return [conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        return [conv(inputs, outputs, 3, stride), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
 
     layers = [*block(in_channels, 16, 1), *block(16, 32, 2), nn.Dropout(dropout), *block(32, 64, 1)]
     return nn.Sequential(*layers, GlobalAverage()), 64

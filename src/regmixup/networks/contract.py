@@ -218,7 +218,7 @@ def from_factory(
     given |= {} if dropout is None else {"dropout": dropout}
     parameters = inspect.signature(factory).parameters.values()
     taken = {p.name for p in parameters}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):  # it passes them on, who knows to what: only what is needed
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):  # passed on to something unknown: give only what is needed
         taken |= {"num_classes", "dropout"} | ({"in_channels"} if in_channels != 3 else set())
     given = {key: value for key, value in given.items() if key in taken}
     if dropout is not None and "dropout" not in given:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from regmixup.mixing import logits_of
+from regmixup.mixing import joined, logits_of
 
 Passes = Literal["joint", "separate", "separate-clean"]
 
@@ -35,14 +34,6 @@ def forward_both(model: nn.Module, clean: Tensor, changed: Tensor, passes: Passe
         return logits, logits_of(model, changed)
     with kept_statistics(model):
         return logits, logits_of(model, changed)
-
-
-def joined(batches: list[Tensor]) -> Tensor:
-    """Concatenate images of one type, also under autocast, which concatenates no half precision but its own."""
-    if batches[0].dtype not in (torch.float16, torch.bfloat16):
-        return torch.cat(batches)
-    with torch.autocast(batches[0].device.type, enabled=False):
-        return torch.cat(batches)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from regmixup.mixing import (
     ImageSize,
     can_look,
     full_precision,
+    joined,
     logits_of,
     sample_beta,
     sample_dirichlet,
@@ -24,7 +25,6 @@ from regmixup.mixing import (
 )
 from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, Step, apply_step
 from regmixup.objectives._base import Objective
-from regmixup.objectives._passes import joined
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
 

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
-from regmixup.mixing import Draw
+from regmixup.mixing import Draw, joined
 from regmixup.objectives._base import Objective
-from regmixup.objectives._passes import joined
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
 

@@ -41,8 +41,7 @@ class RegGaussianNoise(GaussianNoise):
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.eta == 0:
             return clean_loss(model, x, y, self.loss)
-        noisy_x = add_noise(x, draw, self)
-        logits, noisy_logits = forward_both(model, x, noisy_x, self.passes)
+        logits, noisy_logits = forward_both(model, x, add_noise(x, draw, self), self.passes)
         clean = image_losses(logits, y, self.loss).mean()
         noisy = image_losses(noisy_logits, y, self.loss).mean()
         total = clean + self.eta * noisy

@@ -61,7 +61,7 @@ class ModelPredictions:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """The same, in memory. file: of the test predictions, where they come from one."""
+    """`ModelPredictions` in memory. file: of the test predictions, where they come from one."""
 
     name: str
     file: Path | None = None
@@ -89,9 +89,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Measured:
-    """models: one or two, the subject first; differences: subject minus the other, by place.
+    """What `measure_models` found. models: one or two, the subject first.
 
-    rows: those of each model; of two, `method` is the model's name.
+    rows: those of each model; of two, `method` is the model's name. differences: subject minus the other, by quantity.
     """
 
     models: Sequence[LoadedModel]

@@ -20,16 +20,7 @@ from regmixup.posthoc.base import FitOn, check_held_out, same_samples
 from regmixup.predictions import predict_batches
 from regmixup.rows.class_subset import restrict_pair, restrict_predictions
 from regmixup.rows.measure import Measure, Version, fisher_rows, shown_name
-from regmixup.types import (
-    MEAN,
-    Predictions,
-    Quantity,
-    Role,
-    Row,
-    look_like_probabilities,
-    not_finite,
-    with_known_scale,
-)
+from regmixup.types import MEAN, Predictions, Quantity, Role, Row, look_like_probabilities, not_finite, with_known_scale
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
 _LOADERS = ("test", "validation", "shift", "ood")
@@ -270,16 +261,7 @@ def relative_rows(rows: Iterable[Row], *, reference: str) -> list[Row]:
         theirs = errors.get((reference, *key[1:]), {})
         corruptions = {corruption for corruption, _ in own}
         if set(own) == set(theirs) and all(any(theirs[c] > 0 for c in theirs if c[0] == name) for name in corruptions):
-            found.append(
-                replace(
-                    templates[key],
-                    corruption=MEAN,
-                    severity=None,
-                    metric=f"mce_relative_to_{reference}",
-                    value=mean_corruption_error(own, theirs),
-                    low=None,
-                    high=None,
-                    n=None,
-                )
-            )
+            mean = replace(templates[key], corruption=MEAN, severity=None, low=None, high=None, n=None)
+            value = mean_corruption_error(own, theirs)
+            found.append(replace(mean, metric=f"mce_relative_to_{reference}", value=value))
     return found

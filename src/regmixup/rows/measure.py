@@ -18,13 +18,7 @@ from regmixup.metrics.detection import Ordered
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.ordering import pieces_of
 from regmixup.metrics.outcomes import NUM_BINS, Outcomes
-from regmixup.metrics.registry import (
-    BINNED,
-    CLASSIFICATION,
-    DETECTION,
-    resample_classification,
-    resample_detection,
-)
+from regmixup.metrics.registry import BINNED, CLASSIFICATION, DETECTION, resample_classification, resample_detection
 from regmixup.metrics.scores import FittedScore, score_all
 from regmixup.metrics.scores.logit_scores import Softmax
 from regmixup.metrics.scores.registry import rows_of, scores_of_rows
@@ -59,7 +53,7 @@ class Version:
 
 @dataclass(frozen=True)
 class PerImage:
-    """outcomes: of all samples; scores: (N,) of each, by name."""
+    """What a pass over the logits keeps of each sample: its outcomes, and scores (N,) by name."""
 
     outcomes: Outcomes
     scores: dict[str, Tensor] = field(default_factory=dict)
@@ -176,15 +170,8 @@ class Measure:
                     totals[group] = totals.get(group, 0) + resampled[r.posthoc, r.metric]
         for key, group_rows in groups.items():
             count = len(group_rows)
-            mean = replace(
-                group_rows[0],
-                corruption=MEAN,
-                severity=None,
-                value=sum(r.value for r in group_rows) / count,
-                n=sum(r.n or 0 for r in group_rows),
-                low=None,
-                high=None,
-            )
+            value, n = sum(r.value for r in group_rows) / count, sum(r.n or 0 for r in group_rows)
+            mean = replace(group_rows[0], corruption=MEAN, severity=None, value=value, n=n, low=None, high=None)
             rows.append(self.interval(mean, totals[key] / count if key in totals else None))
         return rows
 

@@ -150,7 +150,8 @@ def check_smallest_shard(model: Classifier, config: TrainConfig, images: int, sh
 
 
 def _smallest_shard(images: int, batch_size: int, shards: int) -> int:
-    """
+    """Return the fewest images of a shard, among those that have any, over all batches of an epoch.
+
     >>> _smallest_shard(450, 64, 1), _smallest_shard(449, 64, 2), _smallest_shard(450, 4, 4)
     (2, 1, 1)
     """

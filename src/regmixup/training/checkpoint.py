@@ -76,10 +76,10 @@ class Checkpoint:
 
 
 class Schedule:
-    """Decide when to save: so many minutes after the last time (or the start), and at the end of some epochs.
+    """Decide when to save: `minutes` after the last save (or the start), and at the end of some epochs.
 
-    These are every so many, if a number is given, and any other if saving took less than a hundredth of the time since
-    the last save: so small models lose next to nothing when they are killed, and large ones no time to saving.
+    epochs: save after every so many. None: after any epoch, if saving takes less than a hundredth of the time since the
+    last save. So small models lose next to nothing when they are killed, and large ones lose no time to saving.
     """
 
     def __init__(self, *, minutes: float, epochs: int | None) -> None:

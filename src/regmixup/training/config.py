@@ -177,7 +177,7 @@ def check_present(device: torch.device) -> None:
 
 
 def device_name(device: torch.device) -> str:
-    """Return what a device is called, which tells how fast it is."""
+    """Return the name of the GPU, or the type of another device."""
     here = device.type == "cuda" and torch.cuda.is_available()
     return torch.cuda.get_device_name(device) if here else device.type
 

@@ -126,9 +126,9 @@ class Ranks:
 
 
 def distribute(forward: nn.Module) -> DistributedDataParallel:
-    """Wrap a `ForwardPass` so that ranks average their gradients, and let DDP see one backward pass, of nothing.
+    """Wrap a `ForwardPass` so that ranks average their gradients, and run one backward pass without images.
 
-    It puts gradients into buckets in the order in which they came the first time, and three or more numbers have a sum
+    DDP puts gradients into buckets in the order in which they came the first time, and three or more numbers have a sum
     that depends on their place there. So the first step of a resumed run must not be DDP's first.
     """
     wrapped = DistributedDataParallel(forward)

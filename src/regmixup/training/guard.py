@@ -32,12 +32,7 @@ class Guard:
     """
 
     def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        device: torch.device,
-        ranks: Ranks,
-        *,
-        buffers: Iterable[Tensor] = (),
+        self, optimizer: torch.optim.Optimizer, device: torch.device, ranks: Ranks, *, buffers: Iterable[Tensor] = ()
     ) -> None:
         self.ranks = ranks
         self._buffers: dict[torch.dtype, list[Tensor]] = defaultdict(list)

@@ -35,9 +35,10 @@ _INSIDE = ("state_dict", "model_state_dict", "model")
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """The tensors taken from a file: names of the model's tensors, and of the file's where it was left out.
+    """Which tensors were taken from a file, by name.
 
-    loaded, initialised: together all of the model's. source: timm or a path. remark: what else to know.
+    loaded, initialised: together all of the model's. left_out: the file's others. source: timm or a path.
+    remark: a warning in words, or nothing.
     """
 
     source: str

@@ -10,15 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from regmixup.data import transform_of
-from regmixup.data.decode import (
-    CustomTransform,
-    EvalTransform,
-    Reader,
-    Source,
-    TrainTransform,
-    described,
-    open_rgb,
-)
+from regmixup.data.decode import CustomTransform, EvalTransform, Reader, Source, TrainTransform, described, open_rgb
 from regmixup.data.folders import FolderSet
 from regmixup.data.images import ImageSet, LabelledImages, to_grey
 from regmixup.data.loader import Loader, ResidentLoader

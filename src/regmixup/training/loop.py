@@ -272,7 +272,7 @@ class Training:
         return [shard for shard in found if shard.count or self.ranks.world > 1]
 
     def draw(self, step: int, shard: int, count: int) -> Draw:
-        """Draw the objective's randomness for so many images of a shard."""
+        """Draw the objective's randomness for `count` images of a shard."""
         config, epoch = self.config, self.position.epoch
         shared, own = (generator_for(config.seed, "draw", epoch, *where) for where in ((step,), (step, shard)))
         if config.objective.per_batch and shard == 0:

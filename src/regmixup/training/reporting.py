@@ -34,7 +34,7 @@ _DUE = 1.0
 
 
 def counted_on(callback: OnEpoch | None, earlier: int) -> OnEpoch | None:
-    """Return a callback that counts epochs on, where so many were trained before."""
+    """Return a callback that adds `earlier`, the epochs trained before, to the epoch of a record."""
     return callback and (lambda record: callback({**record, "epoch": earlier + record["epoch"]}))
 
 

@@ -25,7 +25,7 @@ class Stop:
 
 @contextmanager
 def stopping(*, patient: bool = False) -> Iterator[Stop]:
-    """Catch SIGINT and SIGTERM meanwhile. A second one is not caught: it ends the program at once, unless `patient`.
+    """Catch SIGINT and SIGTERM inside the context. A second one ends the program at once, unless `patient`.
 
     torchrun passes on a signal that its processes may have received already, and kills them if they take too long.
     Signals belong to the main thread; elsewhere nothing is caught. One that is ignored, as SIGINT is in the background
