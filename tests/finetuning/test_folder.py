@@ -26,6 +26,19 @@ def test_class_folders_are_cut_into_three_disjoint_parts_by_content(tmp_path):
     assert validation_of(photos.train) == photos.validation
 
 
+def test_parts_have_one_name_however_the_folder_is_spelled(tmp_path, monkeypatch):
+    folder = write_photos(tmp_path / "photos", 20)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert inspect("../photos").parts() == inspect("../here/../photos").parts() == inspect(folder).parts()
+
+
+def test_a_link_keeps_its_name(tmp_path):
+    write_photos(tmp_path / "photos", 20)
+    (tmp_path / "link").symlink_to(tmp_path / "photos")
+    assert f"{tmp_path}/link" in inspect(tmp_path / "link").train
+
+
 def test_own_parts_stay_as_they_are(tmp_path):
     for first, part in enumerate(("Train", "Valid", "test")):
         write_photos(tmp_path / part, 4, first=100 * first)

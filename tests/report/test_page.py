@@ -13,7 +13,7 @@ from regmixup.config import encode
 from regmixup.posthoc import MeanField
 from regmixup.report.output import main_tables, shift_tables, terminal_tables
 from regmixup.report.page import render, sources
-from regmixup.report.results import INTRODUCED, Results, RunRecord
+from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting
 from regmixup.training.config import configure
 
 
@@ -191,6 +191,20 @@ def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(fi
     assert not re.search(r"\b(betas|plugins|ema|select) ", facts["recipe"])
     assert facts["dnn"] == "ema 0.0, objective ERM, posthoc none"
     assert facts["regmixup"].startswith("ema 0.99, objective RegMixup (")
+
+
+def test_training_time_counts_every_run_once_though_labels_share_it_and_an_ensemble_has_it(finished_study, monkeypatch):
+    results = Results.open(finished_study.folder)
+    plain, other = [[run for run in results.runs if run.label == label] for label in ("dnn", "regmixup")]
+    seconds = sum(run.provenance["seconds"] for run in plain)
+    refreshed = [replace(run, label="dnn(bn=refreshed)") for run in plain]
+    own, members = RunRecord.provenance.func, [run.folder.name for run in plain]
+    joined = {other[0].folder: {"members": members, "seconds": seconds}, other[1].folder: {"members": ["elsewhere"]}}
+    monkeypatch.setattr(RunRecord, "provenance", property(lambda run: own(run) | joined.get(run.folder, {})))
+    time = f"{seconds:.0f} s over 2 runs"
+    for label, more in (("shared", refreshed), ("ensemble", other[:1])):
+        assert sources(Setting("", "", [*plain, *more], []))["training time"] == time, label
+    assert sources(Setting("", "", [*plain, other[1]], []))["training time"].endswith("over 3 runs")
 
 
 def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study, monkeypatch):

@@ -159,8 +159,9 @@ class Settings:
 
 
 def find_folder(path: str | Path) -> Path:
-    """Return the absolute path of a folder; raise if there is none."""
+    """Return the absolute path of a folder, without `..`, so that its runs have one name; raise if there is none."""
     folder = Path(path).expanduser().absolute()
+    folder = folder.resolve() if ".." in folder.parts else folder
     if not folder.is_dir():
         raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
     return folder

@@ -14,7 +14,7 @@ from typing import Any
 from regmixup.names import counted, printable
 from regmixup.report.aggregation import SCALED, Aggregation, Cell, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
-from regmixup.report.results import INTRODUCED, Results, Setting
+from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting
 from regmixup.report.tables import PERCENT, SELECTION_CAPTION, SelectionTable, Table, conclude, shifted_sets
 from regmixup.types import MEAN, Quantity, Row
 
@@ -354,9 +354,20 @@ def sources(setting: Setting) -> dict[str, str]:
         **{label: _listed(config | posthoc[label], [*own, "posthoc"]) for label, config in configs.items()},
         "train set": ", ".join(f"{name} (sha256 {value[:16]}…)" for name, value in records[0]["data"].items()),
         "device": ", ".join(sorted({str(record["device"]) for record in records})),
-        "training time": f"{sum(record['seconds'] for record in records):.0f} s over {counted(len(records), 'run')}",
+        "training time": _training_time(setting.runs),
         "versions": ", ".join(f"{name} {value}" for name, value in records[0]["versions"].items()),
     }
+
+
+def _training_time(runs: Sequence[RunRecord]) -> str:
+    """Tell how long training took, each run once: labels may share runs, and an ensemble has its members."""
+    names = {run.folder.name for run in runs}
+    seconds = {}
+    for run in runs:
+        members = run.provenance.get("members", ())
+        if not (members and names.issuperset(members)):
+            seconds[run.key] = run.provenance["seconds"]
+    return f"{sum(seconds.values()):.0f} s over {counted(len(seconds), 'run')}"
 
 
 def _listed(values: Mapping[str, Any], names: Iterable[str]) -> str:
