@@ -82,6 +82,7 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["evaluate", "--predictions", "missing.npz", "--out", "new/folder/rows.csv"], "missing.npz"),
         (["evaluate", "--predictions", "missing.npz", "--out", "/dev/null/r.csv"], "cannot write /dev/null/r.csv"),
         (["evaluate", "a.npz", "--out", "a.npz"], "--out must name a file that ends in .csv"),
+        (["evaluate", "a.csv", "--ood", "b.csv", "--out", "b.csv"], "another file than those that are read, got b.csv"),
         (["evaluate", "a.npz", "--html", "page.pdf"], "--html must name a file that ends in .html"),
         (["evaluate", "--predictions", "a.npz", "--ood", "b.npz", "--ood=c.npz"], "--ood must be given once, with all"),
         (["report", "digtis"], "did you mean 'digits'"),
