@@ -33,10 +33,12 @@ def test_parts_have_one_name_however_the_folder_is_spelled(tmp_path, monkeypatch
     assert inspect("../photos").parts() == inspect("../here/../photos").parts() == inspect(folder).parts()
 
 
-def test_a_link_keeps_its_name(tmp_path):
-    write_photos(tmp_path / "photos", 20)
-    (tmp_path / "link").symlink_to(tmp_path / "photos")
+def test_a_link_keeps_its_name(tmp_path, monkeypatch):
+    folder = write_photos(tmp_path / "photos", 20)
+    (tmp_path / "link").symlink_to(folder)
     assert f"{tmp_path}/link" in inspect(tmp_path / "link").train
+    monkeypatch.chdir(folder)
+    assert inspect("../link").parts() == inspect(tmp_path / "link").parts()
 
 
 def test_own_parts_stay_as_they_are(tmp_path):

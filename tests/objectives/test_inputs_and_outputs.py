@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 
 import regmixup as rm
@@ -212,3 +213,8 @@ def test_numbers_that_are_not_there_are_not_looked_at():
     model = nn.Sequential(nn.Linear(4, 3, device="meta"), nn.Softmax(dim=1))
     out = rm.ERM()(model, torch.empty(2, 4, device="meta"), torch.empty(2, dtype=torch.int64, device="meta"))
     assert out.loss.is_meta
+    (x, y), net = batch(), net_for(rm.ERM())
+    moved = torch.func.vmap(lambda by: rm.ERM()(Answering(net, lambda logits: logits * by), x, y).loss)
+    assert moved(torch.ones(3)).shape == (3,)
+    with FakeTensorMode(), torch.device("cuda"):
+        assert rm.ERM()(nn.Linear(4, 3), torch.rand(2, 4), torch.zeros(2, dtype=torch.int64)).loss.is_cuda

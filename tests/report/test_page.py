@@ -189,8 +189,10 @@ def test_the_page_lists_fields_that_were_added_later_where_a_method_uses_them(fi
     (setting,) = Results.open(finished_study.folder).settings
     facts = sources(setting)
     assert not re.search(r"\b(betas|plugins|ema|select) ", facts["recipe"])
-    assert facts["dnn"] == "ema 0.0, objective ERM, posthoc none"
-    assert facts["regmixup"].startswith("ema 0.99, objective RegMixup (")
+    assert facts["dnn"] == "objective ERM, ema 0.0, posthoc none"
+    assert re.fullmatch(r"objective RegMixup \(.*\), ema 0.99, posthoc none", facts["regmixup"])
+    monkeypatch.setattr(RunRecord, "config", property(lambda run: own(run) | {"ema": 0.99}))
+    assert re.search("network .* epochs 5, .* ema 0.99, ", sources(setting)["recipe"]), "in the order of a recipe"
 
 
 def test_training_time_counts_every_run_once_though_labels_share_it_and_an_ensemble_has_it(finished_study, monkeypatch):

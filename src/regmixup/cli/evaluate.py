@@ -97,6 +97,10 @@ def main(args: Sequence[str]) -> None:
     check_count("resamples", verb.resamples, least=0)
     check_file("--out", verb.out, ".csv")
     check_file("--html", verb.html, ".html")
+    read = (verb.predictions, verb.labels, verb.val, verb.train, *verb.ood, *verb.shift, verb.against)
+    also = (verb.against_val, verb.against_train, *verb.against_ood, *verb.against_shift)
+    if verb.out is not None and verb.out in (*read, *also):
+        raise ValueError(f"--out must name another file than those that are read, got {verb.out}")
     if verb.against is None and (verb.against_ood or verb.against_shift or verb.against_val or verb.against_train):
         raise ValueError("--against-ood, --against-shift, --against-val and --against-train need --against, got none")
     names = verb.names or names_of(verb.predictions, verb.against or verb.predictions)

@@ -160,8 +160,9 @@ class Settings:
 
 def find_folder(path: str | Path) -> Path:
     """Return the absolute path of a folder, without `..`, so that its runs have one name; raise if there is none."""
-    folder = Path(path).expanduser().absolute()
-    folder = folder.resolve() if ".." in folder.parts else folder
+    parts = Path(path).expanduser().absolute().parts
+    up = len(parts) - [*reversed(parts), ".."].index("..")
+    folder = Path(*parts[:up]).resolve().joinpath(*parts[up:])  # a link after the last `..` keeps its name
     if not folder.is_dir():
         raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
     return folder
@@ -187,9 +188,8 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     different images, files that cannot be decoded. The error says what to do.
     """
     folder, names, inside = find_classes(path)
-    sides, unreadable = _decode(
-        [file for found in inside.values() for files in found.values() for file in files], advance
-    )
+    every = [file for found in inside.values() for files in found.values() for file in files]
+    sides, unreadable = _decode(every, advance)
     if unreadable:
         told = [f"{file} ({reason.replace(file, Path(file).name)})" for file, reason in unreadable.items()]
         raise ValueError(

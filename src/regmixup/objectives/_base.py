@@ -165,10 +165,14 @@ def _warn_of_softmax(model: object, logits: Tensor | None) -> None:
     """Warn of a model that gives probabilities. Look at its first batch alone, as looking waits for the device."""
     if torch.compiler.is_compiling() or logits is None or not isinstance(model, nn.Module) or model in _SEEN:
         return
-    if logits.is_meta or (logits.is_cuda and torch.cuda.is_current_stream_capturing()):  # there is nothing to look at
+    try:
+        if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        found = logits.shape[1] > 1 and look_like_probabilities(logits.detach())
+    except RuntimeError:  # there is nothing to look at: a meta or fake tensor, or one under vmap
         return
     _SEEN.add(model)
-    if logits.shape[1] > 1 and look_like_probabilities(logits.detach()):
+    if found:
         warnings.warn(
             "the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax, the loss has its own",
             stacklevel=3,

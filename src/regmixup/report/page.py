@@ -337,7 +337,7 @@ def _against(cell: Cell) -> str:
 
 def sources(setting: Setting) -> dict[str, str]:
     """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
-    configs = {label: INTRODUCED | setting.of(label)[0].config for label in setting.labels}
+    configs = {label: own | INTRODUCED | own for label in setting.labels for own in [setting.of(label)[0].config]}
     records = [run.provenance for run in setting.runs]
     first = configs[setting.labels[0]]
     names = [
