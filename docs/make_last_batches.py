@@ -130,8 +130,8 @@ def section(archived: Sequence[Archived]) -> str:
     ]
     low, high = signed(min(before)), signed(max(before))
     control = (
-        f"Over {len(seen)} networks trained by Mixup on CIFAR-10 for {min(lengths)} to {max(lengths)} epochs, whose ECE "
-        f"is between {min(eces):.1f} and {max(eces):.1f} %. For windows that end {EARLIER[0]} to {EARLIER[-1]} "
+        f"Over {len(seen)} networks trained by Mixup on CIFAR-10 for {min(lengths)} to {max(lengths)} epochs, whose "
+        f"ECE is between {min(eces):.1f} and {max(eces):.1f} %. For windows that end {EARLIER[0]} to {EARLIER[-1]} "
         f"batches earlier, Spearman's correlation with the ECE is between {low} and {high}. "
         f"Runs: {fingerprints([network.rows[0]] for network in seen)}.\n"
     )

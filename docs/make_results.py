@@ -39,9 +39,10 @@ n counts seeds, and `dnn` is plain training. AUROC is by each method's own score
 entropy for Mixup, CutMix, Mixup+CutMix and KFAC-LLLA. AUGRC (x 1000, lower is better) is by the maximum probability, as
 others report it. CIFAR-10-C and CIFAR-100-C were rebuilt with `regmixup data corrupt`. Every folder beside this file is
 a study, and every folder in it an archived run ([what it holds](../docs/studies.md#archives-and-time-limits)), named by
-its configuration's fingerprint; `replaced.csv` has the main rows of trainings that others took the place of. Runs that
-shared a GPU took longer than they would have alone. What the numbers mean is in [results](../docs/results.md), and what
-they say about the paper in [claims](../docs/claims.md). All three are written by `python docs/make_results.py`.
+its configuration's fingerprint; `replaced.csv` has the main rows of trainings that others took the place of. Networks
+and minutes are those of the study that trained them, while `--dry-run` counts all that a study uses; runs that shared a
+GPU took longer than they would have alone. What the numbers mean is in [results](../docs/results.md), and what they say
+about the paper in [claims](../docs/claims.md). All three are written by `python docs/make_results.py`.
 """
 PAGE = """# Results
 

@@ -61,4 +61,4 @@ def check_precision(precision: str, device: torch.device) -> None:
     """Raise unless the device computes in this precision."""
     check_name("precision", precision, get_args(Precision))
     if precision == "tf32" and device.type != "cuda":
-        raise ValueError(f"precision tf32 must be on CUDA (--device cuda), got {device.type}")
+        raise ValueError(f"precision tf32 needs a CUDA device (--device cuda), got {device.type}")

@@ -67,7 +67,7 @@ def test_a_warning_is_printed_once(monkeypatch, capsys):
         (["train", "--compile", "maybe"], "invalid choice 'maybe' for argument '--compile'"),
         (["train", "--compile", "on", "--deterministic"], "compile must be auto or off with deterministic=True"),
         (["study", "digits", "--checkpoint-minutes", "-1"], "checkpoint_minutes must be a finite number >= 0, got -1"),
-        (["study", "constrained", "--device", "cpu"], "precision tf32 must be on CUDA (--device cuda), got cpu"),
+        (["study", "constrained", "--device", "cpu"], "precision tf32 needs a CUDA device (--device cuda), got cpu"),
         (["predict", "nowhere", "digits/test"], "nowhere is not a run folder"),
         (["predict", "nowhere", "photos", "--out", "a.csv"], "There is no file or folder photos, either"),
         (["predict", "nowhere", "a.jpg", "--out", "a.xlsx"], "--out must name a file that ends in .csv"),
