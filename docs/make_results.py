@@ -2,7 +2,7 @@
 
     python docs/make_results.py
 
-That is results/README.md, docs/results.md with its figures, docs/claims.md, and the table of README.md. This file has
+That is results/README.md, docs/results.md with its figures, docs/claims.md, and the tables of README.md. This file has
 their sections in order; what a section says is written by the module that it names.
 
 To be run after runs were added; a test compares. Every folder of results/ is named after a study.
@@ -165,15 +165,26 @@ def study_section(study: str, found: Sequence[Archived], results: Path = RESULTS
 
 
 def front_page(found: Mapping[Training, Aggregation]) -> str:
-    """Return the README of the project with its table: plain training and RegMixup at every length."""
-    own, lines = standard_columns(RECIPE)[:-1], []
-    for training, aggregation in make_length.at_lengths(found, make_length.planned_lengths()).items():
-        for label, name in (("dnn", "plain"), ("regmixup", "RegMixup")):
-            rows = [column.rows(aggregation, label) for column in own]
-            lines.append([f"{name}, {training.epochs} epochs", *spreads(own, rows)])
+    """Return the README of the project with its tables: plain training and RegMixup at every length, and CIFAR-100."""
+    names = {"dnn": "plain", "regmixup": "RegMixup", "mixup": "Mixup", "half-regmixup": "half-RegMixup"}
+    lengths = make_length.at_lengths(found, make_length.planned_lengths())
+    first = [
+        (f"{names[label]}, {training.epochs} epochs", label, aggregation)
+        for training, aggregation in lengths.items()
+        for label in ("dnn", "regmixup")
+    ]
+    other = FIELD[1]
+    there = found.get(make_headline.own_length(other), Aggregation([]))
+    second = [(name, label, there) for label, name in names.items()]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, after = text.split("<!-- table -->\n")[0], text.split("<!-- end of table -->\n")[1]
-    return f"{before}<!-- table -->\n{markdown_table(['', 'n', *headings(own)], lines)}<!-- end of table -->\n{after}"
+    for place, recipe, lines in (("length", RECIPE, first), ("CIFAR-100", other, second)):
+        own = standard_columns(recipe)[:-1]
+        cells = [[name, *spreads(own, [c.rows(aggregation, label) for c in own])] for name, label, aggregation in lines]
+        before, _, rest = text.partition(f"<!-- table: {place} -->\n")
+        after = rest.partition("<!-- end of table -->\n")[2]
+        table = markdown_table(["", "n", *headings(own)], cells)
+        text = f"{before}<!-- table: {place} -->\n{table}<!-- end of table -->\n{after}"
+    return text
 
 
 if __name__ == "__main__":
