@@ -273,7 +273,6 @@ def register(
     plugins.record("dataset", name, loader, (), version=version)
     own = Dataset(
         name=name,
-        reader="",
         loader=loader,
         role=role or role_in_name(name) or None,
         benchmark=benchmark or family,
@@ -297,7 +296,6 @@ def add_object(name: str, images: Any, role: Role) -> None:
     """
     own = Dataset(
         name=name,
-        reader="",
         loader=lambda: images,
         role=role,
         benchmark="objects",

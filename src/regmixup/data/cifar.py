@@ -26,8 +26,6 @@ from regmixup.data.unpickle import read_pickle
 from regmixup.numpy_files import map_npy, read_npz
 
 PIXELS = 3 * 32 * 32
-LABELS = {"cifar10": "labels", "cifar100": "fine_labels"}
-CLASS_NAMES = {"cifar10": "label_names", "cifar100": "fine_label_names"}
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR100_CLASSES = (
     "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
@@ -49,12 +47,12 @@ def load_cifar(dataset: Dataset, root: Path) -> ImageSet:
     meta, *batches = (root / file for file in dataset.files)
     assert dataset.images is not None
     count = None if is_rebuilt(meta.parent) else dataset.images // len(batches)
-    classes, key = class_names(meta, dataset.family), LABELS[dataset.family]
+    classes, key = class_names(meta, dataset.family), "labels" if dataset.family == "cifar10" else "fine_labels"
     pixels, labels = [], []
     for path in batches:
         content = read_pickle(path)
         data = _entry(path, content, "data")
-        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2 or data.shape[1] != PIXELS:
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (PIXELS,):
             found = f"{data.dtype} {data.shape}" if isinstance(data, np.ndarray) else type(data).__name__
             raise wrong_file(path, f"data of type uint8 and shape (N, {PIXELS})", found)
         if len(data) != (count or len(data)):
@@ -70,7 +68,7 @@ def load_cifar(dataset: Dataset, root: Path) -> ImageSet:
 
 def class_names(path: Path, family: str) -> tuple[str, ...]:
     """Read the class names in `batches.meta` or `meta`."""
-    key, count = CLASS_NAMES[family], 10 if family == "cifar10" else 100
+    key, count = ("label_names", 10) if family == "cifar10" else ("fine_label_names", 100)
     found = _entry(path, read_pickle(path), key)
     names = [n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in found] if type(found) is list else []
     if len(names) != count or not all(isinstance(n, str) for n in names):
@@ -89,7 +87,7 @@ def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
     path, labels_path = (root / file for file in dataset.files)
     images, labels = _open_npy(path), _open_npy(labels_path)
     levels = len(SEVERITIES)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3) or len(images) % levels:
+    if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3) or len(images) % levels:
         shape = f"{images.dtype} {images.shape}"
         raise wrong_file(path, f"images of type uint8 and shape ({levels} x N, 32, 32, 3)", shape)
     block = len(images) // levels
@@ -116,7 +114,7 @@ def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
         images, labels = arrays["images"], arrays["labels"]
     else:
         images, labels = _open_npy(path), _open_npy(labels_path)
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != (32, 32, 3):
+    if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
         raise wrong_file(path, "images of type uint8 and shape (N, 32, 32, 3)", f"{images.dtype} {images.shape}")
     if len(images) != dataset.images and not is_rebuilt(path.parent):
         raise wrong_file(path, f"{dataset.images} images", len(images))

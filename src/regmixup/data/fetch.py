@@ -107,7 +107,6 @@ def _layout(datasets: list[Dataset]) -> str:
 def _download(source: Source, folder: Path, on_progress: OnProgress | None, timeout: float, *, hint: str) -> Path:
     """Return the complete file, with the right checksum, from the first mirror that delivers it."""
     partial = folder / f"{source.file}.partial"
-    algorithm = source.checksum.partition(":")[0]
     failures = []
     for url in source.urls:
         try:
@@ -115,7 +114,7 @@ def _download(source: Source, folder: Path, on_progress: OnProgress | None, time
         except (OSError, http.client.HTTPException, ValueError) as error:
             failures.append(f"  {url}: {error or type(error).__name__}")
             continue
-        found = file_sum(partial, algorithm)
+        found = file_sum(partial, source.checksum)
         if found == source.checksum:
             return partial
         # The file is wrong somewhere, so there is nothing to resume.

@@ -24,13 +24,12 @@ from regmixup.data.catalogue import Dataset, find
 from regmixup.data.decode import EXTENSIONS, Reader, decode_all
 from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet, check_labels
-from regmixup.data.records import FOLDER_PARTS
+from regmixup.data.records import FOLDER_PARTS, TEST, TRAIN, VALIDATION
 from regmixup.data.splits import stratified_by_content
 from regmixup.names import counted, printable, shortened
 from regmixup.storage import digest
 
-SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval")
-"""Usual names of the parts of a dataset, in lower case."""
+SPLITS = (*TRAIN, *VALIDATION, *TEST)
 _UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
 _SHOWN = 50
 
@@ -130,13 +129,13 @@ def _fail(error: OSError) -> None:
 
 
 def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
-    """Return how many files beside them are images, by their names, of a format that is not read; by suffix."""
+    """Count the files under folders that are images of a format that is not read, by their names: (suffix, count)."""
     found = (path for folder in folders for path in image_files(folder, _UNREAD))
     return tuple(sorted(Counter(Path(path).suffix.lower() for path in found).items()))
 
 
 def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
-    """Return what was found by `unread_files`, and what to do, in a line."""
+    """Return a line that says what `unread_files` has found, and what to do."""
     counts = ", ".join(f"{count:,} {suffix}" for suffix, count in unread)
     return f"files of formats that are not read were left out ({counts}): convert them to .png or .jpg"
 
@@ -145,13 +144,9 @@ def from_class_folders(
     name: str, folder: Path, labels: dict[str, int], classes: tuple[str, ...], info: dict[str, str]
 ) -> FolderSet:
     """Return the files of the class folders named in `labels`, folder by folder."""
-    paths: list[str] = []
-    numbers: list[int] = []
-    for class_folder, label in labels.items():
-        files = image_files(folder / class_folder)
-        paths += files
-        numbers += [label] * len(files)
-    return FolderSet(tuple(paths), torch.tensor(numbers, dtype=torch.int64), classes, name, folder, info)
+    files = [(path, label) for own, label in labels.items() for path in image_files(folder / own)]
+    numbers = torch.tensor([label for _, label in files], dtype=torch.int64)
+    return FolderSet(tuple(path for path, _ in files), numbers, classes, name, folder, info)
 
 
 def find_folder(name: str, root: Path) -> Path | None:

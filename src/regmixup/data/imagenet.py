@@ -107,13 +107,11 @@ def _flat_val(name: str, base: Path, folder: Path) -> FolderSet:
     if len(classes) != 1000 and not is_rebuilt(base):
         raise wrong_file(base, "a list with 1000 classes", len(classes))
     label_of = {wnid: label for label, wnid in enumerate(classes)}
-    labels = []
-    for file in files:
-        stem = Path(file).stem
-        if stem not in wnid_of:
-            raise wrong_file(base, "a class for every validation image", f"none for {stem}")
-        labels.append(label_of[wnid_of[stem]])
-    return FolderSet(tuple(files), torch.tensor(labels, dtype=torch.int64), classes, name, folder, rebuilt_info(base))
+    stems = [Path(file).stem for file in files]
+    if unlisted := next((stem for stem in stems if stem not in wnid_of), ""):
+        raise wrong_file(base, "a class for every validation image", f"none for {unlisted}")
+    labels = torch.tensor([label_of[wnid_of[stem]] for stem in stems], dtype=torch.int64)
+    return FolderSet(tuple(files), labels, classes, name, folder, rebuilt_info(base))
 
 
 def _val_classes(base: Path, count: int) -> dict[str, str]:

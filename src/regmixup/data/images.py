@@ -109,7 +109,7 @@ class ImageSet:
             self.images[index], self.labels[index], self.classes, name or self.name, {**self.info, **(info or {})}
         )
 
-    def parts(self, read: Reader | None = None, *, size: int = 1000) -> Iterator[ImageSet]:
+    def parts(self, read: Reader, *, size: int = 1000) -> Iterator[ImageSet]:
         """Yield itself: the images are in memory."""
         yield self
 

@@ -1,4 +1,4 @@
-"""The datasets under a root: which ones, how many images and bytes, whether their content is the official one, a look.
+"""The datasets under a root: which ones, their images and bytes, whether the content is official; and contact sheets.
 
 Fingerprints need every image to be read, so they are kept in `.regmixup-listing.json` under the root, and computed
 again only when a file's size or time of change differs; for a tree of images, the number of files in one of its folders
@@ -96,17 +96,16 @@ def _lines() -> Iterator[tuple[str, list[Dataset]]]:
 
 
 def _examine(name: str, datasets: list[Dataset], root: Path) -> Present:
-    size = _size(datasets[0], root)
-    images, digest, fingerprint = 0, hashlib.sha256(), ""
+    size, images, fingerprints = _size(datasets[0], root), 0, []
     try:
         for dataset in datasets:
             content = read(dataset.name, root)
             images += len(content)
-            fingerprint = content.fingerprint
-            digest.update(fingerprint.encode())
+            fingerprints.append(content.fingerprint)
     except ValueError as error:
         return Present(name, None, size, problem=str(error))
-    return Present(name, images, size, fingerprint if len(datasets) == 1 else digest.hexdigest())
+    together = hashlib.sha256("".join(fingerprints).encode()).hexdigest()
+    return Present(name, images, size, fingerprints[0] if len(datasets) == 1 else together)
 
 
 def _state(dataset: Dataset, root: Path) -> list[list[Any]]:
@@ -154,7 +153,7 @@ def verify(name: str, root: str | Path | None = None) -> Report:
     if whole.content:
         return replace(_compare(images, whole, root), name=name)
     for file, expected in whole.checksums.items():
-        found = file_sum(root / file, expected.partition(":")[0])
+        found = file_sum(root / file, expected)
         if found != expected:
             return Report(name, "mismatch", expected, found, file)
     if whole.checksums and len(whole.checksums) == len(whole.files):
@@ -180,21 +179,22 @@ def _compare(images: Any, dataset: Dataset, root: Path) -> Report:
         return Report(name, "ok", known.pixels, images.fingerprint)
     last = dataset.files[-1]
     published = dataset.checksums.get(last)
-    if published and file_sum(root / last, published.partition(":")[0]) == published:
+    if published and file_sum(root / last, published) == published:
         return Report(name, "ok", published, published, "the file is the one published")
     if images.fingerprint == known.pixels:
         return Report(name, "mismatch", known.labels, labels, last)
     size = len(images) // max(1, len(known.parts))
     for number, (file, expected) in enumerate(known.parts.items()):
-        part = images.images[number * size : (number + 1) * size]
-        found = hashlib.sha256(part.permute(0, 2, 3, 1).contiguous().numpy().data).hexdigest()
+        place = slice(number * size, (number + 1) * size)
+        found = replace(images, images=images.images[place], labels=images.labels[place]).fingerprint
         if found != expected:
             return Report(name, "mismatch", expected, found, file)
     return Report(name, "mismatch", known.pixels, images.fingerprint, last)
 
 
-def file_sum(path: Path, algorithm: str) -> str:
-    """Return a file's checksum, "md5:..." or "sha256:..."."""
+def file_sum(path: Path, like: str) -> str:
+    """Return a file's checksum, "md5:..." or "sha256:...", of the kind with which `like` begins."""
+    algorithm = like.partition(":")[0]
     with path.open("rb") as file:
         return f"{algorithm}:{hashlib.file_digest(file, algorithm).hexdigest()}"
 

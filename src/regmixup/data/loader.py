@@ -1,4 +1,4 @@
-"""The resident loader: the whole dataset on the training device, batches by indexing, no Python per image."""
+"""The order of an epoch, what both loaders share, and the resident loader: the whole dataset on the training device."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Loader:
         raise NotImplementedError
 
     def load(self, picked: Any) -> Batch:
-        """Return the batch of some choices; x is uint8 where the images are."""
+        """Return the batch that `picks` chose; x is uint8 where the images are."""
         raise NotImplementedError
 
     def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:

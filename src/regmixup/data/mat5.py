@@ -36,7 +36,6 @@ MAX_VALUES = 1 << 16
 """Of a structure; ImageNet's list of classes has 1,860 entries of 8 fields, 14,880 values."""
 
 Record = dict[str, Any]
-_DIGITS = tuple("0123456789")
 
 
 def load_svhn(dataset: Dataset, root: Path) -> ImageSet:
@@ -62,7 +61,7 @@ def load_svhn(dataset: Dataset, root: Path) -> ImageSet:
         raise wrong_file(path, "labels from 1 to 10", f"{digits[outside][0]}")
     images = torch.from_numpy(np.array(pixels.transpose(3, 2, 0, 1), order="C"))
     labels = torch.from_numpy(digits.reshape(-1).astype(np.int64) % 10)
-    return ImageSet(images, labels, _DIGITS, dataset.name, rebuilt_info(path.parent))
+    return ImageSet(images, labels, tuple("0123456789"), dataset.name, rebuilt_info(path.parent))
 
 
 def read_arrays(path: Path, *, limit: int) -> dict[str, np.ndarray]:

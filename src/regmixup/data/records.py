@@ -14,6 +14,8 @@ from typing import Any, Literal
 from regmixup.data.published import Content, Source
 
 Role = Literal["train", "validation", "test", "shifted", "ood"]
+TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation", "dev"), ("test", "testing", "eval")
+"""Usual names of the folders of a dataset's parts, in lower case."""
 MAX_FOLDS = 100
 FOLDER_PARTS = "train-90, val-10, fold-2-of-5 or without-2-of-5"
 _FOLDER_PART = re.compile(
@@ -44,13 +46,13 @@ class SplitPart:
 class Dataset:
     """The record of a dataset: everything known before any of its files is read.
 
-    name: what `load` is asked for. reader: "module:function", called with this record and the root.
-    role: what it is for a model of its benchmark's train set; None for a folder, of which only its user knows. For the
-        role in relation to a particular train set see `roles.role_of`.
+    name: what `load` is asked for. reader: "module:function", called with this record and the root; "" with a loader.
+    role: what it is for a model of its benchmark's train set; None for a folder, whose role only its user knows.
+        See `roles.role_of` for the role in relation to a particular train set.
     benchmark: the family whose classes it shows; its own, but for shifted and near-OOD sets.
     side: height and width of images that are held in memory; None for image files, which stay on disk.
     images, num_classes: how many; None where that is not known.
-    files: paths under the root; a folder's ends in a slash. None for embedded datasets.
+    files: paths under the root; a folder's ends in a slash. Embedded datasets have none.
     checksums: of those files for which one is published. content: hashes of the pixels and labels.
     sources: what to fetch. by_hand: how to get it where that cannot be automated. optional: whether fetching the whole
         family leaves it out.
@@ -59,7 +61,7 @@ class Dataset:
     """
 
     name: str
-    reader: str
+    reader: str = ""
     role: Role | None = None
     benchmark: str = ""
     side: int | None = None
@@ -130,7 +132,7 @@ def folder_record(name: str) -> Dataset:
     """Return the record of `folder:PATH`, or of a part of one by the end of its name.
 
     train-P and val-Q, Q = 100 - P, are the two sides of a split; any whole percentage from 1 to 99. fold-K-of-N is one
-    of N folds, without-K-of-N all others. A real folder of that name is what it is, and no part.
+    of N folds, without-K-of-N all others. Where a folder of that name exists, it is meant, and no part.
 
     >>> folder_record("folder:photos/val-20").part
     SplitPart(of='folder:photos', fractions=(0.8, 0.2), index=1, rest=False)

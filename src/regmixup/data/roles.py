@@ -5,14 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from regmixup.data.catalogue import FAMILIES, Dataset, Role, SplitPart, find
-from regmixup.data.records import rest_of_folder
-
-VALIDATION = ("val", "valid", "validation", "dev")
-"""Usual names of a folder of validation images."""
+from regmixup.data.records import TRAIN, VALIDATION, rest_of_folder
 
 
 def role_of(name: str, train_set: str) -> Role | None:
-    """Return the role of a dataset for a model of a train set; None for a folder, of which only its user knows.
+    """Return the role of a dataset for a model of a train set; None for a folder, whose role only its user knows.
 
     Whatever shows other classes is "ood". Sets that share images with the train set are "train", and a train set that
     does not is "validation": new images like those trained on. So are other parts of the folder that was trained on.
@@ -90,7 +87,7 @@ def validation_of(train_set: str) -> str:
 def validation_beside(trained: Dataset) -> str:
     """Return the name of the folder of validation images beside a folder called train; "" where there is none."""
     base, _, name = trained.name.rstrip("/").rpartition("/")
-    if trained.part or name.lower() not in ("train", "training"):
+    if trained.part or name.lower() not in TRAIN:
         return ""
     folder = Path(base.removeprefix("folder:")).expanduser()
     beside = {entry.name.lower(): entry.name for entry in folder.glob("*/")} if folder.is_dir() else {}

@@ -127,8 +127,8 @@ def split_indices(
     if store.is_file():
         found = read_json(store)
         for key, expected in pinned.items():
-            if not isinstance(found, dict) or found.get(key) != expected:
-                value = found.get(key) if isinstance(found, dict) else found
+            value = found.get(key) if isinstance(found, dict) else found
+            if value != expected:
                 raise ValueError(
                     f"{store} pins another split: expected {key} {str(expected)[:80]}, found {str(value)[:80]}. "
                     "Either the labels or the file changed; delete the file to pin the split anew"

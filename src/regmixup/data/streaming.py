@@ -22,6 +22,7 @@ from regmixup.config import check_count
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
 from regmixup.data.loader import Loader, share_of
 from regmixup.data.splits import generator_for, seed_for
+from regmixup.mixing import height_and_width
 from regmixup.types import Batch
 
 Transform = TrainTransform | EvalTransform | CustomTransform
@@ -35,14 +36,13 @@ class _Samples(Dataset[tuple[Tensor, int]]):
 
     def __init__(self, images: Sequence[str] | Tensor, labels: Tensor, transform: Transform, seed: int) -> None:
         self.images, self.labels, self.seed = images, labels, seed
-        self.transform, self.size = transform.build(), transform.size
-        self.channels = 3 if not isinstance(images, Tensor) else images.shape[1]
+        self.transform = transform.build()
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, key: tuple[int, ...]) -> tuple[Tensor, int]:
-        from torchvision.transforms.functional import pil_to_tensor, to_pil_image  # two seconds, only for files
+        from torchvision.transforms.functional import pil_to_tensor, to_pil_image  # takes two seconds
 
         index, source = key[1], self.images[key[1]]
         # torchvision draws from the global generator; torch.random.fork_rng would do this too, 70 times slower.
@@ -59,8 +59,8 @@ class _Samples(Dataset[tuple[Tensor, int]]):
 class StreamingLoader(Loader):
     """Batches of images, decoded and augmented by `workers` processes; how many there are changes no batch.
 
-    Ranks share every global batch without overlap. Towards the end of an epoch the workers decode the first batches of
-    the next, as each of them decodes whole batches: a small set would have to wait for them at every start.
+    Ranks share every global batch without overlap. Towards the end of an epoch the workers already decode the first
+    batches of the next, so that it need not start by waiting for them.
 
     images: the paths of files, or images in memory, (N, 1 or 3, H, W) uint8.
     epochs: how many there will be; default, no end. Nothing is decoded beyond.
@@ -91,6 +91,9 @@ class StreamingLoader(Loader):
         self.balance = labels if balanced else None
         self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
         self.rank, self.world, self.epochs = rank, world, epochs
+        channels = images.shape[1] if isinstance(images, Tensor) else 3
+        no_images = torch.empty(0, channels, *height_and_width(transform.size), dtype=torch.uint8)
+        self._empty = no_images, torch.empty(0, dtype=torch.int64)
         self._ahead: tuple[int, Iterator[list[Tensor]]] | None = None
 
     def load(self, picked: Batch) -> Batch:
@@ -99,17 +102,13 @@ class StreamingLoader(Loader):
 
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of one epoch, starting at batch `start`; x is uint8 on the loader's device."""
-        size = self.samples.size
-        height, width = size if isinstance(size, tuple) else (size, size)
         pin = self.device.type == "cuda"
         (comes, batches), self._ahead = self._ahead or (-1, iter([])), None  # of two epochs at once, each has its own
         if comes != epoch or start:
             batches = self._decoded(epoch, start)
         for number in range(start, len(self)):
-            if self.rank < min(self.batch_size, self.num_images - number * self.batch_size):
-                x, y = next(batches)
-            else:  # a batch of fewer images than ranks
-                x, y = torch.empty(0, self.samples.channels, height, width, dtype=torch.uint8), torch.empty(0).long()
+            size = min(self.batch_size, self.num_images - number * self.batch_size)  # over all ranks
+            x, y = next(batches) if self.rank < size else self._empty
             yield Batch(x.to(self.device, non_blocking=pin), y.to(self.device, non_blocking=pin))
         if self.epochs is None or epoch + 1 < self.epochs:
             self._ahead = epoch + 1, batches
@@ -117,12 +116,9 @@ class StreamingLoader(Loader):
     def _keys(self, epoch: int) -> list[list[tuple[int, ...]]]:
         """Return the keys of this rank's samples in each batch of an epoch."""
         places = itertools.count()
-        every: list[list[tuple[int, ...]]] = [
-            [(epoch, index, next(places)) for index in batch.tolist()] for batch in self.batches(epoch)
-        ]
-        if self.balance is None:  # an image comes once
-            every = [[key[:2] for key in batch] for batch in every]
-        return share_of(every, self.rank, self.world)
+        length = 2 if self.balance is None else 3  # balanced, an image may come several times
+        batches = [[(epoch, i, next(places))[:length] for i in batch.tolist()] for batch in self.batches(epoch)]
+        return share_of(batches, self.rank, self.world)
 
     def _decoded(self, epoch: int, start: int) -> Iterator[list[Tensor]]:
         """Yield the batches of an epoch from batch `start` on, and of all later ones, decoded by new processes."""
@@ -147,7 +143,7 @@ class StreamingLoader(Loader):
         )
 
     def close(self) -> None:
-        """End the processes that decode another epoch; one may follow all the same."""
+        """End the processes that decode the next epoch. Another epoch may still follow."""
         self._ahead = None
 
 

@@ -33,15 +33,13 @@ def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
     files = _val_files(folder, classes) if split == "val" else _train_files(folder, classes)
     if len(files) != dataset.images and not is_rebuilt(folder):
         raise wrong_file(folder / split, f"{dataset.images} images", len(files))
-    images = []
-    for start in range(0, len(files), CHUNK):
-        paths = [path for path, _ in files[start : start + CHUNK]]
-        chunk = decode_all(paths, partial(open_rgb, size=(64, 64)))
-        images.append(halve(chunk) if dataset.side == 32 else chunk)
-    if not images:
+    if not files:
         raise wrong_file(folder / split, "images", "none")
-    labels = torch.tensor([label for _, label in files])
-    return ImageSet(torch.cat(images), labels, classes, dataset.name, rebuilt_info(folder))
+    paths, labels = zip(*files, strict=True)
+    read = partial(open_rgb, size=(64, 64))
+    chunks = (decode_all(paths[start : start + CHUNK], read) for start in range(0, len(paths), CHUNK))
+    images = torch.cat([halve(chunk) if dataset.side == 32 else chunk for chunk in chunks])
+    return ImageSet(images, torch.tensor(labels), classes, dataset.name, rebuilt_info(folder))
 
 
 def halve(images: Tensor) -> Tensor:
@@ -85,10 +83,8 @@ def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]
 
 def _train_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
     """Return the files and labels, class by class, in the order of the numbers in the names: `<class>_0.JPEG`, ..."""
-    files = []
-    for label, wnid in enumerate(classes):
-        found = sorted(
-            (folder / "train" / wnid / "images").glob("*.JPEG"), key=lambda path: (len(path.name), path.name)
-        )
-        files += [(path, label) for path in found]
-    return files
+    return [
+        (path, label)
+        for label, wnid in enumerate(classes)
+        for path in sorted((folder / "train" / wnid / "images").glob("*.JPEG"), key=lambda p: (len(p.name), p.name))
+    ]

@@ -37,7 +37,7 @@ from regmixup.data.folders import (
     loose_files,
     unread_files,
 )
-from regmixup.data.roles import VALIDATION
+from regmixup.data.records import TEST, TRAIN, VALIDATION
 from regmixup.names import counted, printable, shortened
 from regmixup.recipes import BACKBONE
 
@@ -49,7 +49,6 @@ PASSES = 8000
 """Images, repeated or not, that fine-tuning sees: the epochs are this over the number of train images, 3 to 30."""
 _SHOWN = 10
 _FEW = 30
-_TEST = ("test", "testing", "eval")
 
 
 class Copies(NamedTuple):
@@ -282,7 +281,7 @@ def _name_parts(folder: Path) -> _Names:
     inside = {name.lower(): name for name in class_folders(folder)}
     own = {name: inside[name] for name in SPLITS if name in inside and class_folders(folder / inside[name])}
     train, validation, test = (
-        next((own[name] for name in usual if name in own), "") for usual in (("train", "training"), VALIDATION, _TEST)
+        next((own[name] for name in usual if name in own), "") for usual in (TRAIN, VALIDATION, TEST)
     )
     if not train and (len(own) > 1 or (own and len(own) == len(inside))):
         raise ValueError(

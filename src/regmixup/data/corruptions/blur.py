@@ -47,7 +47,7 @@ def disk(radius: float, softness: float) -> np.ndarray:
     reach, rim = (8, 1) if radius <= 8 else (int(radius), 2)
     offset = np.arange(-reach, reach + 1)
     flat = (offset**2 + offset[:, None] ** 2 <= radius**2).astype(np.float64)
-    soften = filter_matrix(len(offset), np.exp(-(np.arange(-rim, rim + 1) ** 2) / (2 * softness**2)), "mirror")
+    soften = filter_matrix(len(offset), np.exp(-(np.arange(-rim, rim + 1) ** 2) / (2 * softness**2)), "reflect")
     kernel = soften @ (flat / flat.sum()) @ soften.T
     used = np.flatnonzero(kernel.any(axis=0))
     return kernel[used[0] : used[-1] + 1, used[0] : used[-1] + 1].copy()
@@ -136,12 +136,12 @@ def glass_blur(
     d = int(reach)
     if min(height, width) <= 2 * d:
         raise ValueError(f"glass_blur moves pixels by {d}, too far for images of {height}x{width}")
-    x = truncate(gaussian(to_float(images), sigma), slack=SLACK)
+    x = gaussian_blur(images, sigma)
     source = generator.device if generator is not None else images.device
     for _ in range(int(passes)):
         shape = (count, 2, height - 2 * d, width - 2 * d)
         x = scramble(x, torch.randint(-d, d, shape, generator=generator, device=source).to(images.device), d)
-    return truncate(gaussian(to_float(x), sigma), slack=SLACK)
+    return gaussian_blur(x, sigma)
 
 
 def scramble(x: Tensor, offset: Tensor, reach: int) -> Tensor:

@@ -161,7 +161,7 @@ def elastic_transform(
     field = uniform((count, 2, height, width), images.device, generator) * 2 - 1
     x = affine(to_float(images), moved)
     if strength > 0:
-        x = displace(x, gaussian(field, sigma, cut=3.0, border="reflect") * strength)
+        x = displace(x, gaussian(field, sigma, cut=3.0, border="symmetric") * strength)
     return truncate(x, slack=SLACK)
 
 

@@ -1,8 +1,8 @@
 """The parts of corruptions: random numbers, pixels, filters as matrices; and brightness, contrast, saturation.
 
 Random numbers come from a generator on any device. A separable filter, or a resize, of an (H, W) image X is R X C^T,
-with one small matrix per axis whose rows hold the weights; every border rule is baked into the matrices. On images of
-this size two matrix products are the fastest way to filter a batch on CPU and GPU, whatever the width of the kernel.
+with one small matrix per axis whose rows hold the weights; the matrices also hold the border rule. On images of this
+size two matrix products are the fastest way to filter a batch on CPU and GPU, whatever the width of the kernel.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
 from regmixup.mixing import to_float
 
-Border = Literal["nearest", "reflect", "mirror"]
+Border = Literal["edge", "symmetric", "reflect"]
+"""As in `numpy.pad`: edge repeats a a|a b c|c c, symmetric b a|a b c|c b, reflect c b|a b c|b a."""
 SLACK = 2.0**-10  # pixel levels, see `truncate`
 
 
@@ -64,7 +66,7 @@ def apply(x: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tensor:
     return torch.einsum("ij,ncjk->ncik", left, x @ right).contiguous()  # einsum returns a permuted layout, slow to use
 
 
-def gaussian(x: Tensor, sigma: float, *, cut: float = 4.0, border: Border = "nearest") -> Tensor:
+def gaussian(x: Tensor, sigma: float, *, cut: float = 4.0, border: Border = "edge") -> Tensor:
     """Convolve with a Gaussian cut at `cut` standard deviations. x: (N, C, H, W) float. sigma 0 is the identity."""
     if _radius(sigma, cut) == 0:
         return x
@@ -87,19 +89,10 @@ def filter_matrix(size: int, weight: np.ndarray, border: Border) -> np.ndarray:
     """Return the (size, size) matrix of the filter of an odd number of weights, centred and scaled to add up to 1."""
     reach = len(weight) // 2
     matrix = np.zeros((size, size))
-    target = np.arange(size)[:, None]
-    source = inside(target + np.arange(-reach, reach + 1), size, border)
-    np.add.at(matrix, (target, source), weight / weight.sum())
+    target = np.arange(size)
+    source = sliding_window_view(np.pad(target, reach, mode=border), len(weight))
+    np.add.at(matrix, (target[:, None], source), weight / weight.sum())
     return matrix
-
-
-def inside(index: np.ndarray, size: int, border: Border) -> np.ndarray:
-    """Map pixels outside to those inside: nearest a a|a b c|c c, reflect b a|a b c|c b, mirror c b|a b c|b a."""
-    if border == "nearest" or size == 1:
-        return index.clip(0, size - 1)
-    period = 2 * size if border == "reflect" else 2 * size - 2
-    index = index % period
-    return np.minimum(index, period - 1 - index if border == "reflect" else period - index)
 
 
 @lru_cache(maxsize=64)
@@ -121,7 +114,7 @@ def brightness(images: Tensor, shift: float, *, generator: torch.Generator | Non
     x = to_float(images)
     value = x.amax(dim=1, keepdim=True)
     raised = (value + shift).clamp(0, 1)
-    share = torch.where(value > 0, x / value.clamp_min(1e-12), torch.ones_like(x))
+    share = torch.where(value > 0, x / value.clamp_min(1e-12), 1.0)
     return truncate(raised * share, slack=SLACK)
 
 

@@ -106,8 +106,8 @@ def frost(images: Tensor, keep: float, ice: float, stride: float, *, generator: 
     count, channels, height, width = images.shape
     step = int(stride)
     side = SIDE // step
-    table = textures()[:, :, step // 2 :: step, step // 2 :: step].to(images.device)
-    table = (table if channels == 3 else luma(table.float())).float().contiguous()
+    table = textures()[:, :, step // 2 :: step, step // 2 :: step].to(images.device).float()
+    table = (table if channels == 3 else luma(table)).contiguous()
     u = uniform((count, 3), images.device, generator)
     pick = (u[:, 0] * len(table)).long()
     row, column = (
