@@ -87,11 +87,7 @@ class LastLayerLaplace(Posthoc):
         return self.prior_variance is None
 
     def fit(
-        self,
-        *,
-        train: Predictions | None = None,
-        validation: Predictions | None = None,
-        fit_on: FitOn = "validation",
+        self, *, train: Predictions | None = None, validation: Predictions | None = None, fit_on: FitOn = "validation"
     ) -> FittedLaplace:
         """Decompose the curvature of the train set, and search for sigma_0 if none is given."""
         if train is None:
