@@ -45,7 +45,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Interval:
-    """From where to where a value would move."""
+    """The ends of a confidence interval."""
 
     low: float
     high: float
