@@ -87,16 +87,11 @@ class _StableRankNormalised(NormalisedWeight):
         unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
         if self.target >= min(len(top.u), len(top.v)):
             return unit  # no matrix has a larger stable rank
-        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - self._share(unit))
-
-    def _share(self, unit: Tensor) -> Tensor | float:
-        """s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)).
-
-        The squared norm is ||W / sigma||^2 - 1, because u^T W v / sigma = 1.
-        """
-        if self.target == 1:
-            return 0.0
-        return 1 / ((unit.square().sum() - 1) / (self.target - 1)).clamp(min=1).sqrt()
+        share: Tensor | float = 0.0
+        if self.target > 1:
+            # s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)). As u^T W v = sigma, that is ||W / sigma||^2 - 1.
+            share = 1 / ((unit.square().sum() - 1) / (self.target - 1)).clamp(min=1).sqrt()
+        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - share)
 
     def extra_repr(self) -> str:
         return f"target={self.target:g}"
