@@ -44,7 +44,6 @@ class SpectralNorm(PowerIterated):
     sigma(W) = u^T W v is the largest singular value of W, differentiable in W. A weight with sigma <= c is unchanged
     and trains as usual. Biases, batch norm and the head are free.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> conv = nn.Conv2d(2, 2, 1)
     >>> conv.weight.data = torch.tensor([4.0, 1.0]).diag().reshape(2, 2, 1, 1)

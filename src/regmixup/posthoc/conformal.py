@@ -86,11 +86,10 @@ class Conformal:
         if self.method == "lac":
             return 1 - probs
         ordered, order = probs.sort(dim=1, descending=True, stable=True)
+        ranked = ordered.cumsum(dim=1)
         if self.own == "random":  # on the CPU, so that a seed means the same numbers everywhere
             u = torch.rand(len(probs), 1, dtype=torch.float64, generator=generator).to(probs)
-            ranked = ordered.cumsum(dim=1) - ordered + u * ordered
-        else:
-            ranked = ordered.cumsum(dim=1)
+            ranked = ranked - ordered + u * ordered
         if self.method == "raps":
             rank = torch.arange(1, probs.shape[1] + 1, device=probs.device)
             ranked = ranked + self.lam * (rank - self.k_reg).clamp(min=0)

@@ -78,9 +78,8 @@ class TemperatureScaling:
         coarse = max(stride for stride in (1, 10, 100) if stride == 1 or stride * self.step < 0.11)
         best = best_of(range(0, len(grid), coarse))
         while coarse > 1:
-            finer = coarse // 10
-            best = best_of(range(max(best - coarse, 0), min(best + coarse + 1, len(grid)), finer))
-            coarse = finer
+            best = best_of(range(max(best - coarse, 0), min(best + coarse + 1, len(grid)), coarse // 10))
+            coarse //= 10
         return self._fitted(grid, best, values[best])
 
     def _grid(self) -> Tensor:
