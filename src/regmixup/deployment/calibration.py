@@ -265,7 +265,7 @@ def accepting_thresholds(scores: Tensor, acceptances: Sequence[float]) -> Tensor
 
 
 def fewest_images(risk: float, confidence: float) -> int:
-    """Return how many accepted images, all of them right, show that at most the share `risk` is wrong.
+    """Return how many accepted images, all right, show the risk: the smallest n with (1 - risk)^n <= 1 - confidence.
 
     >>> fewest_images(0.02, 0.95), fewest_images(0.05, 0.9)
     (149, 45)

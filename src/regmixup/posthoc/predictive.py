@@ -50,7 +50,7 @@ def shrink(logits: Tensor, variance: Tensor, factor: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Draws of a generator, kept for whoever begins in the same state: all sets, prior variances and temperatures do.
+    """Normal numbers by the generator's state before the draw, the same for all sets, prior variances, temperatures.
 
     Drawing takes longer than what is done with the numbers, and is not parallel. Up to `_KEPT` numbers are kept.
     """
@@ -58,7 +58,7 @@ class Noise:
     kept: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     def draw(self, generator: torch.Generator, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return `_draw` of the same, and leave the generator behind it."""
+        """Return what `_draw` would, and leave the generator in the state that it would."""
         key = (bytes(generator.get_state().numpy()), shape, like.dtype, like.device)
         if key in self.kept:
             noise, after = self.kept[key]
