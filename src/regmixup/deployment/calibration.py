@@ -216,11 +216,13 @@ def look_like_pixels(images: Tensor) -> bool:
     Bright images less 128 / 255, or less a mean of whole levels from 104 on, are k / 255 up to 0.6, too.
     """
     low, high = map(float, images.aminmax())
-    if images.ndim != 4 or low < 0 or high <= 0.6 or 1 < high <= 50:
+    if images.ndim != 4 or low < 0:
         return False
-    levels = (255 * images).float()
-    if high > 50 or float((levels - levels.round()).abs().max()) > 1e-3:
+    if not 0.6 < high <= 1:
         return high > 50
+    levels = (255 * images).float()
+    if float((levels - levels.round()).abs().max()) > 1e-3:
+        return False
     seen = torch.bincount(levels.round().long().flatten(), minlength=256) > 0
     return int(seen[::2].sum()) > 4 and int(seen[1::2].sum()) > 4  # (x - 0.5) / 0.5 gives k / 255, too, of odd k alone
 
@@ -263,7 +265,7 @@ def accepting_thresholds(scores: Tensor, acceptances: Sequence[float]) -> Tensor
 
 
 def fewest_images(risk: float, confidence: float) -> int:
-    """Return how many accepted images, all of them right, show that at most the share `risk` is wrong.
+    """Return how many accepted images, all right, show the risk: the smallest n with (1 - risk)^n <= 1 - confidence.
 
     >>> fewest_images(0.02, 0.95), fewest_images(0.05, 0.9)
     (149, 45)

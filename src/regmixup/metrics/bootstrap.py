@@ -38,14 +38,14 @@ class Counts:
             raise ValueError(f"{name} must be of as many samples as {other}, {total}, got {len(self)}")
 
     def chunks(self, device: torch.device, width: int = 0) -> Iterator[Tensor]:
-        """Yield a few resamples at a time, few enough that `width` (by default N) numbers for each are small."""
+        """Yield a few resamples at a time, so few that `width` (by default N) numbers for each fit into memory."""
         for part in self.values.split(max(1, _CHUNK // (width or len(self)))):
             yield part.to(device)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """From where to where a value would move."""
+    """The ends of a confidence interval."""
 
     low: float
     high: float
@@ -83,7 +83,7 @@ class Bootstrap:
     def interval(self, values: Tensor, *, about: float | None = None) -> Interval:
         """Return the (1 - level) / 2 and (1 + level) / 2 quantiles of resampled values (R,), each one of the values.
 
-        about: the value itself, for one >= 0 that resampling makes larger on average, as it does a calibration error,
+        about: the measured value, for a metric >= 0 that resampling makes larger on average, as a calibration error,
         which grows with the noise within bins. The resampled values are then moved until that is their mean. Such an
         interval covers what the estimate is on average for as many images, not the population's calibration error,
         which is smaller: the estimate is biased, by more than its spread where the model is nearly calibrated.

@@ -118,7 +118,7 @@ def resampled_nll(resampled: ResampledOutcomes) -> Tensor:
     terms = resampled.sample.nll
     impossible = torch.isinf(terms)
     value = resampled.weights @ terms.masked_fill(impossible, 0.0) / len(terms)
-    return value.masked_fill((resampled.counts[:, impossible] > 0).any(dim=1), torch.inf) if impossible.any() else value
+    return value.masked_fill((resampled.counts[:, impossible] > 0).any(dim=1), torch.inf)
 
 
 def brier(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:

@@ -228,7 +228,7 @@ def needed_count(share: float, total: int) -> int:
     (19, 20)
     """
     # The slack keeps 0.95 * 20 = 19.000000000000004 from asking for 20.
-    return max(1, -int(-(share * total - 1e-9) // 1))
+    return max(1, math.ceil(share * total - 1e-9))
 
 
 @dataclass(frozen=True)

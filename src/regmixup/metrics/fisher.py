@@ -60,6 +60,7 @@ class ClassMoments:
         return cls(count, mean, scatter)
 
     def __add__(self, other: ClassMoments) -> ClassMoments:
+        """Return those of the union: S_W + S'_W + sum_k N_k N'_k / (N_k + N'_k) (mu'_k - mu_k)(mu'_k - mu_k)^T."""
         if self.mean.shape != other.mean.shape:
             raise ValueError(
                 f"moments must share (K, D) to be added, got {tuple(self.mean.shape)} and {tuple(other.mean.shape)}"

@@ -82,8 +82,8 @@ def resample_classification(
     parts = []
     for chunk in counts.chunks(sample.right.device):
         resampled = ResampledOutcomes(sample, chunk)
-        parts.append([function(resampled) for function in chosen.values()])
-    return {name: torch.cat(found) for name, found in zip(chosen, zip(*parts, strict=True), strict=True)}
+        parts.append({name: function(resampled) for name, function in chosen.items()})
+    return {name: torch.cat([part[name] for part in parts]) for name in chosen}
 
 
 def resample_detection(
@@ -107,5 +107,5 @@ def resample_detection(
     parts = []
     for pair in zip(*chunks, strict=True):
         sides = [ResampledScores(own, take_columns(some, own.order)) for own, some in zip(both, pair, strict=True)]
-        parts.append([function(*sides) for function in chosen.values()])
-    return {name: torch.cat(found) for name, found in zip(chosen, zip(*parts, strict=True), strict=True)}
+        parts.append({name: function(*sides) for name, function in chosen.items()})
+    return {name: torch.cat([part[name] for part in parts]) for name in chosen}

@@ -112,7 +112,7 @@ def resample_selective(scores: Tensor, correct: Tensor, counts: Counts) -> dict[
     for chunk in counts.chunks(scores.device):
         drawn = take_columns(chunk, order)
         accepted, own = cumulative(drawn, torch.int32), precise(take_columns(drawn, mixed))
-        before, upto = (take_columns(accepted, groups[side]) for side in (0, 1))
+        before, upto = (take_columns(accepted, side) for side in groups)
         start, end = take_columns(accepted, starts), take_columns(accepted, ends)
         share = own / (upto - before).clamp(min=1)
         errors = precise((end - start).sum(dim=1)) + own.sum(dim=1)
@@ -126,9 +126,9 @@ def resample_selective(scores: Tensor, correct: Tensor, counts: Counts) -> dict[
 
 
 def _between(area: Tensor, start: Tensor, end: Tensor) -> Tensor:
-    # index_select is ten times as fast as area[end].
-    found = (area.index_select(0, side.flatten()).view(side.shape) for side in (start, end))
-    return next(found).neg_().add_(next(found))
+    """Return F(end) - F(start), F being `area`; index_select is ten times as fast as area[end]."""
+    below, upto = (area.index_select(0, side.flatten()).view(side.shape) for side in (start, end))
+    return upto.sub_(below)
 
 
 def _runs_of_errors(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:

@@ -126,16 +126,16 @@ def build(
     from regmixup.networks.contract import Classifier, LinearHead, from_factory
 
     last: nn.Module | None = None
-    if name in NETWORKS and (factory := NETWORKS[name].factory) is not None:
+    own = NETWORKS.get(name)
+    if own is not None and own.factory is not None:
         sides = sides or (32, 32)
         backbone, dim, last = from_factory(
-            name, factory, num_classes=num_classes, in_channels=in_channels, image_size=sides, dropout=dropout
+            name, own.factory, num_classes=num_classes, in_channels=in_channels, image_size=sides, dropout=dropout
         )
-    elif name in NETWORKS:
+    elif own is not None:
         sides = sides or (32, 32)
         make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
-        rate = NETWORKS[name].dropout if dropout is None else dropout
-        backbone, dim = make(in_channels=in_channels, dropout=rate)
+        backbone, dim = make(in_channels=in_channels, dropout=own.dropout if dropout is None else dropout)
     else:
         from regmixup.networks.timm_models import default_image_size, timm_backbone
 

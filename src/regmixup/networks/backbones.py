@@ -7,6 +7,8 @@ returns the module and D.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -66,7 +68,9 @@ def resnet50(*, in_channels: int, dropout: float) -> tuple[nn.Module, int]:
     return _resnet(in_channels, dropout, block=_bottleneck, expansion=4, depths=(3, 4, 6, 3))
 
 
-def _resnet(in_channels: int, dropout: float, *, block, expansion: int, depths: tuple[int, ...]):  # type: ignore[no-untyped-def]
+def _resnet(
+    in_channels: int, dropout: float, *, block: Callable[..., nn.Module], expansion: int, depths: tuple[int, ...]
+) -> tuple[nn.Module, int]:
     layers: list[nn.Module] = [conv(in_channels, 64, 3), BatchNorm2d(64), ReLU()]
     channels = 64
     for stage, depth in enumerate(depths):
@@ -131,19 +135,13 @@ def wrn28_10(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
 
 def wrn28_10_sngp(*, in_channels: int, dropout: float) -> tuple[nn.Sequential, int]:
     """Build WRN-28-10 from SNGP's blocks, with channels dropped after the stem too; the same widths and parameters."""
-    block = ChannelDropoutBlock
-    backbone, dim = wide_resnet(depth=28, width=10, in_channels=in_channels, dropout=dropout, block=block)
+    backbone, dim = wide_resnet(depth=28, width=10, in_channels=in_channels, dropout=dropout, block=ChannelDropoutBlock)
     backbone[0] = he_conv(in_channels, 16, 3, fan="in")
     return backbone.insert(1, nn.Dropout2d(dropout)), dim
 
 
 def wide_resnet(
-    *,
-    depth: int,
-    width: int,
-    in_channels: int,
-    dropout: float,
-    block: type[PreActivationBlock] | type[ChannelDropoutBlock] = PreActivationBlock,
+    *, depth: int, width: int, in_channels: int, dropout: float, block: Callable[..., nn.Module] = PreActivationBlock
 ) -> tuple[nn.Sequential, int]:
     """Build a WRN of depth 6n + 4."""
     assert (depth - 4) % 6 == 0

@@ -44,7 +44,6 @@ class SpectralNorm(PowerIterated):
     sigma(W) = u^T W v is the largest singular value of W, differentiable in W. A weight with sigma <= c is unchanged
     and trains as usual. Biases, batch norm and the head are free.
 
-    >>> import torch
     >>> _ = torch.manual_seed(0)
     >>> conv = nn.Conv2d(2, 2, 1)
     >>> conv.weight.data = torch.tensor([4.0, 1.0]).diag().reshape(2, 2, 1, 1)
@@ -87,16 +86,11 @@ class _StableRankNormalised(NormalisedWeight):
         unit = weight / top.sigma.clamp(min=_SMALLEST_SIGMA)
         if self.target >= min(len(top.u), len(top.v)):
             return unit  # no matrix has a larger stable rank
-        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - self._share(unit))
-
-    def _share(self, unit: Tensor) -> Tensor | float:
-        """s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)).
-
-        The squared norm is ||W / sigma||^2 - 1, because u^T W v / sigma = 1.
-        """
-        if self.target == 1:
-            return 0.0
-        return 1 / ((unit.square().sum() - 1) / (self.target - 1)).clamp(min=1).sqrt()
+        share: Tensor | float = 0.0
+        if self.target > 1:
+            # s = min(1, sqrt((target - 1) / ||W / sigma - u v^T||^2)). As u^T W v = sigma, that is ||W / sigma||^2 - 1.
+            share = 1 / ((unit.square().sum() - 1) / (self.target - 1)).clamp(min=1).sqrt()
+        return torch.lerp(unit, torch.outer(top.u, top.v).view(weight.shape), 1 - share)
 
     def extra_repr(self) -> str:
         return f"target={self.target:g}"

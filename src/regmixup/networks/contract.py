@@ -133,23 +133,25 @@ class Classifier(nn.Module):
     def after_step(self, x: Tensor, y: Tensor) -> None:
         """Pass the head the features of a step's clean images, computed in evaluation mode."""
         if isinstance(self.head, HeadWithState) and self.wants_step():
-            self.head.after_step(self._evaluated_features(x), y)
+            self.head.after_step(evaluated(self.backbone, x, self.features), y)
 
     def finalize(self, batches: Iterable[Tensor]) -> bool:
         """Pass the head the features of all train images after training, if it uses them; return whether it does."""
         if not (isinstance(self.head, HeadWithState) and self.head.wants_finalizing()):
             return False
-        self.head.finalize(self._evaluated_features(x) for x in batches)
+        self.head.finalize(evaluated(self.backbone, x, self.features) for x in batches)
         return True
 
-    @torch.no_grad()
-    def _evaluated_features(self, x: Tensor) -> Tensor:
-        training = self.backbone.training
-        self.backbone.eval()
-        try:
-            return self.features(x)
-        finally:
-            self.backbone.train(training)
+
+@torch.no_grad()
+def evaluated(module: nn.Module, x: Tensor, function: Callable[[Tensor], Any] | None = None) -> Any:
+    """Return function(x), by default module(x), with the module in evaluation mode, and leave it as it was."""
+    training = module.training
+    module.eval()
+    try:
+        return (function or module)(x)
+    finally:
+        module.train(training)
 
 
 class OpenOODNet(nn.Module):
@@ -226,7 +228,7 @@ def from_factory(
     try:
         module = factory(**given)
         example = torch.rand(1, in_channels, *image_size)
-        found = _trial(module, example)
+        found = evaluated(module, example)
     except Exception as error:  # whatever the code of others raises
         raise ValueError(f"network {name} cannot be built with {given}: {type(error).__name__}: {error}") from error
     if not isinstance(found, Tensor) or found.ndim != 2:
@@ -237,20 +239,11 @@ def from_factory(
     for path, layer in reversed(list(module.named_modules())):
         if isinstance(layer, nn.Linear) and layer.out_features == num_classes and path:
             module.set_submodule(path, nn.Identity())
-            features = _trial(module, example)
-            if features.shape == (1, layer.in_features) and torch.allclose(_trial(layer, features), found):
+            features = evaluated(module, example)
+            if features.shape == (1, layer.in_features) and torch.allclose(evaluated(layer, features), found):
                 return module, layer.in_features, layer
             break
     raise ValueError(
         f"network {name} must end in an nn.Linear of {num_classes} outputs, so that it has features; or let its "
         "factory have no parameter num_classes and return the backbone, from images to features (N, D)"
     )
-
-
-def _trial(module: nn.Module, x: Tensor) -> Any:
-    """Return the output of a module in evaluation mode, and leave it as it was."""
-    training = module.training
-    with torch.no_grad():
-        found = module.eval()(x)
-    module.train(training)
-    return found

@@ -21,7 +21,7 @@ from torch.nn.utils import parametrize
 
 from regmixup.config import check_count
 from regmixup.mixing import full_precision
-from regmixup.networks.contract import Constraint
+from regmixup.networks.contract import Constraint, evaluated
 
 
 class Top(NamedTuple):
@@ -182,7 +182,6 @@ def convolutions(backbone: nn.Module) -> list[nn.Conv2d]:
     return [module for module in backbone.modules() if isinstance(module, nn.Conv2d)]
 
 
-@torch.no_grad()
 def input_shapes(backbone: nn.Module, example: Tensor) -> dict[nn.Conv2d, tuple[int, ...]]:
     """Return the input shape of each convolution when the backbone is given the example, (1, C, H, W)."""
     shapes: dict[nn.Conv2d, tuple[int, ...]] = {}
@@ -193,12 +192,9 @@ def input_shapes(backbone: nn.Module, example: Tensor) -> dict[nn.Conv2d, tuple[
 
     layers = convolutions(backbone)
     hooks = [conv.register_forward_pre_hook(record) for conv in layers]
-    training = backbone.training
-    backbone.eval()
     try:
-        backbone(example.to(layers[0].weight) if layers else example)
+        evaluated(backbone, example.to(layers[0].weight) if layers else example)
     finally:
-        backbone.train(training)
         for hook in hooks:
             hook.remove()
     assert len(shapes) == len(layers), "the forward pass must reach every convolution"

@@ -13,7 +13,7 @@ from regmixup.networks.contract import Head, HeadWithState
 
 @dataclass(frozen=True, kw_only=True)
 class RBFHead(Head):
-    """A head that says how near each class an image is, from 0 to 1 (van Amersfoort et al., 2020).
+    """One kernel per class, from 0 to 1, of the distance to its centroid (van Amersfoort et al., 2020).
 
     K_c(z) = exp(-mean_d (W_c z - e_c)_d^2 / (2 length_scale^2)), with a learned map W_c per class and centroids
     e_c = m_c / n_c that follow the features of their class: after every step

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from regmixup.names import unknown
+from regmixup.networks.contract import evaluated
 
 PREFIX = "timm/"
 
@@ -244,7 +245,4 @@ def _trial(model: nn.Module, shape: tuple[int, int, int]) -> object:
     """Return the model's output for one image on the meta device: shapes only, nothing is computed."""
     tensors = chain(model.named_parameters(), model.named_buffers())
     shapes = {name: tensor.to("meta") for name, tensor in tensors}
-    with torch.no_grad():
-        features = functional_call(model.eval(), shapes, (torch.zeros(1, *shape, device="meta"),))
-    model.train()
-    return features
+    return evaluated(model, torch.zeros(1, *shape, device="meta"), lambda x: functional_call(model, shapes, (x,)))

@@ -55,11 +55,7 @@ class Posthoc(ABC):
 
     @abstractmethod
     def fit(
-        self,
-        *,
-        train: Predictions | None = None,
-        validation: Predictions | None = None,
-        fit_on: FitOn = "validation",
+        self, *, train: Predictions | None = None, validation: Predictions | None = None, fit_on: FitOn = "validation"
     ) -> FittedPosthoc:
         """Return the map, fitted on the predictions it needs; others are ignored. `fit_on` as in `check_held_out`."""
 
@@ -87,17 +83,12 @@ def as_given(predictions: Predictions, temperature: float = 1.0) -> Predictions:
 
 def probabilities(predictions: Predictions) -> Tensor:
     """Return the predicted probabilities, float64 (N, K): their `probs`, or else the softmax of their logits."""
-    return predictions.probs.double() if predictions.probs is not None else _softmax(predictions.logits, 1.0)
+    return predictions.probs.double() if predictions.probs is not None else predictions.logits.double().softmax(dim=1)
 
 
 def _mean_softmax(members: Tensor, temperature: float) -> Tensor:
     """Return the mean of softmax(logits / T) over members, (M, N, K) -> float64 (N, K)."""
-    return reduce(torch.add, (_softmax(member, temperature) for member in members)) / len(members)
-
-
-def _softmax(logits: Tensor, temperature: float) -> Tensor:
-    scaled = logits.double() / temperature if temperature != 1 else logits.double()
-    return scaled.softmax(dim=1)
+    return reduce(torch.add, ((logits.double() / temperature).softmax(dim=1) for logits in members)) / len(members)
 
 
 def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
@@ -137,16 +128,12 @@ def check_held_out(
     check_name("fit_on", fit_on, get_args(FitOn))
     if fit_on != "validation":
         return
-    if held_out.role in _REPORTED:
-        why: str | None = f"its role is {held_out.role}"
-    else:
-        same = (
-            f"it is {p.dataset or 'a set'} that is reported, by name or content" for p in reported if _same(held_out, p)
-        )
-        why = next(same, None)
-    if why is not None:
+    reasons = [f"its role is {held_out.role}"] if held_out.role in _REPORTED else []
+    same = [p.dataset or "a set" for p in reported if _same(held_out, p)]
+    reasons += [f"it is {name} that is reported, by name or content" for name in same]
+    if reasons:
         raise ValueError(
-            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it, {why} "
+            f"{held_out.dataset or 'this'} is no {role} set: nothing may be fitted on it, {reasons[0]} "
             '(fit_on or --fit-on "a test set, knowingly" overrides)'
         )
 

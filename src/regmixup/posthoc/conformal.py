@@ -18,7 +18,7 @@ from torch import Tensor
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.ordering import pieces_of, precise
-from regmixup.posthoc.temperature import _checked
+from regmixup.posthoc.temperature import check_logits
 
 _PIECE = 2**22
 
@@ -61,18 +61,14 @@ class Conformal:
 
     def fit(self, logits: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> FittedConformal:
         """Fit on logits (N, K) and labels (N,) of calibration images. generator: of u; None is torch's own."""
-        logits, labels = _checked(logits, labels)
+        logits, labels = check_logits(logits, labels)
         return self.fit_probs(precise(logits).softmax(dim=1), labels, generator=generator)
 
     def fit_probs(self, probs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> FittedConformal:
         """Fit on probabilities (N, K), where they are not the softmax of some logits."""
-        probs, labels = _checked(probs, labels, name="probs")
-        scores = torch.cat(
-            [
-                self._scores(probs[rows], generator).gather(1, labels[rows, None]).squeeze(1)
-                for rows in pieces_of(probs, _PIECE)
-            ]
-        )
+        probs, labels = check_logits(probs, labels, name="probs")
+        own = [self._scores(probs[rows], generator).gather(1, labels[rows, None]) for rows in pieces_of(probs, _PIECE)]
+        scores = torch.cat(own).squeeze(1)
         count, place = len(scores), needed_count(self.level, len(scores) + 1)
         if place > count:
             # The smallest n with (n + 1) level <= n; the slack undoes the rounding of 0.9 / (1 - 0.9).
@@ -90,11 +86,10 @@ class Conformal:
         if self.method == "lac":
             return 1 - probs
         ordered, order = probs.sort(dim=1, descending=True, stable=True)
+        ranked = ordered.cumsum(dim=1)
         if self.own == "random":  # on the CPU, so that a seed means the same numbers everywhere
             u = torch.rand(len(probs), 1, dtype=torch.float64, generator=generator).to(probs)
-            ranked = ordered.cumsum(dim=1) - ordered + u * ordered
-        else:
-            ranked = ordered.cumsum(dim=1)
+            ranked = ranked - ordered + u * ordered
         if self.method == "raps":
             rank = torch.arange(1, probs.shape[1] + 1, device=probs.device)
             ranked = ranked + self.lam * (rank - self.k_reg).clamp(min=0)

@@ -87,11 +87,7 @@ class LastLayerLaplace(Posthoc):
         return self.prior_variance is None
 
     def fit(
-        self,
-        *,
-        train: Predictions | None = None,
-        validation: Predictions | None = None,
-        fit_on: FitOn = "validation",
+        self, *, train: Predictions | None = None, validation: Predictions | None = None, fit_on: FitOn = "validation"
     ) -> FittedLaplace:
         """Decompose the curvature of the train set, and search for sigma_0 if none is given."""
         if train is None:
@@ -126,11 +122,9 @@ class LastLayerLaplace(Posthoc):
 
     def _tuned(self, posterior: _Posterior, validation: Predictions) -> FittedLaplace:
         """Return the member of the grid with the smallest validation ECE, the first of equals."""
-        errors = []
-        for prior_variance in self.grid:
-            probs = probabilities(FittedLaplace(self, posterior, prior_variance)(validation))
-            errors.append(validation_ece(probs, validation.labels))
-        best = min(range(len(errors)), key=errors.__getitem__)
+        maps = (FittedLaplace(self, posterior, prior_variance) for prior_variance in self.grid)
+        errors = [validation_ece(probabilities(fitted(validation)), validation.labels) for fitted in maps]
+        best = errors.index(min(errors))
         if len(self.grid) > 1 and self.grid[best] in (min(self.grid), max(self.grid)):
             warnings.warn(
                 f"the best prior variance, {self.grid[best]:g}, lies on the edge of the grid: it may be too narrow",

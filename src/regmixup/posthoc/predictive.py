@@ -50,7 +50,7 @@ def shrink(logits: Tensor, variance: Tensor, factor: float) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """Draws of a generator, kept for whoever begins in the same state: all sets, prior variances and temperatures do.
+    """Normal numbers by the generator's state before the draw, the same for all sets, prior variances, temperatures.
 
     Drawing takes longer than what is done with the numbers, and is not parallel. Up to `_KEPT` numbers are kept.
     """
@@ -58,7 +58,7 @@ class Noise:
     kept: dict[object, tuple[Tensor, Tensor]] = field(default_factory=dict, repr=False)
 
     def draw(self, generator: torch.Generator, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return `_draw` of the same, and leave the generator behind it."""
+        """Return what `_draw` would, and leave the generator in the state that it would."""
         key = (bytes(generator.get_state().numpy()), shape, like.dtype, like.device)
         if key in self.kept:
             noise, after = self.kept[key]
@@ -134,16 +134,12 @@ def _check_variance(logits: Tensor, variance: Tensor) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _OfVariance(Posthoc):
-    """A map that has nothing to fit: it reads the variance that a Gaussian-process head stored with its logits."""
+    """A map with nothing to fit: it reads the variance that a Gaussian-process head stored with its logits."""
 
     head: ClassVar[str] = "gp"
 
     def fit(
-        self,
-        *,
-        train: Predictions | None = None,
-        validation: Predictions | None = None,
-        fit_on: FitOn = "validation",
+        self, *, train: Predictions | None = None, validation: Predictions | None = None, fit_on: FitOn = "validation"
     ) -> Self:
         return self
 
@@ -153,7 +149,7 @@ class _OfVariance(Posthoc):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanField(_OfVariance):
-    """Logits shrunk by their variance: logits / sqrt(1 + factor * variance). There is nothing to fit."""
+    """Logits shrunk by their variance: logits / sqrt(1 + factor * variance)."""
 
     factor: float = math.pi / 8
 
@@ -167,7 +163,7 @@ class MeanField(_OfVariance):
 
 @dataclass(frozen=True, kw_only=True)
 class MonteCarlo(_OfVariance):
-    """The mean softmax of `samples` draws of the logits, independent per class (SNGP). There is nothing to fit.
+    """The mean softmax of `samples` draws of the logits, independent per class (SNGP).
 
     Every call starts from `seed`, so equal predictions give equal probabilities, and temperatures share their noise.
     """

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from regmixup.config import check_choices, check_count, check_number
+from regmixup.metrics.outcomes import check_labels
 from regmixup.posthoc.base import validation_ece
 from regmixup.posthoc.temperature_grid import TemperatureSearch
 from regmixup.types import as_tensor
@@ -52,7 +53,7 @@ class TemperatureScaling:
 
     def fit(self, logits: Tensor, labels: Tensor) -> FittedTemperature:
         """Fit on validation logits (N, K) and labels (N,)."""
-        logits, labels = _checked(logits, labels)
+        logits, labels = check_logits(logits, labels)
         grid = self._grid().to(logits.device)
         best, value = TemperatureSearch(logits, labels, grid, self.criterion, self.num_bins).smallest()
         return self._fitted(grid, best, value)
@@ -77,9 +78,8 @@ class TemperatureScaling:
         coarse = max(stride for stride in (1, 10, 100) if stride == 1 or stride * self.step < 0.11)
         best = best_of(range(0, len(grid), coarse))
         while coarse > 1:
-            finer = coarse // 10
-            best = best_of(range(max(best - coarse, 0), min(best + coarse + 1, len(grid)), finer))
-            coarse = finer
+            best = best_of(range(max(best - coarse, 0), min(best + coarse + 1, len(grid)), coarse // 10))
+            coarse //= 10
         return self._fitted(grid, best, values[best])
 
     def _grid(self) -> Tensor:
@@ -97,24 +97,19 @@ class TemperatureScaling:
         return FittedTemperature(round(float(grid[best]), 9), value)
 
     def _value(self, probs: Tensor, labels: Tensor) -> float:
-        probs, labels = _checked(probs, labels, name="probs")
+        probs, labels = check_logits(probs, labels, name="probs")
         if self.criterion == "nll":
             return float(-probs.double().gather(1, labels[:, None]).log().mean())
         return validation_ece(probs, labels, self.num_bins)
 
 
-def _checked(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:
+def check_logits(logits: Tensor, labels: Tensor, name: str = "logits") -> tuple[Tensor, Tensor]:
+    """Return finite logits (N, K), or probabilities by their `name`, and labels (N,), to fit on."""
     logits, labels = torch.as_tensor(logits).detach(), as_tensor("labels", labels)
-    if labels.is_floating_point():
-        raise ValueError(f"labels must be integers, got {labels.dtype}")
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or len(logits) == 0:
         raise ValueError(
             f"{name} and labels must be (N, K) and (N,), N >= 1, got {tuple(logits.shape)}, {tuple(labels.shape)}"
         )
     if not torch.isfinite(logits).all():
         raise ValueError(f"{name} must be finite, got NaN or infinite values")
-    if int(labels.min()) < 0 or int(labels.max()) >= logits.shape[1]:
-        raise ValueError(
-            f"labels must lie in [0, {logits.shape[1]}), got values from {int(labels.min())} to {int(labels.max())}"
-        )
-    return logits, labels.long()
+    return logits, check_labels(labels, len(logits), logits.shape[1])

@@ -45,7 +45,7 @@ class Softmax:
 
     @cached_property
     def log_sum(self) -> Tensor:
-        """(N,) logsumexp s: what the softmax took from the largest logit."""
+        """(N,) logsumexp s = max_k s_k - log max_k p_k."""
         return self.largest - self.probs.gather(1, self.top).squeeze(1).log()
 
     def nll(self, labels: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def max_logit(logits: Tensor | Softmax) -> Tensor:
 def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> Tensor:
     """Return the generalised entropy sum_j (p_j (1 - p_j))^gamma of the `num_top` likeliest classes (Liu et al., 2023).
 
-    A small gamma makes much of probabilities near 0 and 1. With fewer classes than `num_top` all count.
+    The smaller gamma, the more probabilities near 0 and 1 count. With fewer classes than `num_top` all are summed.
 
     >>> gen(torch.zeros(1, 2), gamma=0.5)  # 2 sqrt(1/4)
     tensor([1.], dtype=torch.float64)

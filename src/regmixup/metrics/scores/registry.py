@@ -113,15 +113,14 @@ def register(
 def available(predictions: Predictions, train: Predictions | None = None) -> list[str]:
     """Return the scores that these predictions allow, given the train predictions to fit on, in table order."""
     plugins.load()  # whose scores are in every table, whichever process makes it
-    names = []
-    for score in REGISTRY.values():
-        fitting = "train" in score.needs
-        possible = not _absent(predictions, score.needs - {"head"} if fitting else score.needs)
-        if fitting:
-            possible = possible and train is not None and not _absent(train, score.needs)
-        if possible and score.offered(train) and not _lost(predictions, score.name):
-            names.append(score.name)
-    return names
+    return [
+        score.name
+        for score in REGISTRY.values()
+        if not _absent(predictions, score.needs - {"head"})
+        and ("train" not in score.needs or (train is not None and not _absent(train, score.needs)))
+        and score.offered(train)
+        and not _lost(predictions, score.name)
+    ]
 
 
 def fit_scores(train: Predictions | None, names: Iterable[str] | None = None) -> dict[str, FittedScore]:
@@ -144,10 +143,7 @@ def fit_scores(train: Predictions | None, names: Iterable[str] | None = None) ->
 
 
 def score_all(
-    predictions: Predictions,
-    fitted: Mapping[str, FittedScore] | None = None,
-    *,
-    names: Iterable[str] | None = None,
+    predictions: Predictions, fitted: Mapping[str, FittedScore] | None = None, *, names: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
     """Return every score (N,) of every sample, by name, without temperature.
 
@@ -156,7 +152,7 @@ def score_all(
     Where the predictions have `probs` of their own (Monte-Carlo, mean of probabilities), entropy, max_probability and
     gen are those of `probs`; the other scores of logits are always those of the logits.
     """
-    fitted = fitted if fitted is not None else {}
+    fitted = fitted or {}
     if names is None:
         names = [*available(predictions), *(fitted if predictions.features is not None else ())]
     names = list(dict.fromkeys(names))
