@@ -65,6 +65,15 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
+def shown(value: object) -> str:
+    """Return a value as labels show it.
+
+    >>> shown(10.0), shown(0.1), shown("mean_field")
+    ('10', '0.1', 'mean_field')
+    """
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def printable(text: str, *, keep: str = "") -> str:
     r"""Return text on one line without terminal escapes: characters that do not print are written out.
 

@@ -157,8 +157,8 @@ def _show_summary(console: Console, measured: Measured, score: str | None, *, wh
 
     lines, names = summarize(measured, score), model_names(measured)
     two, test = len(names) > 1, measured.models[0].test
-    by = "".join(f"; {one}" for one in scores_said(lines))
-    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; in percent but for T and NLL{by}"
+    units = f"in percent but for T and NLL{scores_said(lines)}"
+    about = f"{len(test):,} test images, {test.logits.shape[1]} classes; {units}"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", overflow="fold")
     for name in (*names, "difference") if two else ("value",):

@@ -105,8 +105,8 @@ def gather(found: Iterable[tuple[RunRecord, Sequence[Row]]]) -> dict[Training, A
     """Group the rows of evaluated runs by how the runs were trained, from short to long.
 
     A label keeps the values that are the method's own: `regmixup(epochs=50, eta=2)` is `regmixup(eta=2)` among the
-    runs of 50 epochs. A run that several studies evaluated counts once, and one with rows of
-    several trainings, which they name, once for each. What may be compared is as in a report.
+    runs of 50 epochs. A run that several studies evaluated counts once; one with rows of several trainings, once for
+    each. What may be compared is as in a report.
     """
     rows: dict[Training, dict[tuple[str, str, str, Quantity], Row]] = {}
     runs: dict[Training, dict[tuple[str, str], RunRecord]] = {}

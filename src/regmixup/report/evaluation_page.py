@@ -115,7 +115,7 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     tables = [{row.quantity: row for row in rows} for rows in measured.rows]
     own = tables[0]
     test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
-    chosen = _score(measured, score)
+    chosen = _summary_score(measured, score)
     wanted = [
         ("accuracy", "results", Quantity(test, "accuracy")),
         ("ECE", "calibration", Quantity(test, "ece")),
@@ -142,19 +142,19 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     ]
 
 
-def scores_said(lines: Iterable[SummaryLine]) -> list[str]:
-    """Return by which score each metric of one is, in words."""
+def scores_said(lines: Iterable[SummaryLine]) -> str:
+    """Say which metrics are by which score, for the end of a sentence: "; AUROC by Dempster-Shafer"."""
     found: dict[str, list[str]] = {}
     for line in lines:
         for score in {row.score for row in line.rows if row is not None and row.score}:
             found.setdefault(score, []).append(line.metric.upper())
-    return [
-        f"{' and '.join(dict.fromkeys(metrics))} by {SCORES.get(score, score.replace('_', ' '))}"
+    return "".join(
+        f"; {' and '.join(dict.fromkeys(metrics))} by {SCORES.get(score, score.replace('_', ' '))}"
         for score, metrics in found.items()
-    ]
+    )
 
 
-def _score(measured: Measured, score: str | None) -> str:
+def _summary_score(measured: Measured, score: str | None) -> str:
     scores = list(dict.fromkeys(row.score for row in measured.rows[0] if row.score))
     return next((name for name in (score, "dempster_shafer", "entropy", *scores) if name in scores), "")
 
@@ -223,18 +223,18 @@ class _IntervalCells(Cells):
         if len(rows) > 1:
             mean = math.fsum(row.value for row in rows) / len(rows)
             return [round(100 * mean, 2), None, 1, None, 0, 0, None, []]
-        row = rows[0]
+        row, first = rows[0], place == 0
         facts = [interval(row.metric, row.low, row.high)]
         found = self.differences.get(row.quantity)
-        verdict = {True: 1, False: -1, None: 0}[found.better if found is not None else None]
-        if found is not None and place == 0:
-            sign = {1: "▲ better: ", -1: "▼ worse: ", 0: ""}[verdict]
-            facts.append(sign + _apart(row.metric, found))
-        best, shown_verdict = verdict == (1 if place == 0 else -1), verdict if place == 0 else 0
-        return [round(100 * row.value, 2), None, row.n, None, shown_verdict, int(best), None, [*filter(None, facts)]]
+        better = found.better if found is not None else None  # of the first model
+        if found is not None and first:
+            facts.append({True: "▲ better: ", False: "▼ worse: ", None: ""}[better] + _apart(row.metric, found))
+        verdict = {True: 1, False: -1, None: 0}[better] if first else 0
+        best = int(better == first)  # the second where the first is worse
+        return [round(100 * row.value, 2), None, row.n, None, verdict, best, None, [*filter(None, facts)]]
 
     def detection(self) -> dict[str, Any]:
-        """Return the same without a score of the paper's; the one of the summary comes first."""
+        """Return the cells by score, the summary's first; here the paper's choice of scores plays no part."""
         found = super().detection()
         order = sorted(found["scores"], key=lambda name: name != self.first_score)
         cells = {metric: {name: found["cells"][metric][name] for name in order} for metric in DETECTION}
@@ -244,7 +244,7 @@ class _IntervalCells(Cells):
 def _page_data(measured: Measured, images: Images, classes: Sequence[str], score: str | None) -> dict[str, Any]:
     names = model_names(measured)
     rows = [replace(row, method=name) for name, own in zip(names, measured.rows, strict=True) for row in own]
-    cells = _IntervalCells(names, Aggregation(rows), measured.differences, _score(measured, score))
+    cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
     looks = {name: _look(given) for name, given in images.items()}
     figures = [_figures(model, own, looks, classes) for model, own in zip(measured.models, measured.rows, strict=True)]
     setting = {
@@ -346,9 +346,8 @@ def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
         cells = [_value_cell(row) for row in line.rows]
         cells += [_difference_cell(line.metric, line.difference)] if len(measured.models) > 1 else []
         body.append(f"<tr>{row_head(line.title)}{''.join(cells)}</tr>")
-    by = "".join(f"; {one}" for one in scores_said(lines))
     minus = f"; difference: {' − '.join(model_names(measured))}" if len(measured.models) > 1 else ""
-    caption = f"In percent but for T and NLL{by}{minus}"
+    caption = f"In percent but for T and NLL{scores_said(lines)}{minus}"
     remark = f'<p class="legend-text">{escape(BINNED_INTERVALS)}</p>' if measured.bootstrap is not None else ""
     return sortable(caption, ["quantity", *_heads(measured)], body) + remark
 

@@ -127,7 +127,7 @@ def drawn_sections(data: Mapping[str, Any], *, study: bool = True) -> list[PageS
 
 
 def short_section(said: Iterable[tuple[str, str]], drawn: Iterable[PageSection]) -> PageSection:
-    """Return sentences as a list with an entry per section that is there, which begins with a link to it."""
+    """Return the section "In short": for each section of the page a link and the sentences about it."""
     titles = {"results": "Results", **{one.name: one.title for one in drawn}}
     by_section: dict[str, list[str]] = {}
     for name, text in said:

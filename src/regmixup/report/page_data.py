@@ -38,7 +38,7 @@ marks (1 best single model, 2 best of all, 3 both) and, if there is one, the pap
 
 
 def page_data(results: Results) -> dict[str, Any]:
-    """Return everything, setting by setting."""
+    """Return the data of the whole page: constants, and the figures and tables of every setting."""
     return {**script_constants(), "settings": [setting_data(setting) for setting in results.settings]}
 
 
@@ -126,12 +126,10 @@ class Cells:
 
     def corruptions(self) -> dict[str, dict[str, list[int]]]:
         """Return severities by family and corruption, in the order of the rows."""
-        found: dict[str, dict[str, list[int]]] = {}
-        for quantity in self.found.quantities:
-            if quantity.severity is not None and quantity.corruption != MEAN:
-                severities = found.setdefault(quantity.dataset, {}).setdefault(quantity.corruption, [])
-                if quantity.severity not in severities:
-                    severities.append(quantity.severity)
+        found: dict[str, dict[str, set[int]]] = {}
+        for one in self.found.quantities:
+            if one.severity is not None and one.corruption != MEAN:
+                found.setdefault(one.dataset, {}).setdefault(one.corruption, set()).add(one.severity)
         return {family: {name: sorted(own) for name, own in names.items()} for family, names in found.items()}
 
     def shift(self) -> list[dict[str, Any]]:
@@ -246,7 +244,6 @@ def pooled_figures(seeds: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
 
     seeds: for every method the stored data of its runs. Examples are those of the first run.
     """
-    images: list[Any] = next((own["images"] for runs in seeds for own in runs if "images" in own), [])
     return {
         "reliability": [_reliability(runs) if runs else None for runs in seeds],
         "scores": [_scores(runs) if runs else None for runs in seeds],
@@ -254,7 +251,7 @@ def pooled_figures(seeds: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
             pooled_profile([own["path"] for own in runs]) if runs and all("path" in own for own in runs) else None
             for runs in seeds
         ],
-        "images": images,
+        "images": next((own["images"] for runs in seeds for own in runs if "images" in own), []),
         "examples": [runs[0].get("examples") if runs else None for runs in seeds],
     }
 

@@ -198,7 +198,7 @@ class Results:
                 method = label.partition("(")[0]
                 config = run_folder.read_config(folder)
                 recipe = _likely_recipe(config, method)
-                run = RunRecord(folder, label, method, recipe, config["seed"], stem, _usual(method, recipe))
+                run = RunRecord(folder, label, method, recipe, config["seed"], stem, _usual_posthoc(method, recipe))
                 alike = first.setdefault((run.setting, label), run)
                 if found := ", ".join(_differences(_compared(alike.config), _compared(config))):
                     raise ValueError(
@@ -333,7 +333,7 @@ def _likely_recipe(config: dict[str, Any], method: str) -> str:
     return ""
 
 
-def _usual(method: str, recipe: str) -> dict[str, Any] | None:
+def _usual_posthoc(method: str, recipe: str) -> dict[str, Any] | None:
     """Return a method's usual posthoc map; a bare run folder does not say whether a study chose another."""
     spec = METHODS[method].at(recipe).posthoc if method in METHODS else None
     return {"kind": spec.name, **spec.fields} if spec is not None else None

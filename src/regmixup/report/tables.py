@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from regmixup.methods import REFERENCE
+from regmixup.names import shown
 from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, is_ensemble, known_method
 from regmixup.report.significance import LEVEL, Design
 from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
@@ -44,7 +45,7 @@ class Table:
     def layout(self) -> TableLayout:
         """Lay out mean ± std (n), below it the paper's value and the difference; ensembles under a rule."""
         head = (Heading("method"), *(Heading(column.heading) for column in self.columns))
-        lines = [Line((method,), tuple(map(_drawn, cells))) for method, cells in self.lines.items()]
+        lines = [Line((method,), tuple(map(_layout_cell, cells))) for method, cells in self.lines.items()]
         parts = ([line for line in lines if is_ensemble(line.labels[0]) == wanted] for wanted in (False, True))
         blocks = tuple(Block(tuple(part)) for part in parts if part)
         return TableLayout((head,), blocks, self.caption, self.label, tuple(self._remarks()))
@@ -68,7 +69,7 @@ class Table:
             )
 
 
-def _drawn(cell: Cell | None) -> LayoutCell:
+def _layout_cell(cell: Cell | None) -> LayoutCell:
     if cell is None:
         return LayoutCell("–")
     beside = " ".join(part for part in (cell.spread, f"({cell.n})", "*" if cell.differs else "") if part)
@@ -143,17 +144,11 @@ def conclude(title: str, metric: str, cells: Mapping[str, Cell | None], *, unit:
     tested = {label: cell for label, cell in known.items() if cell.against is not None}
     if not tested:
         return f"{start}; whether that is chance cannot be tested (it needs two seeds of each, and {REFERENCE})."
-    groups: dict[str, list[str]] = {}
+    words = {True: "higher than", False: "lower than", None: "not shown to differ from"}
+    groups: dict[bool | None, list[str]] = {larger: [] for larger in words}
     for label, cell in tested.items():
-        word = "not shown to differ from"
-        if cell.better is not None:
-            word = "higher than" if cell.better == higher else "lower than"
-        groups.setdefault(word, []).append(label)
-    parts = [
-        f"{word} {REFERENCE}: {_named(groups[word])}"
-        for word in ("higher than", "lower than", "not shown to differ from")
-        if word in groups
-    ]
+        groups[None if cell.better is None else cell.better == higher].append(label)
+    parts = [f"{words[larger]} {REFERENCE}: {_named(labels)}" for larger, labels in groups.items() if labels]
     return f"{start}; {'; '.join(parts)}."
 
 
@@ -228,12 +223,11 @@ def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:
     ...                  "calibration": "holdout", "seeds": [0, 1]})
     ('digits', 'mixup', 'alpha = 0.3', 'accuracy, of 9', '95.12', '1.200', 'digits/val', '2')
     """
-    values = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
-                       for name, value in choice["values"].items())  # fmt: skip
+    values = ", ".join(f"{name} = {shown(value)}" for name, value in choice["values"].items())
     by = f"{choice['by']}, of {choice['candidates']}" if choice["candidates"] > 1 else choice["by"]
     score = f"{100 * choice['score']:.2f}" if choice["score"] is not None else ""
     temperature = f"{choice['temperature']:.3f}" if choice["temperature"] is not None else ""
     calibration = choice["calibration"].replace("-", " ")
     on = choice["on"] + (f", {calibration}" if calibration != "holdout" else "")
-    shown = (choice["recipe"], choice["method"], values, by, score, temperature, on, str(len(choice["seeds"])))
-    return tuple(text or _NOTHING for text in shown)
+    cells = (choice["recipe"], choice["method"], values, by, score, temperature, on, str(len(choice["seeds"])))
+    return tuple(text or _NOTHING for text in cells)

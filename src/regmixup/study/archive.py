@@ -34,7 +34,6 @@ from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
 
 NOTE = run_folder.ARCHIVED
-_AS_THEY_ARE = (run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY)
 
 
 def outcomes_path(folder: Path, stem: str) -> Path:
@@ -59,8 +58,8 @@ def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
 
 def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool = True, logits: bool = False) -> Path:
     """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
-    folder, stem = run.config.folder_in(into), planned.stem
-    sets, written = planned.evaluate, list(_AS_THEY_ARE)
+    folder, stem, sets = run.config.folder_in(into), planned.stem, planned.evaluate
+    written = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]
     before = run_folder.read_archived(folder)
     stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
     checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
@@ -76,12 +75,12 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     for name in written:
         with replacing(folder / name) as temporary:
             shutil.copyfile(run.folder / name, temporary)
-    if (path := run_folder.rows_path(run.folder, stem)).is_file():
-        written.append(_pack(path.read_bytes(), folder / f"{path.name}.gz"))
+    path = run_folder.rows_path(run.folder, stem)
+    written.append(_pack(path.read_bytes(), folder / path.name))
     if figures := run_folder.read_figures(run.folder, stem):
         figures.pop("examples", None)  # images of a dataset, which is not ours to pass on; and 80 kilobytes
-        path = run_folder.figures_path(folder, stem)
-        written.append(_pack(json.dumps(figures, separators=(",", ":")).encode(), path.with_name(f"{path.name}.gz")))
+        content = json.dumps(figures, separators=(",", ":")).encode()
+        written.append(_pack(content, run_folder.figures_path(folder, stem)))
     if logits and sets.test:
         kept = [predictions.load(run.predictions_path(name)) for name in (sets.test, *sets.ood)]
         own = {f"{one.dataset}:logits": one.logits.half().numpy() for one in kept}
@@ -124,7 +123,7 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
             raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")
         if stem in note.get("evaluations", []):
             return folder
-        if (rows := _packed_rows(folder, stem)).is_file():  # the note is written last
+        if (rows := _packed(run_folder.rows_path(folder, stem))).is_file():  # the note is written last
             lack = "does not name it and is of an older copy or another training" if note else "is missing"
             remedy = f"take the folder {folder} from where it was copied from again, with {NOTE}"
             warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}: {remedy}", stacklevel=2)
@@ -154,19 +153,19 @@ def archived_rows(folder: Path, stem: str) -> list[Row]:
     OSError if a file cannot be read now.
     """
     run_folder.check_archive(folder)
-    with run_folder.reading(_packed_rows(folder, stem)) as path:
+    with run_folder.reading(_packed(run_folder.rows_path(folder, stem))) as path:
         return read_rows(path)  # the checked file, whatever else was unpacked beside it
 
 
-def _packed_rows(folder: Path, stem: str) -> Path:
-    path = run_folder.rows_path(folder, stem)
+def _packed(path: Path) -> Path:
     return path.with_name(f"{path.name}.gz")
 
 
-def _pack(content: bytes, target: Path) -> str:
-    with replacing(target) as temporary:
+def _pack(content: bytes, path: Path) -> str:
+    """Write the packed form of a file, and return its name."""
+    with replacing(packed := _packed(path)) as temporary:
         temporary.write_bytes(gzip.compress(content, mtime=0))
-    return target.name
+    return packed.name
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> None:

@@ -58,10 +58,9 @@ def step_milliseconds(network: str, method: str, *, apart: bool = False) -> floa
     training takes dnn + (p - 1) (regmixup - dnn), and any other dnn times its relative time in eager mode.
     apart: the p passes are separate; then each takes as long as a plain step, p dnn together.
     """
-    network = network.removesuffix("-sngp")
     if (section := _section(network)) is None:
         return None
-    plain, similar = section["dnn"], _FACTORS_OF.get(network, "resnet50")
+    plain, similar = section["dnn"], _FACTORS_OF.get(network.removesuffix("-sngp"), "resnet50")
     compiled, eager = step_times()["compiled"][similar], step_times()["eager"][similar]
     if apart and method in PASSES:
         return float(plain * PASSES[method])
@@ -193,7 +192,7 @@ class Paces:
 
 @lru_cache(4096)
 def _look(folder: Path, written: int) -> tuple[Any, str | None, list[float]]:
-    """Return the kind of a run, its device if it is trained, and the seconds of its epochs, written at this time."""
+    """Read the kind of a run, its device if it is trained, and the seconds of its epochs, anew if `written` changes."""
     trained_on = read_provenance(folder).get("device") if has_provenance(folder) else None
     return kind_of((run := Run.open(folder)).config), trained_on, epochs_of(run)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from regmixup.names import check_name
+from regmixup.names import check_name, shown
 
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc
@@ -153,15 +153,6 @@ def _short_names(axes: Mapping[tuple[str, ...], Any]) -> dict[tuple[str, ...], s
     taken = list(last.values())
     more = {fields: re.sub(r"^(objective|constraint|head|posthoc)\.", "", fields[0]) for fields in axes}
     return {fields: name if taken.count(name) == 1 else more[fields] for fields, name in last.items()}
-
-
-def shown(value: Any) -> str:
-    """Return a value as labels show it.
-
-    >>> shown(10.0), shown(0.1), shown("mean_field")
-    ('10', '0.1', 'mean_field')
-    """
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _set(owner: Any, field: str, value: Any, where: str) -> Any:

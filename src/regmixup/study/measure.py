@@ -41,8 +41,8 @@ from regmixup.types import Predictions, Row
 
 PAIRS = 8
 """Paths between two images that a reader can explore: the first of those behind the profile."""
-_VERSION = 2
-"""Of the data of figures: a change makes them again."""
+_FIGURES_VERSION = 2
+"""Version of the figure data: with another one they are made again."""
 
 
 def complete_run(
@@ -149,7 +149,7 @@ def measure(
             run.predict(sets.test, **here).to(where),
             validation=held_out,
             temperature=temperature,
-            train=_scored_by(run, sets, **here),
+            train=_train_predictions(run, sets, **here),
             posthoc=fitted(),
             shift=[p.to(where) for p in run.predict_all(sets.shift_sets(), features=features, **here)],
             ood=[p.to(where) for p in run.predict_all(list(sets.ood), **here)],
@@ -178,7 +178,7 @@ def figure_data(
     """Return the data of a run's figures; computed again only if it is damaged, or its inputs or the code changed.
 
     stem: the stem of its files in the run folder. rows: the rows of the evaluation, for the temperature.
-    posthoc: the method's posthoc map; fitted: returns what it became, which is applied on `device`. A run that is
+    posthoc: the method's posthoc map; fitted: returns the fitted map, which is applied on `device`. A run that is
     evaluated on no test set has no figures. The outcome of every image is written beside them.
     The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
     `regmixup.rows.curves` makes them; and where the study has a profile, "path" likewise and "images", the two
@@ -189,7 +189,7 @@ def figure_data(
     temperature = next((row.value for row in rows if row.metric == "temperature"), None)
     names = [evaluation.validation, evaluation.test, *evaluation.ood, evaluation.profile]
     files = [run.predictions_path(name) for name in (*names, *_fitted_on(run, evaluation, posthoc)) if name]
-    settings = (_VERSION, evaluation, posthoc, temperature)
+    settings = (_FIGURES_VERSION, evaluation, posthoc, temperature)
     path = run_folder.figures_path(run.folder, stem)
     outcomes = outcomes_path(run.folder, stem)
     if path.is_file() and outcomes.is_file():
@@ -212,7 +212,7 @@ def figure_data(
     found: dict[str, Any] = {
         "test": evaluation.test,
         "reliability": reliability_bins(versions),
-        "scores": score_curves(versions["none"], others, fit_scores(_scored_by(run, evaluation, **here))),
+        "scores": score_curves(versions["none"], others, fit_scores(_train_predictions(run, evaluation, **here))),
     }
     looks, _ = find_images([evaluation.test, *evaluation.ood], root)
     if looks:
@@ -220,7 +220,7 @@ def figure_data(
         found["examples"] = examples(versions["none"], others, looks, classes=classes)
     if evaluation.profile:
         found["path"] = path_curves(treat(run.predict(evaluation.profile, **here)), pairs=PAIRS)
-        found["images"] = _images(evaluation.profile.removeprefix("path:"), root)
+        found["images"] = _path_ends(evaluation.profile.removeprefix("path:"), root)
     found = {"key": cache_key(files, settings), **found}  # at the end, as a damaged file may have been made again
     write_table(path, found, indent=None)
     return found
@@ -231,7 +231,7 @@ def _fitted_on(run: Run, sets: Evaluation, mapped: Posthoc | None) -> list[str]:
     return [run.config.train_set] if sets.feature_scores or (mapped is not None and mapped.needs_train) else []
 
 
-def _scored_by(run: Run, sets: Evaluation, **here: Any) -> Predictions | None:
+def _train_predictions(run: Run, sets: Evaluation, **here: Any) -> Predictions | None:
     """Return the train predictions that scores of features are fitted on; an ensemble has no features."""
     return run.predict(run.config.train_set, **here) if sets.feature_scores and run.config.members == 1 else None
 
@@ -260,7 +260,7 @@ def _pick(source: LabelledImages, places: Sequence[int]) -> list[Tensor]:
     return [image for part in chosen.parts(read) for image in part.images]
 
 
-def _images(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:
+def _path_ends(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:
     """Return both ends of the first paths, lambda = 1 first: PNG in base64, and the names of their classes."""
     source = data.load(dataset, root=root)
     ends = [index[:PAIRS].tolist() for index in pair_ends(source)]

@@ -41,10 +41,10 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyKeys:
-    """The keys of a study file that a study has as they are.
+    """The keys of a study file that `Study` takes over unchanged.
 
     seeds_of: the seeds of a method, where they differ from `seeds`. grid: the values of a method, see `grid.py`.
-    reuses: other studies; what is archived of them in folders of their names, beside this study's, is done here, too.
+    reuses: other studies, whose archived runs count as done here; their archives lie in folders beside this study's.
     confirms: the study that selects what this one measures; this one then only runs with these choices.
     select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
     timing: report the time of an epoch of each method, too.

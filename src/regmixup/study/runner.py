@@ -32,8 +32,6 @@ from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
 
-__all__ = ["FailedRunsError", "collect_archived", "run_study", "study_folder"]
-
 _SHOWN = 10
 
 

@@ -131,8 +131,7 @@ def _choice(name: str, candidates: dict[str, list[PlannedRun]], rows: Sequence[R
     if len(candidates) > 1:
         axes = [axis for runs in candidates.values() for axis, _ in runs[0].point.values]
         by = "ece" if all(axis.of_posthoc for axis in axes) else "accuracy"
-        means = {label: _mean(rows, runs, by) for label, runs in candidates.items()}
-        known = {label: mean for label, mean in means.items() if mean is not None}
+        known = {label: mean for label, runs in candidates.items() if (mean := _mean(rows, runs, by)) is not None}
         if len(known) < len(candidates):
             return None
         best = (max if higher_is_better(by) else min)(known, key=known.__getitem__)

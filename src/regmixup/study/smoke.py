@@ -71,8 +71,7 @@ def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
 
 
 def _shrink_run(planned: PlannedRun) -> PlannedRun:
-    own = planned.point.fields()
-    kept = {name: value for name, value in own.items() if "." not in name and name not in _OF_SIZE}
+    kept = {name: value for name, value in planned.point.fields().items() if "." not in name and name not in _OF_SIZE}
     return replace(
         planned,
         config=_config(planned.config, kept),

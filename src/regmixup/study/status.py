@@ -198,11 +198,10 @@ class Budget:
 
         Not where its companion was trained meanwhile: that may have been another task.
         """
-        task = outcome.task
-        earlier = self.earlier.get(task.index, (0.0, 0.0))
         if outcome.rows is None:
             return
-        compiled = self.begun.setdefault(outcome.process, set())
+        task, compiled = outcome.task, self.begun.setdefault(outcome.process, set())
+        earlier = self.earlier.get(task.index, (0.0, 0.0))
         if task.archive is not None or earlier is None:
             return
         kind, after = kind_of(task.run.config), _trained_seconds(task)

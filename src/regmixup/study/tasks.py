@@ -120,15 +120,12 @@ class Task:
         return [{**record, "epoch": epoch} for epoch, record in enumerate(records, start=1)]
 
     @property
-    def measured(self) -> bool:
-        """Return whether its run is trained and has rows. Packed rows count in an archive alone."""
-        return run_folder.rows_path(self.run.folder, self.planned.stem).is_file() and self.run.finished
-
-    @property
     def done(self) -> bool:
-        """Return whether nothing is left to do: it is archived, or measured, and its companion is trained."""
-        companion = self.companion
-        return self.archive is not None or (self.measured and (companion is None or companion.finished))
+        """Return whether nothing is left to do: it is archived, or has rows and all its models are trained."""
+        if self.archive is not None:
+            return True
+        rows = run_folder.rows_path(self.run.folder, self.planned.stem)  # packed rows count in an archive alone
+        return rows.is_file() and self.run.finished and (self.companion is None or self.companion.finished)
 
     def trained(self) -> list[Path]:
         """Return the folders of all that is trained: its finished models and its companion's, and the archives."""
