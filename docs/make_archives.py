@@ -32,10 +32,7 @@ class Archived:
     @property
     def record(self) -> RunRecord:
         own = self.planned
-        posthoc, calibration = own.entry("")["posthoc"], own.evaluate.calibration
-        return RunRecord(
-            self.folder, own.label, own.method, own.recipe, own.config.seed, own.stem, posthoc, calibration
-        )
+        return RunRecord(**own.entry("") | {"folder": self.folder}, calibration=own.evaluate.calibration)
 
 
 @cache

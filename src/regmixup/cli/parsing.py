@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 import tyro
 from tyro.conf import FlagCreatePairsOff
 
-from regmixup.storage import check_writable
-
 T = TypeVar("T")
 
 Switch = FlagCreatePairsOff[bool]
@@ -49,6 +47,8 @@ def parse(cls: type[T], verb: str, args: Sequence[str], default: T | None = None
 
 def check_file(flag: str, path: Path | None, ending: str) -> None:
     """Check before the work that a file can be written; by its ending, so that no image or .npz file is replaced."""
+    from regmixup.storage import check_writable  # not at start-up: `list` and `finetune` write no such file
+
     if path is None:
         return
     if path.suffix.lower() != ending:

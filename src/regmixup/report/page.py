@@ -14,7 +14,7 @@ from typing import Any
 from regmixup.names import counted, printable
 from regmixup.report.aggregation import SCALED, Aggregation, Cell, paper_score
 from regmixup.report.page_data import LEAST_P, page_data
-from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting
+from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting, complete
 from regmixup.report.tables import PERCENT, SELECTION_CAPTION, SelectionTable, Table, conclude, shifted_sets
 from regmixup.types import MEAN, Quantity, Row
 
@@ -337,7 +337,7 @@ def _against(cell: Cell) -> str:
 
 def sources(setting: Setting) -> dict[str, str]:
     """Return the facts about a setting's runs by name: what methods share, what each has, device and versions."""
-    configs = {label: own | INTRODUCED | own for label in setting.labels for own in [setting.of(label)[0].config]}
+    configs = {label: complete(setting.of(label)[0].config) for label in setting.labels}
     records = [run.provenance for run in setting.runs]
     first = configs[setting.labels[0]]
     names = [

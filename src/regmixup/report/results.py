@@ -297,6 +297,11 @@ def _title(config: dict[str, Any]) -> str:
     return f"{config['network'].removeprefix('timm/')} on {config['train_set'].partition('/')[0]}"
 
 
+def complete(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration (as in config.json) with the fields that were added after its run, at its values."""
+    return config | {name: value for name, value in INTRODUCED.items() if name not in config}
+
+
 def _compared(config: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration (as in config.json) without its seed; of weights and plugins, what identifies them.
 
@@ -304,7 +309,7 @@ def _compared(config: dict[str, Any]) -> dict[str, Any]:
     >>> found["init"], found["head"], found["ema"], found["plugins"], "seed" in found
     ('sha256:e3b0', {'seed': 3, 'init': 0.1}, 0.0, {}, False)
     """
-    known = {name: own for name, own in (INTRODUCED | config).items() if name != "seed"}
+    known = {name: own for name, own in complete(config).items() if name != "seed"}
     plugins = {f"{one['what']} {one['name']}": one["sha256"] for one in known.pop("plugins")}
     return known | {"init": recipes.without_path(known["init"]), "plugins": plugins}
 
