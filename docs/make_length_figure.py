@@ -123,12 +123,13 @@ def _legend(panels: Sequence[Panel]) -> list[str]:
         parts.append(f'<text x="54" y="{at + 4}">{text}</text>')
     notes = (
         "x: epochs; small digits: seeds",
-        "AUROC by Dempster-Shafer, Mixup's by entropy",
+        "AUROC by Dempster-Shafer,",
+        "of Mixup by entropy",
         "solid bars: 95 % over seeds",
         "(cut off at the frame)",
         "dotted bars: one seed, test images only",
     )
-    start = 30 + 15 * len(found)  # six lines and five notes fit into a panel
+    start = 30 + 15 * len(found)  # five lines and six notes fit into a panel
     return parts + [f'<text x="20" y="{start + 12 * i}" fill="#444">{note}</text>' for i, note in enumerate(notes)]
 
 

@@ -25,7 +25,7 @@ from regmixup.study.cost import Paces
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.status import Budget, run_status
-from regmixup.study.tasks import Job, find_tasks
+from regmixup.study.tasks import find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from tests.failing import unreadable
@@ -127,25 +127,13 @@ def test_an_archive_that_has_the_whole_path_of_its_images_in_its_name_is_found_a
     assert write_archive(replace(run, config=config), planned, tmp_path / "archive") == earlier
 
 
-def test_outcomes_are_kept_of_the_first_seed_and_rows_of_all(finished_study, kept, tmp_path):
+def test_outcomes_and_rows_are_kept_of_every_seed(finished_study, kept, tmp_path):
     run_study(finished_study.study, finished_study.runs, device="cpu", archive=tmp_path)
     for entry in read_table(finished_study.folder / "study.json")["runs"]:
         folder, stem = tmp_path / entry["folder"], entry["stem"]
-        assert (folder / f"outcomes-{stem}.npz").is_file() == (entry["seed"] == 0)
+        assert (folder / f"outcomes-{stem}.npz").is_file()
         assert archived_rows(folder, stem) == archived_rows(kept / entry["folder"], stem)
         assert not list(folder.glob("logits-*"))
-    job = Job(study=finished_study.study, runs=tmp_path, root=None, workers=None)
-    first = next(iter(finished_study.study.runs()))
-    assert job.keeps_outcomes(first)
-    assert not job.keeps_outcomes(first.refreshed())  # a second set of outcomes of the same weights
-
-
-@pytest.mark.parametrize(("own", "seed"), [([2, 1], 2), ([2, 0], 0)])
-def test_a_method_without_the_first_seed_keeps_outcomes_of_its_own_first(finished_study, tmp_path, own, seed):
-    study = replace(finished_study.study, seeds_of={"regmixup": own})
-    job = Job(study=study, runs=tmp_path, root=None, workers=None)
-    kept = [(planned.method, planned.config.seed) for planned in study.runs() if job.keeps_outcomes(planned)]
-    assert sorted(kept) == [("dnn", 0), ("regmixup", seed)]
 
 
 def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_study, kept, tmp_path, capsys):

@@ -73,7 +73,7 @@ class StudyVerb(Resources):
     """Also keep every finished run here without its weights and predictions: 50 kilobytes, for the first seed 250. A
     run archived here is done, wherever it was trained."""
     logits: Switch = False
-    """Also archive the logits of test and OOD sets, in float16, and outcomes of every seed."""
+    """Also archive the logits of test and OOD sets, in float16."""
     minutes: float | None = None
     """Start no run that would not end within so many minutes, judged by the last epochs of similar runs; print what is
     left."""

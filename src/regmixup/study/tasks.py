@@ -46,8 +46,7 @@ RETRIES = 3
 class Job:
     """The settings that all runs of a study share. runs: an absolute path that every machine sees.
 
-    archive: a folder for archives of finished runs; an archived run counts as done. logits: archive logits, too, and
-    the outcomes of every line.
+    archive: a folder for archives of finished runs; an archived run counts as done. logits: archive logits, too.
     """
 
     study: Study
@@ -61,16 +60,6 @@ class Job:
     def __post_init__(self) -> None:
         if self.workers is not None:
             check_count("workers", self.workers, least=0)
-
-    def keeps_outcomes(self, planned: PlannedRun) -> bool:
-        """Return whether an archive gets the outcomes of every image: five times the size of everything else in it.
-
-        Of the first seed with the statistics of training alone, so that many studies fit into a repository. A method
-        whose `seeds_of` lack the study's first seed has its own.
-        """
-        first, own = self.study.seeds[0], self.study.seeds_of.get(planned.method, self.study.seeds)
-        seed = first if first in own else own[0]
-        return self.logits or (planned.config.seed == seed and planned.batch_norm == "trained")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +203,9 @@ def _archive(job: Job, task: Task, into: Path) -> None:
         with owning(companion.folder):
             write_archive(replace(companion, batch_norm=choosing.batch_norm), choosing, into, outcomes=False)
     with owning(task.run.folder):
-        run, kept = replace(task.run, batch_norm=task.planned.batch_norm), job.keeps_outcomes(task.planned)
+        run = replace(task.run, batch_norm=task.planned.batch_norm)
+        # Refreshed statistics have no outcomes of their own, which are five times the size of everything else.
+        kept = job.logits or task.planned.batch_norm == "trained"
         write_archive(run, task.planned, into, outcomes=kept, logits=job.logits)
 
 
