@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 import regmixup as rm
-from regmixup.predictions import file_name, load, save
+from regmixup.predictions.store import file_name, load, save
 
 Metric = Callable[[], object]
 

@@ -25,8 +25,8 @@ from regmixup import data
 from regmixup.data.images import ImageSet
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.mixing import to_float
-from regmixup.precision import Precision, autocast, memory_format, products
-from regmixup.predict import BATCH_SIZES
+from regmixup.networks.precision import Precision, autocast, memory_format, products
+from regmixup.predictions.predict import BATCH_SIZES
 from regmixup.study.planned import Evaluation
 from regmixup.training.run import Run
 

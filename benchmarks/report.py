@@ -25,12 +25,12 @@ import torch
 
 from regmixup.config import encode
 from regmixup.data.catalogue import BENCHMARK
+from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves
+from regmixup.evaluation.metric_rows import ON_SHIFT
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION
 from regmixup.posthoc import as_given
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
-from regmixup.rows import ON_SHIFT
-from regmixup.rows.curves import path_curves, reliability_bins, score_curves
 from regmixup.run_folder import figures_path
 from regmixup.storage import write_json, write_rows, write_text
 from regmixup.study.measure import PAIRS, png

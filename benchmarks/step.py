@@ -35,7 +35,7 @@ from torchvision.transforms.functional import to_pil_image
 import regmixup as rm
 from regmixup import networks
 from regmixup.data.images import ImageSet
-from regmixup.precision import cudnn
+from regmixup.networks.precision import cudnn
 from regmixup.training.config import resolve
 from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, settings

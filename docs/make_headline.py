@@ -9,10 +9,10 @@ from make_tables import RECIPE, Column, headings, measured, standard_columns
 
 from regmixup.methods import METHODS
 from regmixup.names import signed
+from regmixup.paper import paper_value
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Quantity, usual_score
 from regmixup.report.claims import SCORES, Training, prose
-from regmixup.report.paper import paper_value
 from regmixup.report.results import ONE_PRIOR_VARIANCE
 from regmixup.report.significance import LEVEL
 from regmixup.report.writers import markdown_table

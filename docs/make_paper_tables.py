@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regmixup.report.paper import COSTS, SLIPS, TABLES
+from regmixup.paper import COSTS, SLIPS, TABLES
 from regmixup.report.writers import to_markdown
 
 PAGE = Path(__file__).parent / "paper-tables.md"
@@ -15,13 +15,13 @@ PAGE = Path(__file__).parent / "paper-tables.md"
 INTRODUCTION = """\
 # The paper's tables
 
-The tables of Pinto et al., 2022, as data: `regmixup.report.paper`. Numbers, labels and headings are as printed, and
+The tables of Pinto et al., 2022, as data: `regmixup.paper`. Numbers, labels and headings are as printed, and
 captions ours. The numbers are means over 5 seeds, and the paper gives no spread. **Bold** is the best single model and
 <ins>underlined</ins> the best of all, in tables that have an ensemble; both are computed here, from the numbers. A
 letter marks what to know about a cell. This page is written by `python docs/make_paper_tables.py`.
 
 ```python
-from regmixup.report.paper import TABLES, paper_value
+from regmixup.paper import TABLES, paper_value
 
 found = paper_value(
     method="regmixup", network="wrn28-10", train_set="cifar10/train", dataset="cifar10/test", metric="accuracy"

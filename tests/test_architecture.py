@@ -1,7 +1,6 @@
-"""Which part may import which, no import circles, file sizes, and what starts without torch."""
+"""Which room may import which, no import circles, and what starts without torch."""
 
 import ast
-import statistics
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -15,130 +14,90 @@ SOURCE = Path(regmixup.__file__).parent
 REPOSITORY = Path(__file__).parent.parent
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# Each part (a module or package directly in regmixup) with the parts it may import. State a reason to add to a line.
-ALLOWED = {
-    "names": set(),
-    "types": set(),
-    "threads": set(),
-    "numpy_files": set(),
-    "progress": set(),
-    "precision": {"names"},
-    "plugins": {"names"},
-    "config": {"names"},
-    "storage": {"types"},
-    "mixing": {"config", "names"},
-    "losses": {"config", "mixing"},
-    "metrics": {"config", "names", "plugins", "threads", "types"},
-    "networks": {"config", "mixing", "names", "plugins"},
-    "objectives": {"config", "losses", "mixing", "names", "plugins", "types"},
-    "posthoc": {"config", "metrics", "names", "threads", "types"},
-    "data": {"", "config", "mixing", "names", "numpy_files", "plugins", "storage", "types"},
-    "methods": {"names", "plugins"},
-    "recipes": {"config", "names"},
-    "run_folder": {"storage"},
-    "prediction_files": {"names", "numpy_files", "storage"},
-    "predictions": {"metrics", "mixing", "names", "precision", "prediction_files", "storage", "types"},
-    "training": {
-        "", "config", "data", "methods", "metrics", "mixing", "names", "networks", "objectives", "plugins", "posthoc",
-        "precision", "predictions", "recipes", "run_folder", "storage", "threads", "types",
-    },
-    "predict": {
-        "data", "networks", "posthoc", "precision", "predictions", "threads", "training", "types",
-    },
-    "rows": {"metrics", "names", "posthoc", "predictions", "threads", "types"},
-    "deployment": {
-        "", "config", "data", "methods", "metrics", "mixing", "names", "networks", "objectives", "posthoc",
-        "predictions", "recipes", "rows", "run_folder", "storage", "training", "types",
-    },
-    "study": {
-        "config", "data", "methods", "metrics", "names", "posthoc", "precision", "predict", "predictions", "progress",
-        "recipes", "rows", "run_folder", "storage", "training", "types",
-    },
-    "report": {"methods", "metrics", "names", "posthoc", "recipes", "rows", "run_folder", "storage", "types"},
-    "finetuning": {
-        "config", "data", "deployment", "losses", "metrics", "names", "networks", "posthoc", "precision", "predictions",
-        "recipes", "report", "rows", "run_folder", "storage", "training", "types",
-    },
-    "advice": {
-        "config", "data", "finetuning", "metrics", "names", "networks", "objectives", "plugins", "predictions",
-        "progress", "report", "storage", "training", "types",
-    },
-}  # fmt: skip
+# The rooms from the bottom up: a file may import its own room and those of lower levels, never one of its own level.
+# `predictions/predict.py` runs trained runs and so stands above `training`; the rest of its room stands below it.
+LEVELS = [
+    {"names", "types"},
+    {"config", "plugins", "storage"},
+    {"mixing"},
+    {"losses", "metrics", "networks"},
+    {"data", "objectives", "posthoc"},
+    {"methods", "predictions", "recipes"},
+    {"run_folder"},
+    {"training"},
+    {"predictions.predict"},
+    {"evaluation", "paper"},
+    {"report"},
+    {"deployment", "study"},
+    {"advice"},
+    {"cli"},
+]
+HEIGHT = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 
-# Methods that call functions of a higher part, which they import when called.
-SHORTCUTS = {"training/run.py": {"predict"}}
+# A run predicts: `Run.predict` calls the file above it.
+SHORTCUTS = {("training/run.py", "predictions.predict")}
+OF_STORED_PREDICTIONS = {"metrics", "posthoc", "evaluation", "report"}
+OF_MODELS = {"networks", "objectives", "data", "training"}
 
 
-def part(path: Path) -> str:
-    """Return the part a file belongs to; "" for the package itself."""
-    relative = path.relative_to(SOURCE)
-    return relative.parts[0].removesuffix(".py") if relative.name != "__init__.py" or len(relative.parts) > 1 else ""
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def imported_names(nodes) -> set[str]:
-    """Return the dotted names of ours that import statements name, `from a import b` as a.b."""
+MODULES = {module_name(path): path for path in FILES}
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the modules of ours that a file imports anywhere: in functions and for type checking, too."""
     found = set()
-    for node in nodes:
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.split(".")[0] == "regmixup"}
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in names}
+    return {name for name in found if name in MODULES and name not in ("regmixup", module_name(path))}
 
 
-def imported_parts(path: Path) -> set[str]:
-    """Return the parts a file imports anywhere in it, imports for type checking included."""
-    names = imported_names(ast.walk(ast.parse(path.read_text())))
-    return {"" if name == "regmixup.__version__" else [*name.split("."), ""][1] for name in names}
+def room(module: str) -> str:
+    """Return the room of a module: the part of its name after the package's."""
+    name = module.removeprefix("regmixup.")
+    return name if name in HEIGHT else name.partition(".")[0]
 
 
-def test_a_file_imports_only_what_its_part_may():
-    forbidden = {}
-    for path in FILES:
-        own, name = part(path), path.relative_to(SOURCE).as_posix()
-        if own not in ("", "__main__", "cli"):
-            forbidden[name] = imported_parts(path) - {own} - SHORTCUTS.get(name, set()) - ALLOWED[own]
-    assert {name: parts for name, parts in forbidden.items() if parts} == {}
+GRAPH = {name: imported_modules(path) for name, path in MODULES.items() if name != "regmixup"}
 
 
-def test_the_allowed_imports_have_no_circle():
-    TopologicalSorter({name: allowed - {""} for name, allowed in ALLOWED.items()}).prepare()
+def test_a_file_imports_only_lower_rooms():
+    wrong = {}
+    for name, imported in GRAPH.items():
+        own, file = room(name), MODULES[name].relative_to(SOURCE).as_posix()
+        if own in ("__main__", "cli"):
+            continue
+        rooms = {room(module) for module in imported} - {own}
+        wrong[file] = {other for other in rooms if HEIGHT[other] >= HEIGHT[own] and (file, other) not in SHORTCUTS}
+    assert {file: rooms for file, rooms in wrong.items() if rooms} == {}
 
 
-@pytest.mark.parametrize("low", ["metrics", "posthoc", "rows", "report"])
-def test_what_works_on_stored_predictions_never_reaches_models_or_data(low):
-    """Neither directly nor through another part."""
-    reached, waiting = set(), [low]
-    while waiting:
-        waiting += (new := ALLOWED[waiting.pop()] - reached)
-        reached |= new
-    assert not reached & {"networks", "objectives", "data", "training"}
-    assert low != "metrics" or not reached & {"posthoc", "predictions"}
-
-
-def module_imports() -> dict[str, set[str]]:
-    """Return for each module those it imports when it is itself imported: not in functions, not for type checking."""
-    modules = {
-        ".".join(("regmixup", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
-        for path in FILES
+def test_what_works_on_stored_predictions_imports_no_models_and_no_data():
+    reached = {
+        name: rooms
+        for name, imported in GRAPH.items()
+        if room(name) in OF_STORED_PREDICTIONS or name.endswith(("predictions.store", "predictions.formats"))
+        if (rooms := {room(module) for module in imported} & OF_MODELS)
     }
-    graph = {}
-    for module, path in modules.items():
-        tree = ast.parse(path.read_text())
-        names = imported_names(tree.body)
-        graph[module] = {name if name in modules else name.rpartition(".")[0] for name in names} - {module, "regmixup"}
-    return graph
+    assert reached == {}
 
 
-def test_modules_do_not_import_each_other_in_a_circle():
+def test_no_circle_of_imports():
     try:
-        TopologicalSorter(module_imports()).prepare()
+        TopologicalSorter(GRAPH).prepare()
     except CycleError as error:
         pytest.fail(f"an import circle: {' -> '.join(error.args[1])}")
 
 
 def test_only_the_command_line_knows_its_library():
-    assert {part(path) for path in FILES if "tyro" in path.read_text()} == {"cli"}
+    assert {room(name) for name, path in MODULES.items() if "tyro" in path.read_text()} == {"cli"}
 
 
 @pytest.mark.parametrize(
@@ -201,14 +160,6 @@ def test_every_public_name_of_networks_exists(name):
 def test_a_wrong_name_gets_a_hint(module, name):
     with pytest.raises(AttributeError, match=r"did you mean '(RegMixup|GPHead)'"):
         getattr(module, name)
-
-
-def test_file_sizes():
-    """Fewer than 180 files, none over 400 lines, and a median of 100 to 200."""
-    lines = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in FILES}
-    assert not {name: count for name, count in lines.items() if count > 400}
-    assert len(lines) < 180
-    assert 100 <= statistics.median(lines.values()) <= 200
 
 
 def test_the_files_that_contributing_names_exist():

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
         study,
     )
     from regmixup.advice import advise
+    from regmixup.deployment.finetune import finetune
     from regmixup.deployment.predictor import Predictor
-    from regmixup.finetuning import finetune
+    from regmixup.evaluation.evaluate import evaluate
     from regmixup.metrics import scores
     from regmixup.mixing import Draw
     from regmixup.objectives import Objective
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from regmixup.objectives.reg_gaussian_noise import RegGaussianNoise
     from regmixup.objectives.regcutmix import RegCutMix
     from regmixup.objectives.regmixup import RegMixup
-    from regmixup.rows import evaluate
     from regmixup.training.config import TrainConfig, configure
     from regmixup.training.engine import Engine
     from regmixup.training.reporting import FunctionLogger, TensorBoardLogger
@@ -84,8 +84,8 @@ _HOMES = {
     "TrainConfig": "training.config",
     "advise": "advice",
     "configure": "training.config",
-    "evaluate": "rows",
-    "finetune": "finetuning",
+    "evaluate": "evaluation.evaluate",
+    "finetune": "deployment.finetune",
     "train": "training.train",
 }
 """Where the public names are that are no modules."""

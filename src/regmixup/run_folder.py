@@ -84,6 +84,26 @@ def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
     storage.write_text(folder / HISTORY, "".join(json.dumps(record) + "\n" for record in records))
 
 
+_NO_LOSS = {"epoch", "step", "steps", "seconds", "train_accuracy", "images_per_second", "seconds_per_epoch"}
+
+
+def describe(history: list[dict[str, Any]]) -> str:
+    """Return the numbers of the last record in a line.
+
+    >>> describe([{"epoch": 3, "loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98, "seconds": 1.0}])
+    'loss 0.500, clean 0.250, mixed 0.750, train accuracy 98.0 %'
+    """
+    if not history:
+        return "finished, without a history"
+    record = history[-1]
+    parts = [f"{name} {value:.3f}" for name, value in record.items() if name not in _NO_LOSS]
+    if "train_accuracy" in record:
+        parts.append(f"train accuracy {100 * record['train_accuracy']:.1f} %")
+    if speed := record.get("images_per_second"):
+        parts.append(f"{speed:,.{0 if speed >= 10 else 1}f} images/s")
+    return ", ".join(parts)
+
+
 def rows_path(folder: Path, stem: str) -> Path:
     return folder / f"rows-{stem}.csv"
 

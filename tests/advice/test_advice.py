@@ -17,11 +17,11 @@ from regmixup.advice.trainings import CORRUPTIONS, MARGIN, SEVERITY, Experiment,
 from regmixup.advice.verdict import CANDIDATES, PLAIN
 from regmixup.cli import main
 from regmixup.data.splits import generator_for
-from regmixup.finetuning.probe import Pace
+from regmixup.deployment.probe import Pace
 from regmixup.metrics import accuracy, auroc, ece, nll
 from regmixup.metrics.scores import entropy
 from regmixup.training.run import Run
-from tests.finetuning.photos import BACKBONE, write_weights
+from tests.deployment.photos import BACKBONE, write_weights
 
 NAMES = list(CANDIDATES)
 LATER = 1e9

@@ -12,11 +12,11 @@ import pytest
 from PIL import Image
 
 from regmixup import data
+from regmixup.evaluation.compare import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
-from regmixup.rows.comparison import ModelPredictions
 from tests.browser.chromium import Chromium, find_browser
 
 BROWSER = find_browser()

@@ -13,7 +13,7 @@ from regmixup import data
 from regmixup.data import imagenet
 from regmixup.data.files import MissingDataError
 from regmixup.data.folders import FolderSet
-from regmixup.rows.class_subset import restrict, restrict_labels, subset_of
+from regmixup.evaluation.class_subset import restrict, restrict_labels, subset_of
 
 from .official import mark_rebuilt, smooth_image, write_image, write_image_folder
 

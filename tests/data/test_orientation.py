@@ -20,7 +20,7 @@ from regmixup.cli import main
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb, upright
 from regmixup.data.inventory import contact_sheet
 from regmixup.deployment.publish import publish
-from regmixup.rows.curves import thumbnail
+from regmixup.evaluation.curves import thumbnail
 from regmixup.training.config import resolve
 from regmixup.training.loading import make_loaders
 

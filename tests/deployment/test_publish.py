@@ -18,7 +18,7 @@ from regmixup.deployment import publish as module
 from regmixup.deployment.publish import check, load, publish
 from regmixup.networks.gp_head import GPHead
 from tests.cli.running import run as command
-from tests.finetuning.photos import write_photos
+from tests.deployment.photos import write_photos
 
 pytestmark = pytest.mark.filterwarnings("ignore:the best temperature")
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from regmixup.evaluation.compare import Difference, ModelPredictions, measure_models
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
 from regmixup.report.evaluation_page import summarize, write_page
 from regmixup.report.page import PageSection
-from regmixup.rows.comparison import Difference, ModelPredictions, measure_models
 from regmixup.types import Predictions, Quantity
 from tests.report.test_page import Tags, data_of
 

@@ -10,6 +10,7 @@ import torch
 from scipy.stats import beta, ttest_rel
 
 from regmixup.config import encode
+from regmixup.evaluation.curves import histogram
 from regmixup.report.aggregation import Aggregation, Cell, Quantity
 from regmixup.report.figures import (
     MASS,
@@ -25,7 +26,6 @@ from regmixup.report.page import to_html
 from regmixup.report.page_data import compact, page_data, shown_first
 from regmixup.report.results import Results, RunRecord
 from regmixup.report.tables import ONE_TEMPERATURE, Column, tabulate
-from regmixup.rows.curves import histogram
 from regmixup.training.config import configure
 from regmixup.types import Row
 

@@ -12,7 +12,7 @@ import pytest
 from regmixup import data, networks
 from regmixup.methods import METHODS
 from regmixup.objectives.regmixup import RegMixup
-from regmixup.report.paper import SLIPS, TABLES, At, _index, _method, paper_value, paper_value_of
+from regmixup.paper import SLIPS, TABLES, At, _index, _method, paper_value, paper_value_of
 from regmixup.report.significance import Marks
 from regmixup.types import MEAN, Row
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regmixup.report.paper import SLIPS, TABLES, _method
+from regmixup.paper import SLIPS, TABLES, _method
 
 ENSEMBLE = "deep-ensemble"
 

@@ -6,9 +6,9 @@ import re
 import pytest
 from rich.console import Console
 
+from regmixup.paper import SLIPS, TABLES
 from regmixup.report.aggregation import Cell, Quantity
 from regmixup.report.output import TerminalTable
-from regmixup.report.paper import SLIPS, TABLES
 from regmixup.report.significance import find_best
 from regmixup.report.tables import Column, Table
 from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout, to_latex, to_markdown

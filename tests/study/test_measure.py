@@ -13,11 +13,12 @@ import pytest
 import torch
 from PIL import Image
 
-from regmixup import data, metrics, predict
+from regmixup import data, metrics
 from regmixup.cli import main
 from regmixup.data.images import interpolate
 from regmixup.metrics.calibration import ece
 from regmixup.posthoc import LastLayerLaplace, MonteCarlo, TemperatureScaling
+from regmixup.predictions import predict
 from regmixup.report.results import Results
 from regmixup.run_folder import figures_path, write_provenance
 from regmixup.storage import InUseError, read_rows, read_table

@@ -10,7 +10,7 @@ import torch
 
 from regmixup import metrics
 from regmixup.cli import main
-from regmixup.predictions import load
+from regmixup.predictions.store import load
 from regmixup.storage import read_rows
 from regmixup.study.plan import load_study
 from regmixup.study.runner import run_study

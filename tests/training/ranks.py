@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import regmixup as rm
-from regmixup import predict
 from regmixup.cli import main
 from regmixup.networks.contract import Classifier
 from regmixup.networks.gp_head import GPHead
+from regmixup.predictions import predict
 from regmixup.training import checkpoint, loading, loop
 from regmixup.training.guard import DivergedError
 from regmixup.training.run import Run

@@ -16,7 +16,7 @@ from PIL import Image
 import regmixup as rm
 from regmixup.cli import main
 from regmixup.data.files import file_of
-from regmixup.rows.class_subset import subset_of
+from regmixup.evaluation.class_subset import subset_of
 from regmixup.training.stopping import Interrupted
 from regmixup.training.train import train
 from tests.data.official import mark_rebuilt, write_cifar, write_image_folder

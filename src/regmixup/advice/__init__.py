@@ -39,16 +39,16 @@ from regmixup.advice.trainings import (
     link_images,
 )
 from regmixup.advice.verdict import CANDIDATES, METRICS, PLAIN, Goal, Verdict, judge, to_markdown
+from regmixup.cli.progress import LiveProgress
 from regmixup.config import check_count, check_number, decode
 from regmixup.data.catalogue import find
 from regmixup.data.folders import hash_files, load_files
-from regmixup.finetuning import BACKBONE
-from regmixup.finetuning import RECIPE as FINETUNING
-from regmixup.finetuning.folder import expected_pixels, inspect, native_size, suggest_batch
-from regmixup.finetuning.probe import measure_pace
+from regmixup.deployment.finetune import BACKBONE
+from regmixup.deployment.finetune import RECIPE as FINETUNING
+from regmixup.deployment.folder import expected_pixels, inspect, native_size, suggest_batch
+from regmixup.deployment.probe import measure_pace
 from regmixup.names import counted, printable
 from regmixup.objectives import build
-from regmixup.progress import LiveProgress
 from regmixup.storage import is_stored, read_table, write_json, write_table, write_text
 from regmixup.training.config import TrainConfig, choose_device, configure
 

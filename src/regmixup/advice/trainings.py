@@ -16,13 +16,13 @@ from torch import Tensor
 
 from regmixup import data, metrics, predictions
 from regmixup.advice.verdict import CANDIDATES, LEAST_FOLDS
+from regmixup.cli.progress import LiveProgress
 from regmixup.data.decode import EvalTransform, open_rgb, upright
 from regmixup.data.folders import FolderSet
 from regmixup.data.splits import generator_for
-from regmixup.finetuning.probe import Pace
+from regmixup.deployment.probe import Pace
 from regmixup.metrics import scores
 from regmixup.names import printable
-from regmixup.progress import LiveProgress
 from regmixup.training.config import choose_device
 from regmixup.training.loading import reader
 from regmixup.training.run import Run
@@ -68,7 +68,9 @@ class Experiment:
         probs, labels = clean.logits.double().softmax(dim=1), clean.labels
         model = run.model(device=self.device)
         shifted = [
-            metrics.accuracy(predictions.predict(model, images, labels, features=False).logits.softmax(dim=1), labels)
+            metrics.accuracy(
+                predictions.predict_images(model, images, labels, features=False).logits.softmax(dim=1), labels
+            )
             for images in self.test_images(fold, run.transform())
         ]
         found = {name: getattr(metrics, name)(probs, labels) for name in ("accuracy", "nll", "ece")}

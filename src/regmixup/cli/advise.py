@@ -17,8 +17,8 @@ from regmixup.advice import Record, Request, carry_out, make_plan
 from regmixup.advice.trainings import MARGIN, Experiment
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import parse
+from regmixup.cli.progress import LiveProgress
 from regmixup.names import printable
-from regmixup.progress import LiveProgress
 
 
 @dataclass(frozen=True)

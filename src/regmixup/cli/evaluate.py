@@ -18,13 +18,13 @@ from regmixup import methods, predictions, recipes
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.config import check_count
+from regmixup.evaluation.compare import PLAIN, Measured, ModelPredictions, measure_models, names_of
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
 from regmixup.names import printable
 from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.base import FitOn
-from regmixup.prediction_files import LabelColumn
-from regmixup.rows.comparison import PLAIN, Measured, ModelPredictions, measure_models, names_of
+from regmixup.predictions.formats import LabelColumn
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows
 from regmixup.study.planned import usual_posthoc

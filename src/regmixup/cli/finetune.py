@@ -12,8 +12,8 @@ from rich.console import Console
 from tyro.conf import Positional
 
 from regmixup.cli.parsing import Switch, parse
+from regmixup.cli.progress import LiveProgress
 from regmixup.names import printable
-from regmixup.progress import LiveProgress
 from regmixup.recipes import BACKBONE
 
 
@@ -73,7 +73,9 @@ def main(args: Sequence[str]) -> None:
     begun = time.monotonic()
     verb = parse(FinetuneVerb, "finetune", args)
     _say("loading      PyTorch, which may take some seconds")
-    from regmixup.finetuning import finetune  # only now: torch takes seconds, for which help need not wait, minutes do
+    from regmixup.deployment.finetune import (
+        finetune,  # only now: torch takes seconds, for which help need not wait, minutes do
+    )
 
     options = {name: value for name, value in vars(verb).items() if name != "photos"} | {"begun": begun}
     with LiveProgress(Console(), total=1) as progress:

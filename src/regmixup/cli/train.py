@@ -19,6 +19,7 @@ from tyro.conf import FlagCreatePairsOff, arg
 from regmixup import data
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import Resources, Switch, parse
+from regmixup.cli.progress import LiveProgress
 from regmixup.config import encode, values_of
 from regmixup.data.catalogue import get
 from regmixup.data.folders import describe_classes
@@ -27,8 +28,8 @@ from regmixup.names import check_name
 from regmixup.networks import name_of
 from regmixup.networks.contract import Constraint, Head
 from regmixup.objectives import Objective
-from regmixup.progress import LiveProgress, describe
 from regmixup.recipes import Recipe
+from regmixup.run_folder import describe
 from regmixup.training.config import TrainConfig, choose_device, configure, resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine

@@ -23,7 +23,6 @@ from regmixup.data.catalogue import SEVERITIES, Dataset
 from regmixup.data.files import is_rebuilt, reading, rebuilt_info, wrong_file
 from regmixup.data.images import ImageSet
 from regmixup.data.unpickle import read_pickle
-from regmixup.numpy_files import map_npy, read_npz
 
 PIXELS = 3 * 32 * 32
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -109,9 +108,8 @@ def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
     path, labels_path = root / dataset.files[0], root / dataset.files[-1]
     if path.suffix == ".npz":
         assert dataset.images is not None
-        with reading(path, "a .npz archive"):
-            arrays = read_npz(path, limit=4 * dataset.images * PIXELS, keys=("images", "labels"))
-        images, labels = arrays["images"], arrays["labels"]
+        with reading(path, "a .npz archive"), np.load(path, allow_pickle=False) as arrays:
+            images, labels = arrays["images"], arrays["labels"]
     else:
         images, labels = _open_npy(path), _open_npy(labels_path)
     if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
@@ -125,7 +123,7 @@ def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
 def _open_npy(path: Path) -> np.ndarray:
     """Memory-map the array in a .npy file; only its header is read. Pickles are refused."""
     with reading(path, "a .npy array"):
-        return map_npy(path)
+        return np.load(path, mmap_mode="c", allow_pickle=False)
 
 
 def _to_images(array: np.ndarray) -> Tensor:

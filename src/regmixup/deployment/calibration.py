@@ -27,7 +27,7 @@ from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
 from regmixup.networks import plain_normalize
 from regmixup.posthoc import Conformal, FittedConformal, TemperatureScaling
-from regmixup.predictions import pair_of
+from regmixup.predictions.forward import pair_of
 from regmixup.types import look_like_probabilities
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from regmixup.networks import bake, build, head_of, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
 from regmixup.posthoc import FittedConformal, MeanField, Posthoc
 from regmixup.posthoc.predictive import shrink
-from regmixup.predictions import HasVariance
+from regmixup.predictions.forward import HasVariance
 from regmixup.run_folder import FITTED, PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
 from regmixup.training.run import Run

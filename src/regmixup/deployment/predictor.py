@@ -26,7 +26,7 @@ from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
 from regmixup.posthoc import Conformal, MeanField, Posthoc, ensemble
-from regmixup.predictions import HasVariance
+from regmixup.predictions.forward import HasVariance
 from regmixup.run_folder import read_finetuned
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device

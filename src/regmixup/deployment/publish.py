@@ -31,13 +31,13 @@ from regmixup.data.roles import overlap, role_of
 from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
 from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, plain, public_name, restore
 from regmixup.deployment.predictor import Predictor, deployed_score
+from regmixup.evaluation.evaluate import evaluate
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.networks import bake, import_components, library_state_dict
 from regmixup.networks.contract import Classifier
 from regmixup.posthoc import MeanField
-from regmixup.predictions import HasVariance
+from regmixup.predictions.forward import HasVariance
 from regmixup.recipes import without_path
-from regmixup.rows import evaluate
 from regmixup.run_folder import FITTED, predictions_folder, read_finetuned
 from regmixup.storage import check_writable, digest, read_json, save_tensors, write_json, write_table, write_text
 from regmixup.training.config import choose_device

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from regmixup.metrics.ordering import pieces_of, precise
-from regmixup.threads import in_order
+from regmixup.metrics.threads import in_order
 from regmixup.types import as_tensor
 
 _PIECE = 2**21

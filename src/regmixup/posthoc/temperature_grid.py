@@ -30,7 +30,7 @@ from torch import Tensor
 from regmixup.metrics.calibration import ece_from_gaps, ece_of_confidence
 from regmixup.metrics.ordering import pieces_of
 from regmixup.metrics.outcomes import equal_width_edges
-from regmixup.threads import in_order
+from regmixup.metrics.threads import in_order
 
 _TOLERANCE = 1e-10
 _CHUNK = 2**22

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from regmixup import methods
 from regmixup.methods import REFERENCE
 from regmixup.names import signed
-from regmixup.report.paper import PaperValue, paper_value_of
+from regmixup.paper import PaperValue, paper_value_of
 from regmixup.report.significance import LEVEL, Comparison, Design, Values, compare_column, find_best, moments
 from regmixup.types import Quantity, Row, higher_is_better
 

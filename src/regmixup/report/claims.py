@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
 from regmixup.names import counted, signed
+from regmixup.paper import paper_value
 from regmixup.recipes import RECIPES, Recipe
 from regmixup.report.aggregation import Aggregation, is_ensemble
-from regmixup.report.paper import paper_value
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import difference
 from regmixup.types import MEAN, Quantity, Row, higher_is_better

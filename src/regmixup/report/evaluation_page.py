@@ -12,6 +12,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from regmixup.evaluation.compare import (
+    PLAIN,
+    Difference,
+    Given,
+    LoadedModel,
+    Measured,
+    ModelPredictions,
+    measure_models,
+)
+from regmixup.evaluation.curves import COVERAGE, Look, examples, reliability_bins, score_curves
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
@@ -32,8 +42,6 @@ from regmixup.report.page import (
 )
 from regmixup.report.page_data import Cells, pooled_figures, script_constants
 from regmixup.report.tables import PERCENT
-from regmixup.rows.comparison import PLAIN, Difference, Given, LoadedModel, Measured, ModelPredictions, measure_models
-from regmixup.rows.curves import COVERAGE, Look, examples, reliability_bins, score_curves
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
 

@@ -19,7 +19,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 def pooled_histograms(seeds: Sequence[Mapping[str, Any]], num_bins: int = BINS) -> dict[str, Any]:
     """Pool the histograms of one score, in equal bins over the range of all seeds: shares of each set, times 10,000.
 
-    seeds: for each, "range" and "counts" by dataset, as `regmixup.rows.curves.score_curves` makes them. The
+    seeds: for each, "range" and "counts" by dataset, as `regmixup.evaluation.curves.score_curves` makes them. The
     samples of a fine bin that crosses a coarse edge are divided between both in proportion.
 
     >>> fine = {"range": [0.0, 1.0], "counts": {"test": [4, 0, 4, 0]}}

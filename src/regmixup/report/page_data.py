@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from regmixup.evaluation.curves import COVERAGE, FPR
 from regmixup.methods import REFERENCE
 from regmixup.report.aggregation import CALIBRATION, DETECTION, SCALED, Aggregation, Cell, mean_cell, paper_score
 from regmixup.report.figures import (
@@ -19,7 +20,6 @@ from regmixup.report.figures import (
 )  # fmt: skip
 from regmixup.report.results import Results, Setting
 from regmixup.report.tables import ONE_TEMPERATURE
-from regmixup.rows.curves import COVERAGE, FPR
 from regmixup.types import MEAN, Quantity
 
 MOST_SHOWN = 6

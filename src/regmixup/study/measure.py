@@ -20,14 +20,14 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from regmixup import data, metrics, posthoc, rows, run_folder
+from regmixup import data, evaluation, metrics, posthoc, run_folder
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, pair_ends
+from regmixup.evaluation.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves
+from regmixup.evaluation.evaluate import evaluate, fit_temperature
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.scores import fit_scores
 from regmixup.posthoc import FittedPosthoc, LastLayerLaplace, Posthoc, as_given
-from regmixup.rows import evaluate, fit_temperature
-from regmixup.rows.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves
 from regmixup.storage import InUseError, digest, read_rows, read_table, write_json, write_rows, write_table
 from regmixup.study.archive import archived_rows, outcomes_path, write_outcomes
 from regmixup.study.planned import Evaluation, PlannedRun
@@ -181,7 +181,7 @@ def figure_data(
     posthoc: the method's posthoc map; fitted: returns the fitted map, which is applied on `device`. A run that is
     evaluated on no test set has no figures. The outcome of every image is written beside them.
     The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
-    `regmixup.rows.curves` makes them; and where the study has a profile, "path" likewise and "images", the two
+    `regmixup.evaluation.curves` makes them; and where the study has a profile, "path" likewise and "images", the two
     ends of its first paths with their classes.
     """
     if not evaluation.test:
@@ -314,6 +314,6 @@ def cache_key(files: Iterable[Path], settings: object) -> str:
 @cache
 def _code() -> str:
     """Return a digest of the code that turns predictions into rows, so that a corrected metric is computed again."""
-    folders = [Path(str(module.__file__)).parent for module in (metrics, posthoc, rows)]
+    folders = [Path(str(module.__file__)).parent for module in (metrics, posthoc, evaluation)]
     sources = sorted(source for folder in folders for source in folder.rglob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()

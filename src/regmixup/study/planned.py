@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regmixup import methods
 from regmixup.config import check_choices, check_count, encode, fingerprint, introduced
 from regmixup.data.catalogue import find, sets_of
-from regmixup.precision import Precision
+from regmixup.networks.precision import Precision
 from regmixup.study.grid import Point
 
 if TYPE_CHECKING:

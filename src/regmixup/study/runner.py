@@ -16,10 +16,10 @@ from types import FrameType
 import torch
 
 from regmixup import run_folder
+from regmixup.evaluation.evaluate import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.names import shortened
-from regmixup.precision import check_precision
-from regmixup.rows import relative_rows
+from regmixup.networks.precision import check_precision
 from regmixup.storage import InUseError, check_writable, digest, owning, read_rows, read_table, write_json, write_rows
 from regmixup.study.archive import NOTE, archive_places, archived_rows, check_trainable, is_of
 from regmixup.study.check import check_data, check_folder

@@ -16,7 +16,7 @@ import torch
 
 from regmixup import run_folder
 from regmixup.config import check_count
-from regmixup.progress import describe
+from regmixup.run_folder import describe
 from regmixup.storage import InUseError, is_owned, owning
 from regmixup.study.archive import archived_rows, find_archive, write_archive
 from regmixup.study.measure import complete_run

@@ -22,7 +22,7 @@ from regmixup.config import values_of
 from regmixup.data.splits import reseed
 from regmixup.mixing import Draw
 from regmixup.networks import layers
-from regmixup.precision import cudnn
+from regmixup.networks.precision import cudnn
 
 if TYPE_CHECKING:
     from regmixup.training.loop import Shard, TrainingStep

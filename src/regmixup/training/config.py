@@ -19,9 +19,9 @@ from regmixup.data.roles import check_selecting, validation_of
 from regmixup.names import check_name
 from regmixup.networks import check_network, constraint_of, head_of
 from regmixup.networks.contract import Constraint, Head, LinearHead
+from regmixup.networks.precision import check_precision
 from regmixup.objectives import Objective, build
 from regmixup.plugins import Origin, class_name, origins
-from regmixup.precision import check_precision
 from regmixup.recipes import Recipe
 from regmixup.training.initial_weights import identify
 

@@ -12,7 +12,7 @@ import torch
 
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.data.files import cache_folder
-from regmixup.precision import cudnn, products
+from regmixup.networks.precision import cudnn, products
 from regmixup.training.compilation import missing_options
 from regmixup.training.config import TrainConfig
 

@@ -33,7 +33,7 @@ from regmixup.data.loader import Loader
 from regmixup.data.splits import generator_for, reseed, seed_for
 from regmixup.mixing import Draw
 from regmixup.networks.contract import Classifier
-from regmixup.precision import autocast
+from regmixup.networks.precision import autocast
 from regmixup.run_folder import write_history, write_provenance
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import Statistics

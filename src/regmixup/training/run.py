@@ -1,6 +1,6 @@
 """A run: its configuration and its folder, its trained model, and what it records about itself.
 
-The files of the folder are described in `regmixup.run_folder`; predictions are made in `regmixup.predict`.
+The files of the folder are described in `regmixup.run_folder`; predictions are made in `regmixup.predictions.predict`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
-from regmixup.precision import Precision, autocast, products
+from regmixup.networks.precision import Precision, autocast, products
 from regmixup.storage import owning, read_json
 from regmixup.training.batch_norm import next_epoch, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
@@ -269,7 +269,7 @@ class Run:
         take gigabytes: of these only the class moments are kept. An ensemble has none. Under torchrun all processes
         must call this, and share the images.
         """
-        from regmixup import predict
+        from regmixup.predictions import predict
 
         predict.store(self, datasets, root=root, device=device, features=features, again=again)
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages, labels_among
 from regmixup.metrics import accuracy, brier
-from regmixup.precision import products
+from regmixup.networks.precision import products
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, match_channels, reader
 from regmixup.training.optim import Average, Copy

@@ -19,7 +19,7 @@ from regmixup.data.catalogue import find
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
-from regmixup.precision import memory_format
+from regmixup.networks.precision import memory_format
 from regmixup.training import checkpoint
 from regmixup.training.batch_norm import (
     check_every_process_has_images,

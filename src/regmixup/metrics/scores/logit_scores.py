@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.metrics.ordering import precise
-from regmixup.threads import in_order
+from regmixup.metrics.threads import in_order
 
 _PIECE = 2**20
 

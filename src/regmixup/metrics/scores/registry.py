@@ -14,8 +14,8 @@ from regmixup.metrics.scores.features import KNN, FittedScore, default_k
 from regmixup.metrics.scores.head_scores import ASH, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import SCORES, SCORES_OF_PROBS, Softmax, duq, mutual_information, softmax_of
 from regmixup.metrics.scores.mahalanobis import Mahalanobis, RelativeMahalanobis
+from regmixup.metrics.threads import in_order
 from regmixup.names import check_name
-from regmixup.threads import in_order
 from regmixup.types import Predictions
 
 _CHUNK = 2**18

@@ -1,0 +1,253 @@
+"""The data that figures draw, from predictions: binned or sampled at fixed places, so small and easy to pool."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions, subset_of
+from regmixup.metrics.calibration import reliability
+from regmixup.metrics.detection import TPR, needed_count, roc_curve
+from regmixup.metrics.ordering import precise
+from regmixup.metrics.scores import FittedScore, score_all
+from regmixup.metrics.selective import risk_coverage
+from regmixup.posthoc import probabilities
+from regmixup.types import Predictions
+
+FPR = tuple((step / 50) ** 2 for step in range(51))
+"""Where ROC curves are sampled: densest where false alarms are few."""
+COVERAGE = tuple(step / 50 for step in range(1, 51))
+"""Where risk-coverage curves are sampled."""
+NUM_BINS = 256
+"""Bins of a score's histogram: finer than any drawing, so that those of several runs can be added in coarser ones."""
+
+
+def reliability_bins(versions: Mapping[str, Predictions]) -> dict[str, dict[str, list[Any]]]:
+    """Return count, mean confidence and accuracy of 15 bins for every version; None in empty bins."""
+    found = {}
+    for name, predictions in versions.items():
+        own = restrict_predictions(predictions)
+        bins = reliability(probabilities(own), own.labels)
+        found[name] = {
+            "count": bins.count.tolist(),
+            "confidence": _rounded(bins.confidence),
+            "accuracy": _rounded(bins.accuracy),
+        }
+    return found
+
+
+def score_curves(
+    test: Predictions, ood: Sequence[Predictions], fitted: Mapping[str, FittedScore] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return, for every score, histograms of the test and every OOD set, ROC of every OOD set, risk against coverage.
+
+    Each score has "range" (low, high), the histograms' first and last edge, beyond which samples count in the end
+    bins; "counts" by dataset, NUM_BINS each; "roc" by OOD set, the true-positive rates at FPR; "risk" at COVERAGE.
+    """
+    known = score_all(test, fitted)
+    own = restrict_predictions(test)
+    correct = probabilities(own).argmax(dim=1) == own.labels
+    ordering = known if own is test else known | score_all(own)  # errors are ordered by what competes
+    pairs = {}
+    for other in ood:
+        inside, outside = restrict_pair(test, other)
+        pairs[other.dataset] = known if inside is test else score_all(inside, fitted), score_all(outside, fitted)
+    found = {}
+    for name, values in known.items():
+        sets = {test.dataset: values}
+        sets |= {dataset: theirs[name] for dataset, (_, theirs) in pairs.items() if name in theirs}
+        low, high = _spread(sets.values())
+        found[name] = {
+            "range": [low, high],
+            "counts": {dataset: histogram(own, low, high) for dataset, own in sets.items()},
+            "roc": {
+                dataset: roc_at(inside[name], theirs[name])
+                for dataset, (inside, theirs) in pairs.items()
+                if name in theirs and name in inside
+            },
+            "risk": risk_at(ordering[name], correct),
+        }
+    return found
+
+
+def histogram(values: Tensor, low: float, high: float, *, num_bins: int = NUM_BINS) -> list[int]:
+    """Return counts in equal bins [lo, hi) between low and high; what lies beyond counts in the first or last bin.
+
+    >>> histogram(torch.tensor([-1.0, 0.0, 0.4, 0.5, 1.0, 7.0]), 0.0, 1.0, num_bins=2)
+    [3, 3]
+    """
+    index = ((precise(values) - low) / (high - low) * num_bins).floor().clamp(0, num_bins - 1).long()
+    return torch.bincount(index, minlength=num_bins).tolist()
+
+
+def roc_at(id_scores: Tensor, ood_scores: Tensor, grid: Sequence[float] = FPR) -> list[float]:
+    """Return the exact ROC curve's true-positive rate at given false-positive rates, its highest where it is vertical.
+
+    >>> roc_at(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]), grid=(0.0, 0.25, 1.0))
+    [0.5, 0.75, 1.0]
+    """
+    curve = roc_curve(id_scores, ood_scores)
+    wanted = torch.tensor(grid, dtype=curve.fpr.dtype)
+    left = torch.searchsorted(curve.fpr, wanted, right=True) - 1
+    right = (left + 1).clamp(max=len(curve.fpr) - 1)
+    width = (curve.fpr[right] - curve.fpr[left]).clamp(min=1e-300)
+    share = ((wanted - curve.fpr[left]) / width).clamp(0, 1)
+    return _rounded(torch.lerp(curve.tpr[left], curve.tpr[right], share))
+
+
+def risk_at(scores: Tensor, correct: Tensor, grid: Sequence[float] = COVERAGE) -> list[float]:
+    """Return the share of errors among the surest samples that make up at least each coverage, tied samples together.
+
+    >>> risk_at(torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([True, True, False, True]), grid=(0.5, 0.75))
+    [0.0, 0.33333]
+    """
+    curve = risk_coverage(scores, correct)
+    wanted = torch.tensor(grid, dtype=curve.coverage.dtype)
+    # A coverage of 0.7 may be stored as 0.7000000000000001: 1e-9 keeps it from asking for one sample more.
+    return _rounded(curve.risk[torch.searchsorted(curve.coverage, wanted - 1e-9).clamp(max=len(curve.risk) - 1)])
+
+
+def _spread(sets: Iterable[Tensor]) -> tuple[float, float]:
+    """Return the interval of all but 1/1000 of the values at either end: no outlier flattens a histogram."""
+    ordered = precise(torch.cat(list(sets))).sort().values
+    cut = len(ordered) // 1000
+    low, high = float(ordered[cut]), float(ordered[-1 - cut])
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _rounded(values: Tensor) -> list[Any]:
+    """Return numbers with five decimals, None for NaN."""
+    return [None if math.isnan(value) else round(value, 5) for value in values.tolist()]
+
+
+def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> dict[str, Any]:
+    """Return the entropy along interpolations between test images, as in the paper's Figure 3.
+
+    predictions: of a `path:` set. "counts": for every lambda, the paths in each of B bins of entropy from 0 to "top",
+    log K; "mean": the mean entropy at every lambda; "pairs": the entropies along the first `pairs` paths.
+    """
+    try:
+        paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
+    except KeyError:
+        raise ValueError(
+            f"path_curves needs predictions of a `path:` set, got those of {predictions.dataset!r}"
+        ) from None
+    if paths * lambdas != len(predictions):
+        raise ValueError(f"{predictions.dataset} says {paths} x {lambdas} samples, got {len(predictions)}")
+    values = score_all(predictions, names=["entropy"])["entropy"].reshape(paths, lambdas)
+    top = math.log(predictions.logits.shape[1])
+    edges = torch.linspace(0, top, num_bins + 1, dtype=values.dtype)
+    index = torch.bucketize(values, edges).sub(1).clamp(0, num_bins - 1)
+    return {
+        "top": top,
+        "counts": torch.nn.functional.one_hot(index, num_bins).sum(dim=0).tolist(),
+        "mean": _rounded(values.mean(dim=0)),
+        "pairs": [_rounded(entropies) for entropies in values[:pairs]],
+    }
+
+
+EXAMPLES = 8
+"""Examples of each kind."""
+SIDE = 64
+"""The longest side of a thumbnail, in pixels."""
+
+Look = Callable[[Sequence[int]], Sequence[Any]]
+"""Images by their places in a set: tensors (C, H, W), uint8 or in [0, 1], arrays (H, W, C), PIL images, or files."""
+
+
+def examples(
+    test: Predictions, ood: Sequence[Predictions], looks: Mapping[str, Look], *, classes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return what to look at: the surest errors, the most firmly rejected test images, the best accepted OOD images.
+
+    An image is rejected where its score lies above that of 95 % of the test images: Dempster-Shafer, or entropy where
+    there are no logits. looks: how to get at the images of each set; a set that is not in it has no examples. Of sets
+    that cover some of the classes only the logits of these compete, as in `evaluate`. classes: the model's, by name.
+    """
+    own = restrict_predictions(test)
+    name = "dempster_shafer" if "dempster_shafer" in (known := score_all(own)) else "entropy"
+    score = known[name]
+    threshold = _threshold(score)
+    top = probabilities(own).max(dim=1)
+    wrong, rejected = (top.indices != own.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
+    found: dict[str, Any] = {"score": name, "sets": []}
+    if test.dataset in looks:
+        look, names = looks[test.dataset], _competing(test, classes)
+        found["sets"] += [
+            _exhibit("errors", own, wrong, top.values.neg(), look, names),
+            _exhibit("rejected", own, rejected, score.neg(), look, names),
+        ]
+    for other in ood:
+        if other.dataset in looks:
+            inside, outside = restrict_pair(test, other)
+            most = threshold if inside is own else _threshold(score_all(inside, names=[name])[name])
+            values = score_all(outside, names=[name])[name]
+            passed, names = (values <= most).nonzero()[:, 0], _competing(other, classes)
+            found["sets"].append(_exhibit("accepted", outside, passed, values, looks[other.dataset], names))
+    return found
+
+
+def _threshold(score: Tensor) -> float:
+    """Return the smallest threshold that accepts 95 % of the images, as for FPR at 95 % TPR."""
+    return float(score.sort().values[needed_count(TPR, len(score)) - 1])
+
+
+def _competing(given: Predictions, classes: Sequence[str]) -> list[str]:
+    """Return the names of the classes that compete in a set: all of the model's, or the set's own; else their numbers.
+
+    classes: the names of all of the model's.
+    """
+    own = subset_of(given.info) if "class_subset" in given.info else range(given.logits.shape[1])
+    return [str(classes[label]) if label < len(classes) else str(label) for label in own]
+
+
+def _exhibit(
+    kind: str, given: Predictions, chosen: Tensor, order: Tensor, look: Look, names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
+    first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
+    top = probabilities(given)[first].max(dim=1)
+    images = look(first.tolist()) if len(first) else []
+    columns = top.indices.tolist(), top.values.tolist(), given.labels[first].tolist()
+    shown = []
+    for image, said, sure, label in zip(images, *columns, strict=False):
+        truth = names[label] if kind != "accepted" and label >= 0 else ""
+        own = {"image": thumbnail(image), "said": names[said], "truth": truth, "sure": round(sure, 4)}
+        shown.append(own | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
+    return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
+
+
+def thumbnail(image: Any) -> str:
+    """Return an image as a data URI: PNG as it is where it is small, else JPEG with its longest side at SIDE pixels.
+
+    image: a tensor (C, H, W) of uint8 or in [0, 1], an array (H, W, C) or (H, W), a PIL image, or a file, which is
+    shown upright, as viewers do.
+    """
+    from PIL import Image, ImageOps
+
+    if isinstance(image, Tensor):
+        levels = image if image.dtype == torch.uint8 else (image * 255).round().clamp(0, 255).to(torch.uint8)
+        image = levels.cpu().permute(1, 2, 0).squeeze(-1).numpy()
+    if isinstance(image, (str, Path)):
+        with Image.open(image) as opened:
+            opened.draft("RGB", (SIDE, SIDE))
+            image = opened.convert("RGB")
+        with suppress(Exception):  # metadata may be damaged
+            ImageOps.exif_transpose(image, in_place=True)
+    picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
+    file, small = io.BytesIO(), max(picture.size) <= SIDE
+    if small:
+        picture.save(file, "PNG", optimize=True)
+    else:
+        scale = SIDE / max(picture.size)
+        size = [max(1, round(scale * length)) for length in picture.size]
+        picture.convert("RGB").resize((size[0], size[1])).save(file, "JPEG", quality=80)
+    return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(file.getvalue()).decode()}"

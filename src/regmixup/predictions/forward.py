@@ -1,0 +1,168 @@
+"""Run a model on images or batches: Predictions of any `nn.Module`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.metrics.fisher import ClassMoments
+from regmixup.mixing import logits_of, to_float
+from regmixup.networks.precision import Precision, autocast, check_precision, products
+from regmixup.types import Predictions, Role, as_tensor, is_whole
+
+
+@runtime_checkable
+class HasVariance(Protocol):
+    """A head with a variance of its logits, such as a Gaussian process."""
+
+    def variance(self, features: Tensor) -> Tensor:
+        """Return the variance of the logits of features (N, D): (N, K), or (N,) or (N, 1) if shared by all classes."""
+        ...
+
+
+def predict_images(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    dataset: str = "",
+    batch_size: int = 1000,
+    features: bool = True,
+    moments: bool = False,
+    precision: Precision = "float32",
+    role: Role = "",
+    info: Mapping[str, str] | None = None,
+) -> Predictions:
+    """Predict images (N, C, H, W) with labels (N,); the other arguments are those of `predict_batches`."""
+    if len(images) == 0 or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"images and labels must be (N, C, H, W) and (N,), N >= 1, got {tuple(images.shape)}, {tuple(labels.shape)}"
+        )
+    images = images.to(_device_of(model))  # at once: a copy per batch would wait for the device each time
+    batches = zip(images.split(batch_size), labels.split(batch_size), strict=True)
+    return predict_batches(
+        model, batches, dataset=dataset, features=features, moments=moments, precision=precision, role=role, info=info
+    )
+
+
+@torch.no_grad()
+def predict_batches(
+    model: nn.Module,
+    batches: Iterable[Sequence[Tensor] | Tensor],
+    *,
+    dataset: str = "",
+    features: bool = True,
+    moments: bool = False,
+    labelled: bool = True,
+    precision: Precision = "float32",
+    role: Role = "",
+    info: Mapping[str, str] | None = None,
+) -> Predictions:
+    """Predict batches (x, y) in evaluation mode, without augmentation.
+
+    batches: any iterable of pairs, such as a DataLoader; x: (N, C, H, W) uint8 or floating point, y: (N,).
+    A tensor alone is not a pair and is rejected.
+    labelled: if False, labels are ignored and become -1, unknown; x alone suffices.
+    features: keep what reaches the head, where the model has `features` and `head`; the head's weight and bias are
+    kept with it where it is linear. A head with `variance` is asked for the logits' in any case.
+    moments: keep the class moments of the features, which the Fisher criterion needs and which are much smaller;
+    samples of unknown class, label -1, are left out.
+    role: what the dataset is for; "" reads it from the name.
+    precision: of the forward passes; see `regmixup.networks.precision`. float32 is float32 on CUDA, too, and not TF32.
+    """
+    device = _device_of(model)
+    check_precision(precision, device)
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    logits: list[Tensor] = []
+    labels: list[Tensor] = []
+    kept: list[Tensor] = []
+    variances: list[Tensor] = []
+    reached: list[Tensor] = []
+
+    def look(head: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if moments:
+            reached.append(inputs[0].float())
+        if features:
+            kept.append(inputs[0].float().cpu())
+        if isinstance(head, HasVariance):
+            variance = head.variance(inputs[0]).float().cpu()
+            variances.append(variance if variance.ndim == 2 else variance[:, None])
+
+    # What reaches the head, whatever `forward` does before it; one pass gives all.
+    # No isinstance of a protocol: from Python 3.12 on it does not see submodules, which nn.Module keeps in a dict.
+    head = getattr(model, "head", None)
+    if not isinstance(head, nn.Module) or not callable(getattr(model, "features", None)):
+        head = None
+    hook = head.register_forward_pre_hook(look) if head is not None else None
+    try:
+        for batch in batches:
+            x, y = pair_of(batch, dataset, labelled=labelled)
+            with products(precision), autocast(precision, device):
+                found = logits_of(model, to_float(x.to(device, non_blocking=True)))
+            logits.append(found.float())
+            labels.append(y.cpu())
+    finally:
+        if hook is not None:
+            hook.remove()
+        for module, training in modes.items():
+            module.training = training
+    if not logits:
+        raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
+    linear = head if kept and isinstance(head, nn.Linear) else None
+    every, classes = torch.cat(logits).cpu(), torch.cat(labels)
+    total: ClassMoments | None = None
+    if reached:  # of all batches at once: the checks of each would wait for the device
+        known = (classes >= 0).to(device)
+        total = ClassMoments.of(torch.cat(reached)[known], classes.to(device)[known], every.shape[1])
+    return Predictions(
+        logits=every,
+        labels=classes,
+        features=torch.cat(kept) if kept else None,
+        logit_variance=torch.cat(variances).expand_as(every).contiguous() if variances else None,
+        head_weight=linear.weight.detach().float().cpu().clone() if linear is not None else None,
+        head_bias=linear.bias.detach().float().cpu().clone()
+        if linear is not None and linear.bias is not None
+        else None,
+        **(total.packed() if total is not None else {}),
+        dataset=dataset,
+        role=role,
+        info=info or {},
+    )
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def pair_of(batch: object, dataset: str, *, labelled: bool = True) -> tuple[Tensor, Tensor]:
+    """Return images and labels of a batch, whatever else it holds behind them."""
+    match batch:
+        case [Tensor() as x, y, *_] if labelled:
+            y = as_tensor(f"labels of {dataset or 'a batch'}", y)
+            if y.shape == (*x.shape[:1], 1) and is_whole(y):
+                y = y.squeeze(1)
+            if y.shape == x.shape[:1] != () and is_whole(y):
+                return x, y
+            got = f"images and labels of shapes {tuple(x.shape)} and {tuple(y.shape)}, {y.dtype}"
+            if y.ndim == 0:
+                got += "; wrap a dataset in torch.utils.data.DataLoader(dataset, batch_size=64)"
+            elif y.ndim == 2 and y.shape[1] > 1:
+                got += "; multi-label targets cannot be evaluated, and of one-hot labels pass y.argmax(dim=1)"
+            elif not is_whole(y):
+                got += "; pass class indices of an integer type, such as y.long()"
+        case (Tensor() as x) | [Tensor() as x, *_] if not labelled:
+            return x, torch.full((len(x),), -1)
+        case Tensor():
+            got = f"one tensor of shape {tuple(batch.shape)}"
+        case Mapping():
+            got = f"{type(batch).__name__} with the keys {list(batch)}"
+        case list() | tuple():
+            got = f"{type(batch).__name__} of {', '.join(type(value).__name__ for value in batch[:5]) or 'nothing'}"
+        case _:
+            got = type(batch).__name__
+    contract = "(images, labels) pairs of tensors (N, ...) and (N,)" if labelled else "images or (images, labels) pairs"
+    raise ValueError(f"batches of {dataset or 'a dataset'} must be {contract}, got {got}")

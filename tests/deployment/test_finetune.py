@@ -1,0 +1,668 @@
+"""The one call: from a folder of photographs to an ordinary, calibrated run, whatever happens on the way."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import regmixup as rm
+from regmixup.cli import main
+from regmixup.data import load
+from regmixup.data.roles import validation_of
+from regmixup.deployment import finetune as finetuning
+from regmixup.deployment.calibration import Promise, first_rows
+from regmixup.deployment.finetune import probe
+from regmixup.deployment.finish import page_sections
+from regmixup.deployment.folder import load_files
+from regmixup.storage import read_table, write_table
+from regmixup.training.checkpoint import Schedule, read_checkpoint
+
+from .photos import BACKBONE, COLOURS, write_photos, write_weights
+
+PLAN = probe.Plan(32, 32, 4, 4, {32: probe.Pace(1e-3, 1e-3)})
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return write_weights(tmp_path_factory.mktemp("weights") / "weights.pth")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Class folders with nearly equal colours, so that not everything is right."""
+    close = {name: tuple(110 + (value - 110) // 8 for value in colour) for name, colour in COLOURS.items()}
+    return write_photos(tmp_path_factory.mktemp("photos") / "fruit", 14, colours=close)
+
+
+def finetune(folder, runs, weights, **changes):
+    lines = []
+    asked = {"backbone": BACKBONE, "epochs": 3, "image_size": 32, "workers": 0, "device": "cpu", **changes}
+    run = rm.finetune(folder, runs, init=str(weights), say=lines.append, **asked)
+    return run, "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def finished(folder, weights, tmp_path_factory):
+    runs = tmp_path_factory.mktemp("runs") / "of my photos"
+    run, lines = finetune(folder, runs, weights, export=runs / "model.pt2")
+    return run, lines, runs
+
+
+def opened(runs):
+    """Return the runs in a folder by their epochs: 0 for the probe."""
+    folders = [path for path in runs.glob("*/") if (path / "config.json").is_file()]
+    return {run.config.epochs: run for run in map(rm.Run.open, folders)}
+
+
+def test_the_result_is_an_ordinary_run(finished):
+    run, lines, runs = finished
+    again = rm.Run.open(run.folder)
+    assert again.finished
+    assert rm.train(again.config, runs, device="cpu").folder == run.folder
+    assert run.folder.name == again.config.name
+    assert len(opened(runs)[3].history()) == 3
+    assert all(one.config.orient and one.transform().orient for one in opened(runs).values())
+    assert rm.Predictor.load(runs / "model.pt2").transform == run.transform()
+    assert "photographs upright" in lines
+    assert (run.folder / "provenance.json").is_file()
+    assert str(run.folder) in lines
+
+
+def test_all_that_was_chosen_is_said(finished):
+    _, lines, _ = finished
+    for said in (
+        "42 images of 3 classes",
+        "apple 14, lime 14, plum 14",
+        "cut by content, 70/15/15 of every class",
+        f"{BACKBONE} (--backbone), pixels normalised by mean (0.5, 0.5, 0.5)",
+        "all weights: dnn (--method; ",
+        "AdamW at 0.0003",
+        "random crops",
+        "32 pixels (given)",
+        "epochs       3 (given)",
+        "validation images right",
+        "no test image had a part in any choice",
+        "the threshold accepts",
+    ):
+        assert said in lines
+    *said, last = lines.splitlines()
+    assert "s in all. Use it" in last
+    assert all(line[12] == " " != line[13] for line in said)  # the text of all lines begins in one column
+
+
+def test_the_probe_initialises_the_head_and_leaves_the_backbone_alone(finished, weights):
+    runs = opened(finished[2])
+    (file,) = finished[2].glob("finetune-fruit-*/probe.safetensors")
+    stored = rm.Run.open(runs[0].folder).model(device="cpu").state_dict()
+    pretrained = torch.load(weights, weights_only=True)
+    assert torch.equal(stored["backbone.0.conv1.0.weight"], pretrained["conv1.0.weight"])
+    assert torch.equal(stored["backbone.0.bn1.running_mean"], pretrained["bn1.running_mean"])
+    assert stored["head.weight"].abs().sum() > 0
+    for run in runs.values():
+        assert run.config.init.startswith(str(file))
+        assert run.provenance()["init"]["initialised"] == []
+    assert runs[0].history() == []
+    changed = runs[3].model(device="cpu").state_dict()
+    assert not torch.equal(changed["backbone.0.conv1.0.weight"], pretrained["conv1.0.weight"])
+
+
+def test_the_probe_of_the_run_is_the_one_that_was_fitted_on_stored_features(finished):
+    """Features, fit, file, run and prediction agree: the run's logits are W z + b, and its accuracy is the one told."""
+    run = opened(finished[2])[0]
+    validation, model = validation_of(run.config.train_set), run.model(device="cpu")
+    found = probe.compute_features(model, load_files(validation), run.config, run.provenance()["classes"])
+    predictions = run.predict(validation, device="cpu")
+    with torch.no_grad():
+        torch.testing.assert_close(model.head(found.values), predictions.logits, atol=1e-4, rtol=1e-4)
+    assert torch.equal(found.labels, predictions.labels)
+    right = (predictions.logits.argmax(1) == predictions.labels).float().mean()
+    assert f"probe        {100 * right:.1f} %" in finished[1]
+
+
+def test_what_is_deployed_was_fitted_on_validation_and_is_told(finished):
+    run, _, runs = finished
+    record = read_table(run.folder / "finetune.json")
+    right = record["validation"][record["chosen"]]
+    calibrate = right["right"] < right["images"]
+    fitted = rm.Predictor.from_run(run, calibrate=calibrate, criterion="nll", device="cpu")
+    saved = rm.Predictor.load(run.folder / "predictor", device="cpu")
+    exported = rm.Predictor.load(runs / "model.pt2")
+    assert exported.validation == "folder:fruit/train-85/val-18"  # no place on this machine
+    assert saved.validation.endswith("/fruit/train-85/val-18")
+    images = list(load(validation_of(run.config.train_set)).paths)
+    decisions = [predictor(images) for predictor in (fitted, saved, exported)]
+    for other in decisions[1:]:
+        torch.testing.assert_close(decisions[0].probs, other.probs, atol=1e-5, rtol=1e-4)
+        assert torch.equal(decisions[0].accepted, other.accepted)
+    assert (record["temperature"], record["threshold"]) == (fitted.temperature, fitted.threshold)
+    assert decisions[0].accepted.float().mean() >= 0.95
+
+
+def test_results_are_those_of_the_test_part(finished):
+    run = finished[0]
+    record = read_table(run.folder / "finetune.json")
+    test = run.predict(record["photos"]["test"], device="cpu")
+    label = test.logits.argmax(1)
+    assert record["test"]["right"] == int((label == test.labels).sum())
+    assert record["test"]["accuracy"]["value"] == pytest.approx(record["test"]["right"] / len(test))
+    assert record["test"]["images"] == len(test) == record["photos"]["sizes"][record["photos"]["test"]]
+    page = (run.folder / "report.html").read_text()
+    assert f"{100 * record['test']['accuracy']['value']:.1f} % of {len(test)} test images right" in page
+    assert "nothing else" in page
+    assert "http" not in page.partition("Content-Security")[2].partition(">")[2]
+
+
+def test_the_same_call_trains_nothing_again_and_the_command_line_is_the_same_call(finished, folder, weights, capsys):
+    run, lines, runs = finished
+    before = {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
+    words = ["--backbone", BACKBONE, "--init", str(weights), "--epochs", "3", "--image-size", "32", "--workers", "0"]
+    assert main(["finetune", str(folder), *words, "--runs", str(runs), "--device", "cpu"]) == 0
+    assert str(run.folder) in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in runs.glob("*/checkpoint.safetensors")}
+    photo = next(iter(load(run.config.train_set).paths))
+    answers = []
+    use = shlex.split(lines.rpartition("Use it: ")[2])  # the last line, as a shell reads it: the folder has spaces
+    assert use == ["regmixup", "predict", str(run.folder / "predictor"), "photo.jpg"]
+    for model in (str(run.folder), use[2]):
+        assert main(["predict", model, photo]) == 0
+        answers.append([line for line in capsys.readouterr().out.splitlines() if line.startswith(photo)])
+    assert answers[0] == answers[1] != []
+
+
+def test_after_an_interruption_or_a_stop_the_same_call_goes_on_to_the_same_bits(
+    finished, folder, weights, tmp_path, monkeypatch
+):
+    """Interrupted after the first epoch, then out of time after the second, then with time enough."""
+    whole = opened(finished[2])[3]
+    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: replace(PLAN, epochs=3))
+    asked = {"epochs": None, "minutes": 1e-3}
+
+    def interrupt(config):
+        return {"on_step": lambda record: os.kill(os.getpid(), signal.SIGINT)}
+
+    def unwatched(hooks, *_, **__):
+        return hooks
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "_watching", unwatched)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(folder, tmp_path, weights, watch=interrupt, **asked)
+    assert not opened(tmp_path)[3].finished
+    run, lines = finetune(folder, tmp_path, weights, **asked)
+    assert "stopped      after 2 of 3 epochs" in lines
+    left, record = opened(tmp_path)[3], read_table(run.folder / "finetune.json")
+    assert not left.finished
+    assert (record["epochs"], list(record["validation"])) == (2, ["linear probe", "fine-tuned"])
+    assert (run.folder / "predictor").is_dir()
+    assert run.finished
+    (stopped,) = tmp_path.glob("finetune-fruit-*/stopped.safetensors")
+    kept = read_checkpoint(left.checkpoint, fingerprint=left.fingerprint)
+    tensors = {name: value for name, value in load_file(stopped).items() if not name.endswith("num_batches_tracked")}
+    assert all(torch.equal(value, kept.tensors[f"model.{name}"]) for name, value in tensors.items())
+    monkeypatch.setattr(finetuning, "_watching", unwatched)
+    run, lines = finetune(folder, tmp_path, weights, **asked)
+    assert "stopped" not in lines
+    again = opened(tmp_path)[3]
+    states = [read_checkpoint(run.checkpoint, fingerprint=run.fingerprint).tensors for run in (whole, again)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_the_minutes_of_the_command_begin_before_torch_is_imported(tmp_path, monkeypatch):
+    called, module = {}, ModuleType("regmixup.deployment.finetune")
+
+    def imported(name):
+        if name != "finetune":
+            raise AttributeError(name)
+        called["imported"] = time.monotonic()
+        return lambda *_, **options: called.update(options)
+
+    module.__getattr__ = imported
+    monkeypatch.setitem(sys.modules, "regmixup.deployment.finetune", module)
+    monkeypatch.setattr("builtins.print", lambda line, **_: called.update({line.split()[0]: time.monotonic()}))
+    before = time.monotonic()
+    assert main(["finetune", str(tmp_path)]) == 0
+    assert before <= called["loading"] < called["imported"]
+    assert before <= called["begun"] < called["imported"]
+
+
+@pytest.mark.parametrize("seconds", [1e-3, 1.0])
+def test_images_are_counted_and_a_probe_that_takes_too_long_is_said(folder, weights, tmp_path, monkeypatch, seconds):
+    plan = replace(PLAN, epochs=0, paces={32: probe.Pace(seconds, 1.0)})
+    monkeypatch.setattr(finetuning, "make_plan", lambda photos, settings, measure, **_: (measure(32), plan)[1])
+    now = time.monotonic() - 2
+    monkeypatch.setattr(finetuning, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(probe, "_BATCH", 20)
+    counted = []
+    _, lines = finetune(
+        folder, tmp_path, weights, epochs=None, minutes=0.75, advance=lambda *what: counted.append(what)
+    )
+    assert [what for what in counted if what[0] == "features"] == [("features", done, 36) for done in (0, 20, 10, 6)]
+    assert [what for what in counted if "pace" in what[0]] == [("pace at 32 pixels", done, 24) for done in (0, 8, 8, 8)]
+    assert [what for what in counted if what[0] == "probe"] == [("probe", done, 120) for done in (0, 30, 30, 30, 30)]
+    assert counted[-3:] == [("finishing", done, 12) for done in (0, 6, 6)]
+    assert "\nfinishing    12 predictions for validation and test, " in lines
+    assert ("warning      the linear probe alone takes about 48 s, and 45 s" in lines) == (seconds == 1)
+
+
+def test_time_before_the_call_counts(folder, weights, tmp_path, monkeypatch):
+    spent = []
+    monkeypatch.setattr(
+        finetuning, "make_plan", lambda *_, **asked: spent.append(asked["spent"]) or replace(PLAN, epochs=0)
+    )
+    run, _ = finetune(folder, tmp_path, weights, epochs=None, begun=time.monotonic() - 1000)
+    assert spent[0] > 1000
+    assert read_table(run.folder / "finetune.json")["seconds"] > 1000
+
+
+def test_a_worse_fine_tuned_model_is_not_kept(folder, weights, tmp_path, monkeypatch):
+    monkeypatch.setitem(finetuning.RECIPE, "lr", 3.0)
+    run, lines = finetune(folder, tmp_path, weights, method="dnn")
+    right = read_table(run.folder / "finetune.json")["validation"]
+    assert right["fine-tuned"]["right"] < right["linear probe"]["right"]
+    assert "so the probe is kept" in lines
+    assert run.config.epochs == 0
+    assert read_table(run.folder / "finetune.json")["chosen"] == "linear probe"
+
+
+def test_test_images_change_the_test_results_alone(weights, tmp_path):
+    for first, part in enumerate(("train", "val", "test")):
+        write_photos(tmp_path / "photos" / part, 5, first=100 * first)
+    found = []
+    for _ in range(2):
+        run, _ = finetune(tmp_path / "photos", tmp_path / "runs", weights, epochs=1)
+        record = read_table(run.folder / "finetune.json")
+        found.append({**record, "folder": run.folder, "state": run.checkpoint.read_bytes()})
+        (tmp_path / "photos" / "test" / "apple").rename(tmp_path / "swap")
+        (tmp_path / "photos" / "test" / "plum").rename(tmp_path / "photos" / "test" / "apple")
+        (tmp_path / "swap").rename(tmp_path / "photos" / "test" / "plum")
+    first, second = found
+    for same in ("folder", "state", "temperature", "threshold", "chosen", "validation"):
+        assert first[same] == second[same]
+    assert first["test"]["right"] != second["test"]["right"]
+
+
+def test_class_weights_reach_both_stages(folder, weights, tmp_path, monkeypatch):
+    given = []
+    fit = probe.fit_probe
+    monkeypatch.setattr(finetuning, "fit_probe", lambda *args: given.append(args[3]) or fit(*args))
+    for index in range(6):
+        (folder / "plum" / f"{index}.jpg").rename(tmp_path / f"{index}.jpg")
+    try:
+        run, _ = finetune(folder, tmp_path / "runs", weights, class_weights="balanced", epochs=1)
+        config = opened(tmp_path / "runs")[1].config
+    finally:
+        for index in range(6):
+            (tmp_path / f"{index}.jpg").rename(folder / "plum" / f"{index}.jpg")
+    assert config.objective.loss.weight == given[0]
+    assert given[0][2] > given[0][0]
+    assert run.finished
+
+
+def test_a_promise_that_cannot_be_made_is_not_made(finished, folder, weights):
+    run, lines = finetune(folder, finished[2], weights, risk=0.01)
+    assert lines.index("nothing can be promised") < lines.index("weights      ")  # said before anything is trained
+    record = read_table(run.folder / "finetune.json")
+    assert record["promise"] == ""
+    assert not record["held_out"]
+    assert run.folder == finished[0].folder  # and nothing is trained otherwise for it
+
+
+def test_images_that_test_a_promise_choose_nothing(folder, weights, tmp_path, monkeypatch):
+    """Else the promise would be void: the errors of those images would have been looked at before they count."""
+    seen, fit = [], probe.fit_probe
+    monkeypatch.setattr(finetuning, "fit_probe", lambda *args: seen.append(args[1].labels) or fit(*args))
+    run, lines = finetune(folder, tmp_path, weights, risk=0.7, epochs=0)
+    record = read_table(run.folder / "finetune.json")
+    validation = run.predict(record["photos"]["validation"], device="cpu")
+    rows = first_rows(len(validation))
+    assert 0 < len(rows) < len(validation)
+    assert torch.equal(seen[0], validation.labels[rows])
+    right = (validation.logits.argmax(1) == validation.labels)[rows]
+    assert record["held_out"]
+    assert record["validation"]["linear probe"] == {"right": int(right.sum()), "images": len(rows)}
+    assert f"promise      {len(validation) - len(rows)} of the validation images" in lines
+    test = run.predict(record["photos"]["test"], device="cpu")
+    for promise, said in (("at most 0.7", "test the promise"), ("", "were to test a promise, and none could be made")):
+        page = page_sections({**record, "promise": promise}, test)[1].html()
+        assert f"{len(rows)} for the probe&#x27;s decay, " in page
+        assert f"; the others {said}" in page
+    assert "every validation image" not in lines
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_images_that_test_a_promise_do_not_fit_another_threshold_either(
+    made, folder, weights, tmp_path, monkeypatch, capsys
+):
+    """`predict --acceptance` chooses by the images that `finetune --risk` chose by, also where it promised nothing."""
+    moved, predict = {"first": False, "second": False}, rm.Run.predict
+    words = ["--acceptance", "0.5", "--device", "cpu", str(folder / "lime" / "0.jpg")]
+
+    def changed(run, name, **options):
+        """One error in the first part, all or none in the second; surer logits in a part that is moved."""
+        found = predict(run, name, **options)
+        if name != validation_of(run.config.train_set):
+            return found
+        first = first_rows(len(found))
+        second = torch.ones(len(found), dtype=torch.bool).index_fill_(0, first, value=False).nonzero().flatten()
+        logits, labels = 2.0 * torch.eye(3)[torch.arange(len(found)) % 3], torch.arange(len(found)) % 3
+        wrong = torch.cat([first[:1], *([] if made else [second])])
+        labels[wrong] += 1
+        logits[first] *= 3 if moved["first"] else 1
+        logits[second] *= 3 if moved["second"] else 1
+        labels[second] += 1 if moved["second"] else 0
+        return replace(found, logits=logits, labels=labels % 3)
+
+    def fit():
+        """Return the temperature, and the answers of the command."""
+        assert main(["predict", str(run.folder), *words]) == 0
+        return rm.Predictor.from_run(run, criterion="nll", device="cpu").temperature, capsys.readouterr().out
+
+    monkeypatch.setattr(rm.Run, "predict", changed)
+    run, _ = finetune(folder, tmp_path, weights, risk=0.7, epochs=0)
+    saved = rm.Predictor.load(run.folder / "predictor", device="cpu")
+    assert (saved.promise is not None) is made
+    before = fit()
+    assert before[0] == saved.temperature != 1
+    moved["second"] = True
+    assert fit() == before
+    moved["first"] = True
+    assert all(one != other for one, other in zip(fit(), before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        *((wrong, f"{next(iter(wrong))} must be") for wrong in (
+            {"acceptance": 95}, {"risk": 5}, {"workers": -1}, {"epochs": -1}, {"minutes": 0}, {"image_size": 0},
+            {"method": "deep-ensemble"}, {"method": "sngp"}, {"init": "nowhere.pth"}, {"init": ""},
+        )),
+        ({"method": "regmix"}, "unknown method 'regmix': did you mean 'regmixup'"),
+        ({"backbone": "timm/resnet_18"}, "unknown network 'timm/resnet_18': did you mean"),
+        ({"export": "model.tflite"}, "export format"),
+        ({"class_weights": "some"}, "class_weights"),
+    ],
+)  # fmt: skip
+def test_values_are_checked_before_images_are_read(wrong, message, folder, tmp_path):
+    said = []
+    with pytest.raises(ValueError, match=message):
+        rm.finetune(folder, tmp_path / "runs", say=said.append, **{"init": "", **wrong})
+    assert not said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_of_one_class_is_refused_before_images_are_read_or_weights_looked_up(tmp_path):
+    said = []
+    write_photos(tmp_path / "photos", 6, colours={"apple": COLOURS["apple"]})
+    with pytest.raises(ValueError, match="at least two classes, found apple"):
+        rm.finetune(tmp_path / "photos", tmp_path / "runs", init="nowhere.pth", say=said.append)
+    assert not said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_of_many_hidden_files_some_are_named(weights, tmp_path, monkeypatch):
+    def stop(*_):
+        raise InterruptedError
+
+    for number in range(12):
+        (write_photos(tmp_path / "photos", 3) / "plum" / f"x{number:02}.png").write_text("no image")
+    monkeypatch.setattr(finetuning, "inspect", stop)
+    said = []
+    with pytest.raises(InterruptedError):
+        rm.finetune(
+            tmp_path / "photos", tmp_path / "runs", init=str(weights), backbone=BACKBONE, device="cpu",
+            hide_unreadable=True, say=said.append,
+        )  # fmt: skip
+    (line,) = (line for line in said if line.startswith("hidden "))
+    assert re.search(r"12 files that cannot be decoded: .*/\.x00\.png, .*/\.x09\.png and 2 more$", line)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_images_are_read(tmp_path):
+    (tmp_path / "file").touch()
+    for wrong in ({"runs": tmp_path / "file" / "runs"}, {"export": tmp_path / "file" / "model.pt2"}):
+        with pytest.raises(OSError, match=f"cannot write {tmp_path / 'file'}/"):
+            rm.finetune(tmp_path / "nowhere", **{"runs": tmp_path / "runs", **wrong})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.filterwarnings("ignore:the temperature stays 1")  # as finetune has it, with every validation image right
+def test_another_threshold_leaves_the_probabilities_as_they_are(finished, folder, capsys):
+    """`predict --acceptance` fits the threshold anew; temperature and score stay those of `finetune`."""
+    answers = {}
+    for share in ("0.95", "0.2"):
+        assert main(["predict", str(finished[0].folder), str(folder), "--acceptance", share, "--device", "cpu"]) == 0
+        lines = [line.split("  ") for line in capsys.readouterr().out.splitlines() if ".jpg  " in line]
+        answers[share] = {file: (label, probability, kept) for file, label, probability, _, kept in lines}
+    assert {f: a[:2] for f, a in answers["0.95"].items()} == {f: a[:2] for f, a in answers["0.2"].items()}
+    accepted = {share: sum(a[2] == "accepted" for a in found.values()) for share, found in answers.items()}
+    assert accepted["0.2"] < accepted["0.95"]
+    assert main(["predict", str(finished[2] / "model.pt2"), str(folder)]) == 0
+    assert f"\n{accepted['0.95']} accepted" in capsys.readouterr().out
+    assert main(["predict", str(finished[0].folder / "predictor"), str(folder), "--acceptance", "0.2"]) == 2
+    assert f"give {finished[0].folder} instead" in capsys.readouterr().err
+
+
+def test_a_result_on_copies_of_train_images_says_so(weights, tmp_path):
+    write_photos(tmp_path / "photos" / "train", 10)
+    write_photos(tmp_path / "photos" / "test", 10, first=5)
+    run, lines = finetune(tmp_path / "photos", tmp_path / "runs", weights, epochs=0)
+    copies = len(read_table(run.folder / "finetune.json")["photos"]["copies"])
+    (line,) = (line for line in lines.splitlines() if line.startswith("test  "))
+    assert copies > 0
+    assert f"; {copies} images to choose or test on are copies of train images, so expect less on new ones" in line
+    assert "expect less on new ones" in (run.folder / "report.html").read_text()
+
+
+def test_the_score_is_that_of_the_predictor_and_the_page_and_trains_nothing_again(finished, folder, weights):
+    before = {path: path.stat().st_mtime_ns for path in finished[2].glob("*/checkpoint.safetensors")}
+    assert read_table(finished[0].folder / "finetune.json")["score"] == "entropy"
+    run, _ = finetune(folder, finished[2], weights, score="max_probability")
+    record, predictor = read_table(run.folder / "finetune.json"), rm.Predictor.load(run.folder / "predictor")
+    assert predictor.score == record["score"] == "max_probability"
+    page = (run.folder / "report.html").read_text()
+    assert "AURC by MSP" in page
+    assert "of max probability, to accept 95 %" in page
+    test = run.predict(record["photos"]["test"], device="cpu")
+    accepted = rm.scores.max_probability(test.logits) <= predictor.threshold
+    assert record["test"]["accepted"] == int(accepted.sum())
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_an_unknown_score_is_named_before_anything_is_read(tmp_path):
+    with pytest.raises(ValueError, match="unknown score 'entropi': did you mean 'entropy'"):
+        rm.finetune(tmp_path / "nowhere", tmp_path / "runs", score="entropi")
+
+
+@pytest.mark.parametrize(
+    ("epoch", "seconds", "outcome"),
+    [
+        (1, 1.0, "goes on"),
+        (1, 25.0, "goes on"),  # 7 more take 175 s, which is let be
+        (1, 30.0, 3),  # 210 s: more than half as long again
+        (1, 100.0, "goes on"),  # one more fits, and nothing is gained by beginning again
+        (1, 130.0, "stops"),
+        (5, 100.0, "goes on"),
+        (5, 130.0, "stops"),
+        (8, 130.0, "goes on"),  # that was the last
+    ],
+)
+def test_epochs_are_compared_with_the_time_left(epoch, seconds, outcome, monkeypatch):
+    """Of 8 epochs, with 120 s left: training goes on, begins again with fewer, or stops."""
+    seen = []
+    monkeypatch.setattr(finetuning, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    hooks = finetuning._watching({"on_epoch": seen.append}, replace(PLAN, epochs=8), end=1120.0)
+    if outcome == "goes on":
+        hooks["on_epoch"]({"epoch": epoch, "seconds": seconds})
+    else:
+        with pytest.raises(finetuning._TooSlowError) as slow:
+            hooks["on_epoch"]({"epoch": epoch, "seconds": seconds})
+        assert slow.value.fits == (None if outcome == "stops" else outcome)
+    assert [record["epoch"] for record in seen] == [epoch]
+
+
+def test_training_that_is_slower_than_measured_starts_again_with_fewer_epochs(folder, weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: PLAN)
+
+    def watching(hooks, plan, *, end):
+        def on_epoch(record):
+            if plan.epochs == 4:
+                raise finetuning._TooSlowError(100.0, 1)
+
+        return {"on_epoch": on_epoch}
+
+    monkeypatch.setattr(finetuning, "_watching", watching)
+    run, lines = finetune(folder, tmp_path, weights, epochs=None)
+    assert "an epoch takes 100 s: begins again with 1 epoch" in lines
+    assert sorted(opened(tmp_path)) == [0, 1]
+    assert read_table(run.folder / "finetune.json")["plan"]["epochs"] == 1
+    assert "epochs       1, what fits" in finetune(folder, tmp_path, weights, epochs=None)[1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            {"image_size": 31},
+            "image_size must be at least 32, the stride of the last features of timm/test_resnet: .*, got 31. .* 160 p",
+        ),
+        ({"backbone": "timm/test_convnext"}, "init must hold weights of timm/test_convnext"),
+        ({"backbone": "test_resnet"}, r"unknown network 'test_resnet': .* write timm/test_resnet$"),
+    ],
+)
+def test_what_does_not_suit_the_backbone_is_refused_before_images_are_read(folder, weights, tmp_path, wrong, message):
+    said = []
+    with pytest.raises(ValueError, match=message):
+        rm.finetune(
+            folder, tmp_path / "runs", init=str(weights), say=said.append, device="cpu",
+            **{"backbone": "timm/test_resnet", **wrong},
+        )  # fmt: skip
+    assert not said
+    assert not (tmp_path / "runs").exists()
+
+
+def test_without_a_network_the_error_says_where_to_put_the_file(folder, tmp_path, monkeypatch):
+    from regmixup.networks import timm_models
+
+    def fail(published):
+        raise OSError("no network")
+
+    monkeypatch.setattr(timm_models, "_download", fail)
+    with pytest.raises(ValueError, match=r"could not be downloaded .*huggingface.co/timm/.*--init PATH.*cache folder"):
+        rm.finetune(folder, tmp_path / "runs", device="cpu", say=lambda _: None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_the_page_shows_names_of_classes_as_text(finished):
+    record = read_table(finished[0].folder / "finetune.json")
+    record["photos"]["classes"][0] = "<script>x</script>\x1b"
+    test = finished[0].predict(record["photos"]["test"], device="cpu")
+    page = "".join(section.html() for section in page_sections(record, test))
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in page
+    assert "\x1b" not in page
+
+
+@pytest.mark.parametrize(("right", "told"), [(8, "fitted on validation by NLL"), (9, "not fitted")])
+def test_a_fitted_temperature_of_1_is_not_called_unfitted(finished, right, told):
+    record = read_table(finished[0].folder / "finetune.json")
+    record["temperature"] = 1.0  # also the best one of validation images of which one is wrong, if rarely
+    record["validation"][record["chosen"]] = {"right": right, "images": 9}
+    test = finished[0].predict(record["photos"]["test"], device="cpu")
+    page = "".join(section.html() for section in page_sections(record, test))
+    assert f"1.000, {told}" in page
+
+
+def test_the_run_is_published_with_its_predictor_and_its_test_results(finished, folder, tmp_path):
+    run, _, _ = finished
+    assert main(["publish", str(run.folder), str(tmp_path / "fruit-net"), "--license", "mit"]) == 0
+    record = read_table(run.folder / "finetune.json")
+    text = (tmp_path / "fruit-net" / "README.md").read_text()
+    accuracy = record["test"]["accuracy"]
+    assert f"| accuracy |  | {100 * accuracy['value']:.2f} % | {100 * accuracy['low']:.2f} % to " in text
+    assert f"| temperature | {record['temperature']:.4g} |" in text
+    assert str(folder.parent) not in text
+    assert f"Trained on {folder.name}/train. " in text
+    assert f"| fitted on | {folder.name}/validation |" in text
+    assert f"| {folder.name}/test | accuracy |" in text
+    assert f'type: "{folder.name}"\n          name: "{folder.name}/test"\n          split: "test"' in text
+    photo = folder / "lime" / "0.jpg"
+    mine, theirs = (
+        rm.Predictor.load(path).predict_file(photo) for path in (run.folder / "predictor", tmp_path / "fruit-net")
+    )
+    assert torch.equal(mine.probs, theirs.probs)
+
+
+def test_publishing_keeps_the_score_and_the_promise(finished, tmp_path, capsys):
+    """`--calibrate` fits nothing anew: by its defaults, it would lose both."""
+    folder = shutil.copytree(finished[0].folder, tmp_path / "run")
+    promise = Promise(risk=0.1, confidence=0.95, accepted=40, errors=0, images=50)
+    saved = replace(rm.Predictor.load(folder / "predictor"), score="energy", threshold=-1.5, promise=promise)
+    saved.save(folder / "predictor")
+    assert main(["publish", str(folder), str(tmp_path / "net"), "--calibrate"]) == 0
+    assert f"{folder / 'predictor'}: temperature and threshold as fitted there" in capsys.readouterr().out
+    found = rm.Predictor.load(tmp_path / "net")
+    for name in ("score", "threshold", "temperature", "promise"):
+        assert getattr(found, name) == getattr(saved, name)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"chosen": "linear probe", "reason": ""}, "probe: all weights but those of the head are the initial ones."),
+        ({"chosen": "linear probe", "reason": "worse"}, "initial ones; fine-tuning was worse on validation images."),
+        ({"chosen": "fine-tuned", "epochs": 2, "method": "mixup"}, "fine-tuned with mixup for 2 of 3 planned epochs"),
+    ],
+)
+def test_the_card_of_a_run_of_no_epochs_tells_what_its_weights_are(finished, tmp_path, changes, said):
+    run, _, runs = finished
+    cards = []
+    for number, one in enumerate((opened(runs)[0], opened(runs)[3])):
+        folder = shutil.copytree(one.folder, tmp_path / f"run{number}")
+        first = {"source": "timm", "sha256": "5eed"}
+        write_table(folder / "finetune.json", {**read_table(run.folder / "finetune.json"), **changes, "init": first})
+        assert main(["publish", str(folder), str(tmp_path / f"net{number}")]) == 0
+        cards.append((tmp_path / f"net{number}" / "README.md").read_text())
+    assert [said in card for card in cards] == [True, False]
+    for card in cards:  # the probe's file, from which the run starts, is not what the user started from
+        assert "| initial weights | timm@sha256:5eed |" in card
+        assert 'base_model: "timm/test_resnet.r160_in1k"' in card
+
+
+def test_the_epoch_after_which_time_is_up_is_kept_though_checkpoints_are_rare(folder, weights, tmp_path, monkeypatch):
+    """Saving a large network takes long and is done seldom: what was trained since must not be lost by the stop."""
+    monkeypatch.setattr(finetuning, "make_plan", lambda *_, **__: PLAN)
+    monkeypatch.setattr(Schedule, "after_epoch", lambda self, epoch: epoch == 1)
+
+    def watching(hooks, plan, *, end):
+        def on_epoch(record):
+            if record["epoch"] == 3:
+                raise finetuning._TooSlowError(100.0, None)
+
+        return {"on_epoch": on_epoch}
+
+    monkeypatch.setattr(finetuning, "_watching", watching)
+    assert "stopped      after 3 of 4 epochs" in finetune(folder, tmp_path, weights, epochs=None)[1]
+
+
+def test_who_stops_the_export_has_a_predictor_and_how_it_was_fitted(finished, folder, weights, tmp_path, monkeypatch):
+    """`predict` fits anew by what the record says."""
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    runs = shutil.copytree(finished[2], tmp_path / "runs")
+    for record in runs.glob("*/finetune.json"):
+        record.unlink()
+    monkeypatch.setattr(rm.Predictor, "export", stop)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(folder, runs, weights, score="energy", export=tmp_path / "model.pt2")
+    (record,) = runs.glob("*/finetune.json")
+    assert read_table(record)["score"] == rm.Predictor.load(record.parent / "predictor").score == "energy"

@@ -1,0 +1,107 @@
+"""Sets that cover some of the classes, and sets that were rebuilt: evaluated as stated, and named so."""
+
+import pytest
+import torch
+
+from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
+from regmixup.evaluation.curves import COVERAGE, examples, score_curves
+from regmixup.evaluation.evaluate import evaluate
+from regmixup.types import Predictions
+
+# Four classes; the subset is {1, 3}. Class 0 has the largest logit everywhere.
+LOGITS = torch.tensor([[9.0, 1.0, 0.0, 0.0], [9.0, 0.0, 0.0, 1.0], [9.0, 0.0, 0.0, 1.0]])
+SUBSET = {"class_subset": "1,3"}
+TEST = Predictions(torch.eye(4) * 5, torch.arange(4), dataset="test")
+
+
+def accuracy(rows, dataset):
+    return [r.value for r in rows if (r.dataset, r.metric, r.corruption) == (dataset, "accuracy", "mean")]
+
+
+def test_only_the_subsets_logits_compete():
+    shifted = Predictions(LOGITS, torch.tensor([1, 3, 1]), dataset="imagenet-a/test", info=SUBSET)
+    rows = evaluate(TEST, shift=[shifted])
+    assert accuracy(rows, "imagenet-a/test (2 classes)") == [pytest.approx(2 / 3)]
+
+
+def test_the_scores_that_order_a_test_set_of_some_classes_see_only_their_logits():
+    """Of {1, 3} alone the right prediction is the surer one; the logit of class 0 says the opposite."""
+    logits = torch.tensor([[4.0, 4.0, 0.0, 0.0], [9.0, 0.0, 0.0, 1.0]])
+    test = Predictions(logits, torch.tensor([1, 1]), dataset="imagenet-a/test", info=SUBSET)
+    found = {row.score: row.value for row in evaluate(test, bootstrap=None) if row.metric == "aurc"}
+    assert found["entropy"] == found["max_logit"] == 0.25  # no error at coverage 1/2, one at 1
+
+
+def test_all_logits_compete_when_asked():
+    shifted = Predictions(LOGITS, torch.tensor([1, 3, 1]), dataset="imagenet-a/test", info=SUBSET)
+    rows = evaluate(TEST, shift=[shifted], class_subset=False)
+    assert accuracy(rows, "imagenet-a/test") == [0.0]
+
+
+def test_an_ood_set_of_some_classes_is_compared_with_test_images_of_these_classes():
+    ood = Predictions(torch.zeros(5, 4), torch.full((5,), 1), dataset="imagenet-o/test", info=SUBSET)
+    id_part, ood_part = restrict_pair(TEST, ood)
+    assert id_part.logits.tolist() == [[5.0, 0.0], [0.0, 5.0]]
+    assert ood_part.logits.shape == (5, 2)
+    rows = [r for r in evaluate(TEST, ood=[ood]) if r.metric == "auroc"]
+    assert {r.dataset for r in rows} == {"imagenet-o/test (2 classes)"}
+    assert all(r.value == 1.0 for r in rows if r.score == "entropy")
+    # The two test images of these classes are right and surer than the five OOD images.
+    scod = [r for r in evaluate(TEST, ood=[ood]) if (r.score, r.metric) == ("entropy", "scod_augrc")]
+    assert [(r.value, r.n) for r in scod] == [(pytest.approx((5 / 7) ** 2 / 2), 7)]
+
+
+def test_an_ood_set_without_classes_of_its_own_is_compared_with_all_test_images():
+    ood = Predictions(torch.zeros(5, 4), torch.full((5,), -1), dataset="svhn/test")
+    found = restrict_pair(TEST, ood)
+    assert found[0] is TEST
+    assert found[1] is ood
+
+
+NAMES = ("zero", "one", "two", "three")
+
+
+def look(places):
+    return [torch.zeros(1, 1, 1) for _ in places]
+
+
+def exhibits(test, ood=()):
+    shown = examples(test, ood, {one.dataset: look for one in (test, *ood)}, classes=NAMES)["sets"]
+    return [(one["kind"], one["count"], [(i["said"], i["truth"]) for i in one["images"]]) for one in shown]
+
+
+def test_examples_and_risk_of_a_test_set_of_some_classes_are_those_that_its_rows_count():
+    """Of {1, 3} one of three answers is wrong; among all classes all are, and all say class 0."""
+    test = Predictions(LOGITS, torch.tensor([1, 3, 1]), dataset="imagenet-r/test", info=SUBSET)
+    errors, _ = exhibits(test)
+    assert errors == ("errors", 1, [("three", "one")])
+    logits = torch.tensor([[4.0, 4.0, 0.0, 0.0], [9.0, 0.0, 0.0, 1.0]])  # the right one is surer of {1, 3} alone
+    test = Predictions(logits, torch.tensor([1, 1]), dataset="imagenet-r/test", info=SUBSET)
+    risk = score_curves(test, [])["entropy"]["risk"]
+    assert (risk[COVERAGE.index(0.5)], risk[-1]) == (0.0, 0.5)
+
+
+def test_examples_of_an_ood_set_of_some_classes_are_compared_with_test_images_of_these():
+    """Image 2, of class 0, is unsure and no image of {1, 3}: with it the threshold would accept the OOD image, too."""
+    test = Predictions(
+        torch.eye(4)[[1, 3, 0]] * torch.tensor([[5.0], [5.0], [0.0]]), torch.tensor([1, 3, 0]), dataset="test"
+    )
+    sure, unsure = torch.tensor([[0.0, 9.0, 0.0, 0.0]]), torch.tensor([[9.0, 0.0, 0.0, 0.0]])
+    ood = Predictions(torch.cat([unsure, sure]), torch.full((2,), 1), dataset="imagenet-o/test", info=SUBSET)
+    assert exhibits(test, [ood])[2] == ("accepted", 1, [("one", "")])
+
+
+def test_a_test_set_without_the_subsets_classes_is_refused():
+    ood = Predictions(torch.zeros(1, 4), torch.tensor([1]), dataset="o", info=SUBSET)
+    with pytest.raises(ValueError, match="test has no image of the 2 classes of o"):
+        restrict_pair(Predictions(torch.zeros(1, 4), torch.tensor([0]), dataset="test"), ood)
+
+
+def test_a_set_of_all_classes_is_left_as_it_is():
+    assert restrict_predictions(TEST) is TEST
+
+
+def test_rebuilt_sets_say_so_in_every_row():
+    shifted = Predictions(LOGITS, torch.tensor([1, 3, 1]), dataset="cifar10-c/fog/3", info={"rebuilt": "true"})
+    rows = evaluate(TEST, shift=[shifted])
+    assert {r.dataset for r in rows} == {"test", "cifar10-c (rebuilt)"}

@@ -1,0 +1,197 @@
+"""Two models on the same images: paired differences, and refusals of images that are not the same."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from regmixup.evaluation.compare import ModelPredictions, check_same_images, measure_models
+from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.metrics.calibration import ece
+from regmixup.metrics.detection import compare_auroc
+from regmixup.metrics.registry import resample_classification
+from regmixup.metrics.scores import entropy
+from regmixup.predictions.store import load
+from regmixup.types import Predictions, Quantity
+
+BOOTSTRAP = Bootstrap(resamples=600)
+
+
+def predicted(seed, *, count=400, classes=4, strength=2.0, dataset="toy/test", labels_seed=0, role=""):
+    """A model whose logits point at the label; models of one labels_seed see the same images, in part alike."""
+    shared = np.random.default_rng(labels_seed)
+    labels = shared.integers(classes, size=count)
+    common = shared.normal(size=(count, classes))
+    own = np.random.default_rng(100 + seed).normal(size=(count, classes))
+    logits = strength * np.eye(classes)[labels] + common + 0.5 * own
+    return Predictions(torch.from_numpy(logits), torch.from_numpy(labels), dataset=dataset, role=role)
+
+
+def far(seed, count=300):
+    found = predicted(seed, count=count, strength=0.0, dataset="far", labels_seed=7)
+    return replace(found, labels=torch.full((count,), -1))
+
+
+@pytest.fixture(scope="module")
+def pair():
+    first = ModelPredictions(name="first", test=predicted(1, strength=2.4), ood=[far(1)])
+    second = ModelPredictions(name="second", test=predicted(2), ood=[far(2)])
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def measured(pair):
+    return measure_models(*pair, bootstrap=BOOTSTRAP)
+
+
+def place(metric, *, dataset="toy/test", score=""):
+    return Quantity(dataset, metric, score=score)
+
+
+def test_the_interval_of_accuracy_is_that_of_the_difference_per_image(pair, measured):
+    """The mean of n differences d in {-1, 0, 1} has the standard error std(d) / sqrt(n)."""
+    right = [(one.test.logits.argmax(1) == one.test.labels).double() for one in pair]
+    d = right[0] - right[1]
+    found = measured.differences[place("accuracy")]
+    assert found.value == pytest.approx(float(d.mean()), abs=1e-12)
+    half = 1.96 * float(d.std()) / math.sqrt(len(d))
+    assert found.high - found.low == pytest.approx(2 * half, rel=0.08)
+    assert found.better is True
+    # Unpaired, it would be far wider: the models share most of what makes an image hard.
+    alone = math.hypot(*(1.96 * float(one.std()) / math.sqrt(len(d)) for one in right))
+    assert half < 0.8 * alone
+
+
+def test_the_interval_of_auroc_is_delongs(pair, measured):
+    scores = [(entropy(one.test.logits), entropy(one.ood[0].logits)) for one in pair]
+    exact = compare_auroc(*scores)
+    found = measured.differences[place("auroc", dataset="far", score="entropy")]
+    assert found.value == pytest.approx(exact.difference, abs=1e-12)
+    width = exact.high - exact.low
+    assert found.low == pytest.approx(exact.low, abs=0.08 * width)
+    assert found.high == pytest.approx(exact.high, abs=0.08 * width)
+
+
+def test_the_interval_of_a_calibration_error_lies_about_the_measured_difference(pair, measured):
+    """Resampling makes both errors larger, not equally so; the interval is moved back, and may hold negative values."""
+    found = measured.differences[place("ece")]
+    probs = [one.test.logits.softmax(1) for one in pair]
+    assert found.value == pytest.approx(ece(probs[0], pair[0].test.labels) - ece(probs[1], pair[1].test.labels))
+    counts = BOOTSTRAP.counts(400)
+    values = [resample_classification(p, pair[0].test.labels, counts, ["ece"])["ece"] for p in probs]
+    apart = values[0] - values[1]
+    moved = BOOTSTRAP.interval(apart + (found.value - apart.mean()))
+    assert (found.low, found.high) == pytest.approx((moved.low, moved.high), abs=1e-12)
+
+
+def test_differences_cover_the_truth_as_often_as_they_say():
+    """150 pairs of models, right with 0.8 and 0.7 and together more often than by chance; level 0.9 covers 135."""
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for seed in range(150):
+        bootstrap = Bootstrap(resamples=200, seed=seed, level=0.9)
+        counts = bootstrap.counts(300)
+        hard = torch.rand(300, generator=generator)
+        right = (
+            hard < 0.8,
+            torch.where(
+                torch.rand(300, generator=generator) < 0.8, hard < 0.7, torch.rand(300, generator=generator) < 0.7
+            ),
+        )
+        table = torch.tensor([[1.0, 0.0]]).expand(300, 2)
+        values = [resample_classification(table, (~own).long(), counts, ["accuracy"])["accuracy"] for own in right]
+        found = bootstrap.difference(*values)
+        covered += found.low <= 0.1 <= found.high
+    assert covered == pytest.approx(135, abs=12)
+
+
+def test_a_model_does_not_differ_from_itself(pair):
+    same = measure_models(pair[0], replace(pair[0], name="again"), bootstrap=Bootstrap(resamples=50))
+    assert len(same.differences) > 50
+    assert {(d.value, d.low, d.high, d.better) for d in same.differences.values()} == {(0.0, 0.0, 0.0, None)}
+
+
+def test_the_other_way_round_every_difference_has_the_other_sign(pair, measured):
+    turned = measure_models(pair[1], pair[0], bootstrap=BOOTSTRAP)
+    for where in (place("accuracy"), place("nll"), place("ece"), place("auroc", dataset="far", score="energy")):
+        one, two = measured.differences[where], turned.differences[where]
+        assert (one.value, one.low, one.high) == pytest.approx((-two.value, -two.high, -two.low), abs=1e-12)
+        assert (one.better is None) == (two.better is None)
+        assert one.better is None or one.better is not two.better
+    assert measured.differences[place("nll")].better is True  # smaller
+    assert measured.differences[place("nll")].value < 0
+
+
+def test_rows_are_those_of_each_model_alone(pair, measured):
+    alone = measure_models(pair[1], bootstrap=BOOTSTRAP)
+    assert [replace(row, method="") for row in measured.rows[1]] == list(alone.rows[0])
+    assert {row.method for row in measured.rows[1]} == {"second"}
+
+
+def test_without_a_bootstrap_there_are_differences_without_intervals(pair):
+    found = measure_models(*pair, bootstrap=None).differences[place("accuracy")]
+    assert (found.low, found.high, found.better) == (None, None, None)
+    assert found.value > 0
+
+
+def test_sets_are_matched_by_name_and_else_in_order(pair):
+    near = replace(far(5), dataset="near")
+    first = replace(pair[0], ood=[far(1), near])
+    quick = Bootstrap(resamples=20)
+    swapped = measure_models(first, replace(pair[1], ood=[near, far(2)]), bootstrap=quick)
+    assert [one.dataset for one in swapped.models[1].ood] == ["far", "near"]
+    assert swapped.differences[place("auroc", dataset="near", score="entropy")].value != 0
+    renamed = [replace(one, dataset=f"b-{one.dataset}") for one in (far(2), near)]
+    by_order = measure_models(first, replace(pair[1], ood=renamed), bootstrap=quick)
+    assert by_order.differences == swapped.differences
+    assert not any(
+        where.dataset == "far"
+        for where in measure_models(pair[0], replace(pair[1], ood=()), bootstrap=None).differences
+    )
+    with pytest.raises(ValueError, match="both models must have the same OOD sets, got 2 and 1"):
+        measure_models(first, pair[1])
+
+
+def test_other_images_are_refused_in_words(pair):
+    test = pair[0].test
+    turned = replace(test, labels=test.labels.roll(1))
+    with pytest.raises(
+        ValueError,
+        match=r"toy/test must be the same images .* for both models: \d+ of 400 labels differ, the first in row \d+",
+    ):
+        measure_models(pair[0], ModelPredictions(name="b", test=turned))
+    with pytest.raises(ValueError, match="there are 400 of one and 399 of the other"):
+        check_same_images(test, Predictions(test.logits[1:], test.labels[1:]))
+    with pytest.raises(ValueError, match="one model tells 4 classes, the other 5"):
+        check_same_images(test, predicted(0, classes=5))
+    with pytest.raises(ValueError, match="fingerprints aaa and bbb"):
+        check_same_images(replace(test, info={"data": "aaa"}), replace(test, info={"data": "bbb"}))
+    check_same_images(replace(test, info={"data": "aaa"}), test)  # where one does not tell, labels decide
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz"])
+def test_identifiers_in_a_file_tell_its_order_where_labels_cannot(tmp_path, kind):
+    def write(name, ids):
+        path = tmp_path / f"{name}.{kind}"
+        if kind == "npz":
+            np.savez(path, logits=np.ones((3, 2)) * [1, 2], labels=np.ones(3, int), ids=np.array(ids))
+        else:
+            path.write_text("filename,a,b,label\n" + "".join(f"{one},1,2,1\n" for one in ids))
+        return load(path)
+
+    own, same, other = write("own", ["x", "y", "z"]), write("same", ["x", "y", "z"]), write("other", ["y", "x", "z"])
+    check_same_images(own, same)
+    with pytest.raises(ValueError, match=r"their columns '(ids|filename)' differ; sort both files by it"):
+        check_same_images(own, other)
+
+
+def test_models_without_names_get_some(pair, tmp_path):
+    bare = ModelPredictions(test=pair[0].test), ModelPredictions(test=pair[1].test)
+    assert [one.name for one in measure_models(*bare, bootstrap=None).models] == ["A", "B"]
+    for name, own in zip(("a", "b"), pair, strict=True):
+        (tmp_path / name).mkdir()
+        np.savez(tmp_path / name / "test.npz", logits=own.test.logits.numpy(), labels=own.test.labels.numpy())
+    files = [ModelPredictions(test=tmp_path / name / "test.npz") for name in "ab"]
+    assert [one.name for one in measure_models(*files, bootstrap=None).models] == ["a", "b"]

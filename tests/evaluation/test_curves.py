@@ -1,0 +1,161 @@
+"""The figures' data against exact curves, and against the predictions they come from."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_curve as sklearn_roc
+
+from regmixup.evaluation import curves
+from regmixup.metrics.calibration import ece
+from regmixup.metrics.scores import SCORES, score_all
+from regmixup.metrics.selective import risk_coverage
+from regmixup.posthoc import as_given
+from regmixup.types import Predictions
+
+
+def toy(dataset, size, seed, scale=2.0):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(5, (size,), generator=generator)
+    logits = scale * torch.randn(size, 5, generator=generator) + 2 * torch.nn.functional.one_hot(labels, 5)
+    return Predictions(logits, labels, dataset=dataset)
+
+
+TEST, FAR, NEAR = toy("toy/test", 500, 0), toy("far/test", 400, 1, scale=0.7), toy("near/test", 300, 2)
+FOUND = curves.score_curves(TEST, [FAR, NEAR])
+
+
+def test_roc_curves_pass_through_those_of_scikit_learn():
+    inside, outside = SCORES["entropy"](TEST.logits), SCORES["entropy"](FAR.logits)
+    truth = np.r_[np.zeros(len(inside)), np.ones(len(outside))]
+    fpr, tpr, _ = sklearn_roc(truth, np.r_[inside, outside], drop_intermediate=False)
+    # Where it is vertical, the highest point of the curve counts.
+    exact = [np.interp(at, fpr, tpr) if at not in fpr else tpr[fpr == at].max() for at in curves.FPR]
+    assert FOUND["entropy"]["roc"]["far/test"] == pytest.approx(exact, abs=1e-5)
+    assert FOUND["entropy"]["roc"]["far/test"][-1] == 1.0
+
+
+def test_a_perfect_detector_detects_all_without_a_false_alarm():
+    assert curves.roc_at(torch.tensor([0.0, 1.0]), torch.tensor([2.0, 3.0])) == [1.0] * len(curves.FPR)
+
+
+def test_tied_scores_give_the_diagonal():
+    same = torch.ones(7)
+    assert curves.roc_at(same, same) == pytest.approx(curves.FPR, abs=1e-5)
+
+
+def test_risk_at_full_coverage_is_the_error_and_elsewhere_that_of_the_surest():
+    correct = TEST.logits.argmax(dim=1) == TEST.labels
+    risk = FOUND["entropy"]["risk"]
+    assert risk[-1] == pytest.approx(1 - float(correct.double().mean()), abs=1e-5)
+    order = SCORES["entropy"](TEST.logits).argsort()
+    for index, coverage in enumerate(curves.COVERAGE):
+        kept = correct[order[: round(coverage * 500)]]
+        assert risk[index] == pytest.approx(1 - float(kept.double().mean()), abs=1e-5)
+
+
+def test_tied_samples_are_accepted_together():
+    scores, correct = torch.tensor([0.0, 1.0, 1.0, 1.0]), torch.tensor([True, False, True, True])
+    assert curves.risk_at(scores, correct, grid=(0.25, 0.5, 1.0)) == [0.0, 0.25, 0.25]
+    assert len(risk_coverage(scores, correct).risk) == 2
+
+
+def test_histograms_count_every_sample_of_every_set_once():
+    assert list(FOUND) == list(score_all(TEST))
+    for found in FOUND.values():
+        assert {name: sum(counts) for name, counts in found["counts"].items()} == {
+            "toy/test": 500,
+            "far/test": 400,
+            "near/test": 300,
+        }
+
+
+def test_an_outlier_counts_in_the_last_bin_and_does_not_stretch_the_others():
+    one_far = replace(NEAR, logits=torch.cat([NEAR.logits[:-1], torch.full((1, 5), -1e6)]))
+    found = curves.score_curves(replace(TEST, logits=TEST.logits.repeat(3, 1), labels=TEST.labels.repeat(3)), [one_far])
+    assert found["max_logit"]["range"][1] < 10
+    assert found["max_logit"]["counts"]["near/test"][-1] >= 1
+
+
+def test_a_score_that_is_the_same_everywhere_has_a_histogram_too():
+    flat = Predictions(torch.zeros(4, 3), torch.tensor([0, 1, 2, 0]), dataset="flat")
+    found = curves.score_curves(flat, [replace(flat, dataset="other")])["entropy"]
+    assert found["range"] == pytest.approx([math.log(3) - 0.5, math.log(3) + 0.5])
+    assert sum(found["counts"]["other"]) == 4
+
+
+def test_reliability_bins_give_the_ece_back():
+    versions = {"none": TEST, "temperature": as_given(TEST, 2.0)}
+    found = curves.reliability_bins(versions)
+    for name, scale in (("none", 1.0), ("temperature", 2.0)):
+        bins = found[name]
+        gaps = [
+            count * abs(confidence - accuracy)
+            for count, confidence, accuracy in zip(bins["count"], bins["confidence"], bins["accuracy"], strict=True)
+            if count
+        ]
+        assert sum(gaps) / 500 == pytest.approx(ece((TEST.logits / scale).softmax(dim=1), TEST.labels), abs=1e-5)
+        assert all(value is None for count, value in zip(bins["count"], bins["accuracy"], strict=True) if not count)
+
+
+def test_probs_of_their_own_decide_the_entropy_along_a_path():
+    """Monte-Carlo probabilities are not the softmax of the logits: certain logits, uniform probabilities."""
+    logits = torch.tensor([[50.0, 0.0]] * 6)
+    info = {"pairs": "2", "lambdas": "3"}
+    sure = Predictions(logits, torch.zeros(6, dtype=torch.int64), dataset="path:toy", info=info)
+    unsure = replace(sure, probs=torch.full((6, 2), 0.5))
+    assert curves.path_curves(sure, pairs=2)["mean"] == [0.0] * 3
+    found = curves.path_curves(unsure, pairs=1)
+    assert found["mean"] == pytest.approx([math.log(2)] * 3, abs=1e-5)
+    assert found["pairs"] == [pytest.approx([math.log(2)] * 3, abs=1e-5)]
+    assert [row[-1] for row in found["counts"]] == [2, 2, 2]
+
+
+CERTAIN, UNIFORM = [1000.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]
+HALF = [0.0, 0.0, -1000.0, -1000.0]  # entropy log 2 = half of log 4
+
+
+def path_predictions(rows, pairs, lambdas):
+    logits = torch.tensor(rows, dtype=torch.float64)
+    info = {"pairs": str(pairs), "lambdas": str(lambdas)}
+    return Predictions(logits, torch.zeros(len(rows), dtype=torch.int64), dataset="path:toy/test", info=info)
+
+
+def test_known_logits_give_the_known_histogram():
+    """Two pairs, three lambdas, pair after pair: (certain, uniform, certain) and (certain, half, half)."""
+    predictions = path_predictions([CERTAIN, UNIFORM, CERTAIN, CERTAIN, HALF, HALF], pairs=2, lambdas=3)
+    profile = curves.path_curves(predictions, pairs=1, num_bins=4)
+    # Bins (lo, hi] of quarters of log 4, entropy 0 in the first: log 2 is the upper end of the second.
+    assert profile["counts"] == [[2, 0, 0, 0], [0, 1, 0, 1], [1, 1, 0, 0]]
+    assert profile["top"] == math.log(4)
+    assert profile["mean"] == [0.0, round(1.5 * math.log(2), 5), round(0.5 * math.log(2), 5)]
+    assert profile["pairs"] == [[0.0, round(math.log(4), 5), 0.0]]
+
+
+@pytest.mark.parametrize("num_bins", [1, 7, 40])
+def test_every_lambda_counts_every_pair_once(num_bins):
+    logits = 3 * torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
+    predictions = path_predictions(logits.tolist(), pairs=12, lambdas=5)
+    counts = curves.path_curves(predictions, pairs=1, num_bins=num_bins)["counts"]
+    assert [len(bins) for bins in counts] == [num_bins] * 5
+    assert [sum(bins) for bins in counts] == [12] * 5
+
+
+def test_uniform_predictions_fall_in_the_last_bin_although_rounding_may_exceed_log_k():
+    for classes in (3, 7, 10, 100):
+        predictions = path_predictions([[3.0] * classes] * 4, pairs=2, lambdas=2)
+        assert [bins[-1] for bins in curves.path_curves(predictions, pairs=1)["counts"]] == [2, 2]
+
+
+def test_predictions_of_another_set_are_refused_by_name():
+    predictions = Predictions(torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64), dataset="digits/test")
+    with pytest.raises(ValueError, match="needs predictions of a `path:` set, got those of 'digits/test'"):
+        curves.path_curves(predictions, pairs=1)
+
+
+def test_a_layout_that_does_not_fit_the_predictions_is_refused():
+    predictions = path_predictions([UNIFORM] * 5, pairs=2, lambdas=3)
+    with pytest.raises(ValueError, match="path:toy/test"):
+        curves.path_curves(predictions, pairs=1)

@@ -1,0 +1,215 @@
+"""Evaluating any module with its loaders."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision.models import GoogLeNetOutputs
+
+import regmixup as rm
+from regmixup.evaluation import evaluate as evaluation
+from regmixup.predictions.forward import predict_images as predict
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 4))
+
+
+def images(seed, count=30):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(count, 3, 2, 2, generator=generator), torch.randint(4, (count,), generator=generator)
+
+
+def loader(seed, **options):
+    return DataLoader(TensorDataset(*images(seed)), batch_size=7, **options)
+
+
+@pytest.mark.filterwarnings("ignore:the best temperature")
+def test_a_module_and_its_loaders_give_the_rows_of_its_predictions():
+    net = model().train()
+    loaders = {
+        "test": loader(0),
+        "validation": loader(1),
+        "shift": {"toy-c/fog/1": loader(2)},
+        "ood": {"far": loader(3), "near": loader(4)},
+    }
+    rows = rm.evaluate(net, loaders, bootstrap=None)
+    assert net.training
+
+    def said(name, seed):
+        return predict(net, *images(seed), dataset=name)
+
+    expected = rm.evaluate(
+        said("test", 0),
+        validation=said("validation", 1),
+        shift=[said("toy-c/fog/1", 2)],
+        ood=[replace(said(name, seed), labels=torch.full((30,), -1)) for name, seed in (("far", 3), ("near", 4))],
+        bootstrap=None,
+    )
+    assert rows == expected
+
+
+def test_loaders_may_be_any_iterable_of_batches_and_give_more_than_a_pair():
+    x, y = images(0)
+    batches = [(x[:10], y[:10], "extra"), (x[10:], y[10:], "extra")]
+    assert rm.evaluate(model(), {"test": batches}, bootstrap=None) == rm.evaluate(
+        model(), {"test": [(x, y)]}, bootstrap=None
+    )
+
+
+def test_uint8_images_are_pixels():
+    x, y = images(0)
+    pixels = (255 * x).round().to(torch.uint8)
+    rows = [rm.evaluate(model(), {"test": [(one, y)]}, bootstrap=None) for one in (pixels, pixels.float() / 255)]
+    assert rows[0] == rows[1]
+
+
+def test_ood_loaders_may_give_images_alone_and_labels_may_be_a_list():
+    x, y = images(0)
+    one, other = (
+        rm.evaluate(model(), {"test": [(x, labels)], "ood": {"far": [batch]}}, bootstrap=None)
+        for labels, batch in ((y, (x / 2, y)), (y.tolist(), x / 2))
+    )
+    assert one == other
+
+
+class TwoAnswers(nn.Module):
+    """As networks answer that return feature maps before the logits."""
+
+    def forward(self, x):
+        return x, x.flatten(1)
+
+
+class Answer(nn.Module):
+    """A network whose output holds the logits beside other things."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.net, self.form = model(), form
+
+    def forward(self, x):
+        return self.form(self.net(x))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda logits: {"logits": logits, "loss": None},
+        lambda logits: SimpleNamespace(logits=logits, hidden_states=None),
+        lambda logits: GoogLeNetOutputs(logits, None, -logits),
+        lambda logits: (logits, logits.repeat(1, 3)),
+        lambda logits: [logits],
+    ],
+    ids=["dict", "object", "named tuple", "tuple", "list"],
+)
+def test_outputs_that_hold_logits_are_understood(form):
+    loaders = {"test": loader(0), "ood": {"far": loader(1)}}
+    rows = rm.evaluate(Answer(form), loaders, bootstrap=None)
+    assert rows == rm.evaluate(model(), loaders, bootstrap=None)
+
+
+@pytest.mark.parametrize("shape", [(12,), (3, 4), (1, 3, 2, 2)])
+def test_inputs_need_not_be_images(shape):
+    (x, y), (other, _) = images(0), images(1)
+    rows, expected = (
+        rm.evaluate(model(), {"test": [(change(x), y)], "ood": {"far": [change(other)]}}, bootstrap=None)
+        for change in (lambda values: values.reshape(-1, *shape), lambda values: values)
+    )
+    assert rows == expected
+
+
+def test_labels_of_one_column_are_class_indices():
+    x, y = images(0)
+    rows = [rm.evaluate(model(), {"test": [(x, labels)]}, bootstrap=None) for labels in (y, y[:, None])]
+    assert rows[0] == rows[1]
+
+
+PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\.\) and \(N,\)"
+
+
+@pytest.mark.parametrize(
+    ("subject", "loaders", "message"),
+    [
+        (torch.zeros(3, 4), None, "subject must be Predictions or an nn.Module, got Tensor"),
+        (model(), None, 'loaders must be a table with at least "test"'),
+        (model(), {"val": []}, r"""loaders must be a table with at least "test", .*, got the keys \['val'\]"""),
+        (model(), {"test": [], "val": []}, "unknown role in loaders 'val': did you mean 'validation'"),
+        (model(), {"test": [], "odd": {}}, "unknown role in loaders 'odd': did you mean 'ood'"),
+        (model(), {"test": []}, "batches of test must hold at least one"),
+        (
+            model(),
+            {"test": {"all": loader(0)}},
+            r'loader of "test" must be an iterable of batches \(x, y\), got a table',
+        ),
+        (
+            model(),
+            {"test": loader(0), "ood": {"far": images(1)[0]}},
+            r'the loader of "far" must be an iterable of batches x, got a tensor \(30, .*: pass \[x\]$',
+        ),
+        (model(), {"test": images(0)[0]}, r"batches \(x, y\), got a tensor .*: pass \[\(x, y\)\]$"),
+        (model(), {"test": [images(0)[0]]}, f"{PAIRS}, got one tensor of shape .30, 3, "),
+        (model(), {"test": [{"image": 1, "label": 2}]}, rf"{PAIRS}, got dict with the keys \['image', 'label'\]"),
+        (model(), {"test": [("a.png", 1)]}, f"{PAIRS}, got tuple of str, int"),
+        (model(), {"test": [()]}, f"{PAIRS}, got tuple of nothing"),
+        (model(), {"test": [7]}, f"{PAIRS}, got int"),
+        (
+            model(),
+            {"test": TensorDataset(*images(0))},
+            rf"{PAIRS}, got .* of shapes \(3, 2, 2\) and \(\).*DataLoader\(",
+        ),
+        (model(), {"test": [(images(0)[0], ["cat"] * 30)]}, "labels of test must be a tensor or an array of numbers"),
+        (
+            model(),
+            {"test": loader(0), "ood": {"far": [{"image": images(1)[0]}]}},
+            r"batches of far must be images or \(images, labels\) pairs, got dict with the keys \['image'\]",
+        ),
+        (
+            model(),
+            {"test": loader(0), "ood": {"far": loader(0)}},
+            "an OOD set must hold other samples than the test set, got far with the same data or logits as test",
+        ),
+        (
+            nn.Sequential(model(), nn.Softmax(dim=1)),
+            {"test": loader(0)},
+            "the logits of test look like probabilities, .*: pass what comes before the softmax, or call them probs",
+        ),
+        (TwoAnswers(), {"test": loader(0)}, "the model must return logits .N, K., N = .* got tuple of .*nn.Module"),
+        (
+            lambda x: x,
+            {"test": loader(0)},
+            "got function, which cannot be put into evaluation mode: make it the forward",
+        ),
+        (
+            model(),
+            {"test": [(images(0)[0], torch.eye(30))]},
+            f"{PAIRS}, got .*; multi-label targets cannot be evaluated",
+        ),
+        (model(), {"test": [(images(0)[0], torch.zeros(30))]}, rf"{PAIRS}, got .*float32; pass .*y\.long\(\)$"),
+        (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
+        (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),
+    ],
+)
+def test_wrong_arguments_are_explained(subject, loaders, message):
+    with pytest.raises(ValueError, match=message):
+        rm.evaluate(subject, loaders)
+
+
+def test_the_sets_of_a_module_come_from_its_loaders_alone():
+    validation = predict(model(), *images(1), dataset="validation")
+    with pytest.raises(ValueError, match="must be left out where a module is given: pass their loaders"):
+        rm.evaluate(model(), {"test": loader(0)}, validation=validation)
+
+
+@pytest.mark.filterwarnings("ignore:the best temperature")
+def test_predicted_loaders_have_the_role_they_were_given_for(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(evaluation, "_check_sets", lambda test, fitted, shift, ood: seen.update(
+        {p.dataset: p.role for p in (test, *fitted, *shift, *ood)}
+    ))  # fmt: skip
+    loaders = {"test": loader(0), "validation": loader(1), "shift": {"a": loader(2)}, "ood": {"b": loader(3)}}
+    rm.evaluate(model(), loaders, bootstrap=None)
+    assert seen == {"test": "test", "validation": "validation", "a": "shifted", "b": "ood"}
