@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from regmixup.cli import progress
-from regmixup.cli.progress import LiveProgress, describe
+from regmixup.cli.progress import LiveProgress
+from regmixup.run_folder import describe
 
 LOSSES = {"loss": 0.5, "clean": 0.25, "mixed": 0.75, "train_accuracy": 0.98}
 STEP = {"epoch": 3, "step": 50, "steps": 200, **LOSSES, "images_per_second": 5123.4, "seconds_per_epoch": 60.0}

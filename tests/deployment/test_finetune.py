@@ -19,8 +19,8 @@ from regmixup.cli import main
 from regmixup.data import load
 from regmixup.data.roles import validation_of
 from regmixup.deployment import finetune as finetuning
+from regmixup.deployment import probe
 from regmixup.deployment.calibration import Promise, first_rows
-from regmixup.deployment.finetune import probe
 from regmixup.deployment.finish import page_sections
 from regmixup.deployment.folder import load_files
 from regmixup.storage import read_table, write_table

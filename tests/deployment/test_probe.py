@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from regmixup.data.folders import load_files
-from regmixup.deployment.finetune import probe
+from regmixup.deployment import probe
 from regmixup.deployment.folder import PhotoFolder, Settings
 from regmixup.deployment.probe import Features, Pace, fit_probe, make_plan, read_plan, write_plan
 from regmixup.losses import balanced_weight

@@ -11,7 +11,7 @@ from regmixup.metrics.detection import auroc
 from regmixup.metrics.scores import SCORES
 from regmixup.posthoc import LastLayerLaplace, MeanField, MonteCarlo, TemperatureScaling, ensemble, probabilities
 from regmixup.types import Predictions
-from tests.evaluation.test_evaluation import CLASSIFICATION, OOD, SHIFT, TEST, VALIDATION, value
+from tests.evaluation.test_evaluate import CLASSIFICATION, OOD, SHIFT, TEST, VALIDATION, value
 from tests.posthoc.made_up import linear_head
 
 
