@@ -38,7 +38,7 @@ docs: .venv/installed-docs
 	@echo 'the site is in docs/_build/html/index.html'
 
 notebooks: .venv/installed-docs
-	$(BIN)/python docs/make_notebooks.py
+	cd docs/notebooks && OMP_NUM_THREADS=1 ../../$(BIN)/jupyter execute --inplace --timeout=600 *.ipynb
 
 coverage: .venv/installed-dev
 	$(BIN)/pytest -n 2 --cov

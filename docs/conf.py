@@ -9,8 +9,8 @@ from pathlib import Path
 import regmixup
 
 DOCS = Path(__file__).parent
-sys.path.insert(0, str(DOCS))  # where make_cards.py finds the modules beside it
-runpy.run_path(str(DOCS / "make_cards.py"))["write"](DOCS / "cards")  # a page per method, from the registry
+sys.path.insert(0, str(DOCS))
+runpy.run_path(str(DOCS / "make_pages.py"))["write_cards"](DOCS / "cards")  # a page per method, from the registry
 
 project = "regmixup"
 author = "The regmixup authors"

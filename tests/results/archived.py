@@ -3,24 +3,33 @@
 from pathlib import Path
 
 import pytest
-from make_archives import archives, folders
+import torch
 
-from regmixup.study.archive import archived_rows, outcomes_path
+from regmixup.study.archive import archive_places, archived_rows, outcomes_path
+from regmixup.study.plan import load_study
+from regmixup.study.tasks import find_tasks
 
 ROOT = Path(__file__).parents[2]
 
-ARCHIVED = {study: archives(study) for study in folders(ROOT / "results")}
+
+def archives(study):
+    """Return the planned runs of a study that are archived, with their folders."""
+    plan, here = load_study(study), ROOT / "results" / study
+    tasks = find_tasks(list(plan.runs()), here, torch.device("cuda"), archive_places(plan, here))
+    return [(task.planned, task.archive) for task in tasks if task.archive is not None]
+
+
+STUDIES = sorted({note.parent.parent.name for note in (ROOT / "results").glob("*/*/archive.json")})
+ARCHIVED = {study: archives(study) for study in STUDIES}
 
 ARCHIVES = [  # a study that reuses another has its archives, too
-    pytest.param(*one, id=one[0].name)
-    for one in {
-        (planned.stem, folder): (planned, folder) for own in ARCHIVED.values() for planned, folder in own
+    pytest.param(planned, folder, id=planned.name)
+    for planned, folder in {
+        (planned.stem, folder): (planned, folder) for archived in ARCHIVED.values() for planned, folder in archived
     }.values()
 ]
-
-WITH_LOGITS = [one for one in ARCHIVES if (one.values[1] / f"logits-{one.values[0].stem}.npz").is_file()]
-
-WITH_OUTCOMES = [one for one in ARCHIVES if outcomes_path(one.values[1], one.values[0].stem).is_file()]
+WITH_LOGITS = [param for param in ARCHIVES if (param.values[1] / f"logits-{param.values[0].stem}.npz").is_file()]
+WITH_OUTCOMES = [param for param in ARCHIVES if outcomes_path(param.values[1], param.values[0].stem).is_file()]
 
 
 def rows_of(planned, folder):

@@ -243,7 +243,7 @@ class Study(StudyKeys):
 class StudyHeader:
     """The keys of a study file that are for its readers. Only the title is required.
 
-    description: what the study is about, in a sentence. cost: what it costs, as `docs/make_study_table.py` writes it.
+    description: what the study is about, in a sentence. cost: what it costs, as `docs/make_pages.py` writes it.
     expected: the result to expect. paper: the tables and figures of the paper that it remakes.
     """
 

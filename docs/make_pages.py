@@ -1,0 +1,221 @@
+"""Write the pages of the site that the code knows: a card per method, the table of studies, and their costs.
+
+    python docs/make_pages.py      # after a change of the registry, of a study file or of step times; tests compare
+
+conf.py writes the cards at every build. Words come from cards.toml, everything else from the registry, the measured
+step times and the archived runs.
+"""
+
+import dataclasses
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent / "results"))
+
+from archives import load  # noqa: E402
+from build import HEADLINE, markdown, means  # noqa: E402
+
+from regmixup.methods import METHODS, Method, Spec  # noqa: E402
+from regmixup.objectives import OBJECTIVES  # noqa: E402
+from regmixup.recipes import RECIPES  # noqa: E402
+from regmixup.study.cost import estimate, step_times  # noqa: E402
+from regmixup.study.plan import load_study, read_header, studies  # noqa: E402
+
+WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))
+PARTS = {"objective": None, "constraint": None, "head": Spec("linear"), "posthoc": None, "train": {}}
+"""The parts of a method, and what plain training has there."""
+STUDIES_HEAD = "| study | what | runs | cost | remakes |\n| --- | --- | --- | --- | --- |\n"
+TIMES_HEAD = "| measured | network | ms per step |\n| --- | --- | --- |\n"
+
+
+def call(spec: Spec) -> str:
+    """Return an objective as Python, with its alpha and what differs from its defaults."""
+    objective = OBJECTIVES[spec.name]
+    values = {field.name: field.default for field in dataclasses.fields(objective) if field.name == "alpha"}
+    values |= dict(spec.fields)
+    arguments = (f"{name}={call(v)}" if isinstance(v, Spec) else f"{name}={v!r}" for name, v in values.items())
+    return f"rm.{objective.__name__}({', '.join(arguments)})"
+
+
+def loop(method: Method) -> str:
+    """Return the lines of a training loop."""
+    arguments = ['"resnet18"', "num_classes=10"]
+    arguments += [f'constraint="{method.constraint.name}"'] if method.constraint else []
+    arguments += [f'head="{method.head.name}"'] if method.head.name != "linear" else []
+    lines = [
+        "import regmixup as rm",
+        "import torch",
+        "",
+        f"model = rm.networks.build({', '.join(arguments)})",
+        "x, y = torch.rand(8, 3, 32, 32), torch.randint(10, (8,))",
+        f"objective = {call(method.objective)}",
+        "objective(model, x, y).loss.backward()",
+    ]
+    if method.head.name == "rbf":
+        lines.append("model.after_step(x, y)  # after the optimizer's step")
+    if method.head.name == "gp":
+        lines.append("model.finalize([x])  # after training: batches of train images")
+    return "\n".join(lines)
+
+
+def described(part: str, value: Any) -> str:
+    """Return a part of a method for a table."""
+    if part == "objective":
+        return f"`{call(value)}`"
+    if isinstance(value, Spec):
+        fields = ", ".join(f"{name}={setting!r}" for name, setting in value.fields.items())
+        return f"{part} `{value.name}({fields})`"
+    return ", ".join(f"{name} {setting}" for name, setting in value.items()) or "training as the recipe says"
+
+
+def values(method: Method) -> str:
+    """Return what the method sets, and for which recipe it sets something else."""
+    parts = [described(name, getattr(method, name)) for name, plain in PARTS.items() if getattr(method, name) != plain]
+    lines = [["every recipe", "; ".join(parts)]]
+    for recipe in RECIPES:
+        here = method.at(recipe)
+        changed = [
+            described(name, getattr(here, name)) for name in PARTS if getattr(here, name) != getattr(method, name)
+        ]
+        if changed:
+            lines.append([f"`{recipe}`", "; ".join(changed)])
+    return markdown(["recipe", "sets"], lines)
+
+
+def cost(name: str) -> str:
+    """Return the measured times of a step of 128 images, eager."""
+    if name in ("kfac-llla", "deep-ensemble"):
+        return {"kfac-llla": "Trains like `dnn`; the Laplace map is fitted afterwards."}.get(name, "Five times `dnn`.")
+    times = step_times()["eager"]
+    lines = [
+        [network, f"{times[network][name]:.1f}", f"{times[network][name] / times[network]['dnn']:.2f}"]
+        for network in ("wrn28-10", "resnet50")
+        if name in times[network]
+    ]
+    return (
+        markdown(["network, one H200, eager", "ms per step", "relative to dnn"], lines) if lines else "Not measured.\n"
+    )
+
+
+def results(name: str) -> str:
+    """Return the method's archived runs on the field's recipes."""
+    tables = []
+    for train_set, title in (("cifar10/train", "CIFAR-10"), ("cifar100/train", "CIFAR-100")):
+        settings = [
+            setting
+            for setting in load()
+            if (setting.method, setting.train_set, setting.statistics) == (name, train_set, "trained")
+            and setting.precision == "bfloat16"
+        ]
+        if settings:
+            tables.append(
+                f"{title}, mean ± standard deviation over n seeds ({_meaning()}):\n\n{means(settings, HEADLINE)}"
+            )
+    return "\n".join(tables) or "No run of ours is archived yet: [results](../results.md) says what is missing.\n"
+
+
+def _meaning() -> str:
+    return "[how to read the tables](../results.md#how-to-read-the-tables)"
+
+
+def card(method: Method) -> str:
+    """Return a method's page."""
+    words = WORDS[method.name]
+    pitfalls = "\n".join(f"- {line}" for line in words["pitfalls"])
+    unpublished = "" if method.published else " The paper publishes neither the values nor the score of this method."
+    return f"""# {method.name}
+
+{method.description[0].upper() + method.description[1:]}.
+
+{words["does"]}
+
+## Use
+
+```sh
+regmixup train --method {method.name} --recipe digits
+```
+
+In a loop of your own:
+
+```python
+{loop(method)}
+```
+
+## Values
+
+{values(method)}
+OOD score: `{method.score}`.{unpublished}
+
+## Cost
+
+{cost(method.name)}
+## Results
+
+{results(method.name)}
+## Pitfalls
+
+{pitfalls}
+
+## Attribution
+
+{method.citation[0].upper() + method.citation[1:]}.
+"""
+
+
+def cards() -> dict[str, str]:
+    """Return all cards by file name, the index included."""
+    files = {method.name.replace("+", "-and-"): method for method in METHODS.values()}
+    lines = [[f"[{method.name}]({file}.md)", method.description, method.citation] for file, method in files.items()]
+    tree = "```{toctree}\n:hidden:\n\n" + "\n".join(files) + "\n```\n"
+    index = f"# Method cards\n\n{markdown(['method', 'what it is', 'from'], lines)}\n{tree}"
+    return {"index": index} | {file: card(method) for file, method in files.items()}
+
+
+def write_cards(folder: Path) -> None:
+    """Write the cards that changed."""
+    folder.mkdir(exist_ok=True)
+    for name, text in cards().items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def study_with_cost(name: str) -> str:
+    """Return the text of a study file with its estimated cost."""
+    text = studies()[name].read_text(encoding="utf-8")
+    return re.sub(r"(?m)^cost = .*$", f'cost = "{estimate(load_study(name).runs())}"', text, count=1)
+
+
+def studies_page() -> str:
+    """Return docs/studies.md with its two tables replaced."""
+    text = (DOCS / "studies.md").read_text(encoding="utf-8")
+    lines = []
+    for name, path in studies().items():
+        header, runs = read_header(path), sum(1 for _ in load_study(name).runs())
+        lines.append(f"| `{name}` | {header.title} | {runs} | {header.cost} | {', '.join(header.paper) or '–'} |\n")
+    times = [
+        f"| {section} | {network} | {', '.join(f'{method} {ms:g}' for method, ms in measured.items())} |\n"
+        for section, networks in step_times().items()
+        for network, measured in networks.items()
+        if network != "how"
+    ]
+    for head, rows in ((STUDIES_HEAD, lines), (TIMES_HEAD, times)):
+        assert head in text, head
+        before, _, after = text.partition(head)
+        text = before + head + "".join(rows) + re.sub(r"\A(\|.*\n)*", "", after)
+    return text
+
+
+def main() -> None:
+    for name, path in studies().items():
+        path.write_text(study_with_cost(name), encoding="utf-8")
+    (DOCS / "studies.md").write_text(studies_page(), encoding="utf-8")
+    write_cards(DOCS / "cards")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Read the archived runs beside this file: one record per training and method, with every number of it.
+
+Needs NumPy and the standard library alone, so that the tables can be checked without the package.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+
+RESULTS = Path(__file__).parent
+STEPS_PER_EPOCH = 391
+"""Steps of 128 images in an epoch of CIFAR."""
+MILLISECONDS = {
+    ("resnet18", 1.0): 2.34,
+    ("resnet18", 2.0): 3.45,
+    ("resnet50", 1.0): 6.66,
+    ("resnet50", 2.0): 11.16,
+    ("wrn28-10", 1.0): 10.89,
+    ("wrn28-10", 2.0): 20.31,
+}
+"""Milliseconds of a step by network and images forwarded for a clean one: one H200, nothing beside it (docs/log.md)."""
+FORWARDED = {"regmixup": 2.0, "regcutmix": 2.0, "regmixup+regcutmix": 2.0, "regmixup+cutmix": 1.5, "augmix": 3.0}
+"""Images that a step forwards for a clean one, where that is not one."""
+MEMBERS = {"deep-ensemble": 5}
+_OF_RECIPE = {"epochs", "precision", "bn"}
+
+OTHER_CIFAR = {"cifar10": "cifar100/test", "cifar100": "cifar10/test"}
+SCORES = {"MSP": "max_probability", "DS": "dempster_shafer", "entropy": "entropy"}
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """How networks were trained: they differ in their seeds alone.
+
+    method: with the values that differ from its own, as regmixup(alpha=1). statistics: those of batch norm, "trained"
+    or how they were estimated again.
+    """
+
+    train_set: str
+    network: str
+    epochs: int
+    method: str
+    statistics: str = "trained"
+    precision: str = "bfloat16"
+
+    @property
+    def family(self) -> str:
+        """Return the dataset that the networks were trained on: cifar10 or cifar100."""
+        return self.train_set.partition("/")[0]
+
+    @property
+    def forwarded(self) -> float:
+        """Return how many images a step forwards for a clean one."""
+        return FORWARDED.get(self.method.partition("(")[0], 1.0)
+
+    @property
+    def images(self) -> float:
+        """Return the images that training forwards, in millions; CIFAR has 50,000 train images."""
+        return 0.05 * self.epochs * self.forwarded * MEMBERS.get(self.method, 1)
+
+    @property
+    def minutes(self) -> float | None:
+        """Return the GPU minutes of training alone on one H200; None where no step of that size was measured."""
+        steps = {forwarded: ms for (network, forwarded), ms in MILLISECONDS.items() if network == self.network}
+        if self.forwarded == 1.5 and steps:  # a coin at every step between one image and two
+            steps[1.5] = (steps[1.0] + steps[2.0]) / 2
+        if self.forwarded not in steps or "separate" in self.method:
+            return None
+        return steps[self.forwarded] * STEPS_PER_EPOCH * self.epochs * MEMBERS.get(self.method, 1) / 60_000
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is measured: on which set, by which metric and score. scale: to the unit that tables show."""
+
+    dataset: str
+    metric: str
+    score: str = ""
+    posthoc: str = "none"
+    corruption: str = ""
+    scale: float = 100.0
+
+
+def quantities(family: str) -> dict[str, Quantity]:
+    """Return the quantities of the tables for a train set, by the names that results.csv has."""
+    test, shifted = f"{family}/test", f"{family}-c (rebuilt)"
+    named = {
+        "accuracy": Quantity(test, "accuracy"),
+        "shift accuracy": Quantity(shifted, "accuracy", corruption="mean"),
+        "NLL": Quantity(test, "nll", scale=1.0),
+        "Brier": Quantity(test, "brier", scale=1.0),
+        "ECE": Quantity(test, "ece"),
+        "AdaECE": Quantity(test, "adaptive_ece"),
+        "shift ECE": Quantity(shifted, "ece", corruption="mean"),
+        "shift AdaECE": Quantity(shifted, "adaptive_ece", corruption="mean"),
+        "T": Quantity(test, "temperature", posthoc="temperature", scale=1.0),
+        "ECE with T": Quantity(test, "ece", posthoc="temperature"),
+        "AdaECE with T": Quantity(test, "adaptive_ece", posthoc="temperature"),
+        "AUGRC": Quantity(test, "augrc", "max_probability", scale=1000.0),
+        "AURC": Quantity(test, "aurc", "max_probability", scale=1000.0),
+        "failure AUROC": Quantity(test, "failure_auroc", "max_probability"),
+        "Fisher": Quantity(test, "fisher_criterion", scale=1.0),
+    }
+    sets = {"other CIFAR": OTHER_CIFAR[family], "SVHN": "svhn/test", "Tiny-ImageNet": "tiny-imagenet/val"}
+    for name, dataset in sets.items():
+        for short, score in SCORES.items():
+            named[f"{name} AUROC by {short}"] = Quantity(dataset, "auroc", score)
+    return named
+
+
+Values = dict[str, dict[int, float]]
+"""Values of a setting by quantity and seed, in the unit that tables show."""
+
+
+def method_of(label: str) -> tuple[str, str]:
+    """Return the method of a label without what the recipe has, and the batch-norm statistics.
+
+    >>> method_of("dnn(epochs=25, bn=refreshed)"), method_of("regmixup(alpha=1)")
+    (('dnn', 'refreshed'), ('regmixup(alpha=1)', 'trained'))
+    """
+    name, opened, values = label.partition("(")
+    fields = dict(text.split("=", 1) for text in re.split(r", ?", values.removesuffix(")"))) if opened else {}
+    kept = ", ".join(f"{key}={value}" for key, value in fields.items() if key not in _OF_RECIPE)
+    return (f"{name}({kept})" if kept else name), fields.get("bn", "trained")
+
+
+def _rows(folder: Path) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Yield the label and the rows of every evaluation of an archived run."""
+    for path in sorted(folder.glob("rows-*.csv.gz")):
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        yield rows[0]["method"], rows
+
+
+@cache
+def load() -> dict[Setting, Values]:
+    """Return every number of the tables, by setting, quantity and seed, and the runs behind it under "run"."""
+    settings: dict[Setting, Values] = defaultdict(lambda: defaultdict(dict))
+    for note in sorted(RESULTS.glob("*/*/archive.json")):
+        config = json.loads((note.parent / "config.json").read_text())
+        for label, rows in _rows(note.parent):
+            method, statistics = method_of(label)
+            setting = Setting(
+                config["train_set"], config["network"], config["epochs"], method, statistics, config["precision"]
+            )
+            seed, values = config["seed"], settings[setting]
+            values["run"][seed] = rows[0]["run"]  # type: ignore[assignment]
+            table = {_place(row): float(row["value"]) for row in rows if not row["severity"]}
+            for name, quantity in quantities(setting.family).items():
+                if (value := table.get(_place(vars(quantity)))) is not None:
+                    values[name][seed] = quantity.scale * value
+            for severity, mean in _fisher_by_severity(rows).items():
+                values[f"Fisher at severity {severity}"][seed] = mean
+    for values in settings.values():
+        _add_means(values)
+    return dict(sorted(settings.items()))
+
+
+def _place(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(row[name] for name in ("dataset", "metric", "score", "posthoc", "corruption"))
+
+
+def _fisher_by_severity(rows: list[dict[str, str]]) -> dict[str, float]:
+    """Return the mean over corruptions of the Fisher criterion at each severity."""
+    by_severity: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row["metric"] == "fisher_criterion" and row["severity"]:
+            by_severity[row["severity"]].append(float(row["value"]))
+    return {severity: fmean(values) for severity, values in by_severity.items()}
+
+
+def _add_means(values: Values) -> None:
+    """Add near-OOD: the mean of the other CIFAR and Tiny-ImageNet."""
+    for short in SCORES:
+        near = [values.get(f"{name} AUROC by {short}", {}) for name in ("other CIFAR", "Tiny-ImageNet")]
+        seeds = near[0].keys() & near[1].keys()
+        if seeds:
+            values[f"near-OOD AUROC by {short}"] = {seed: (near[0][seed] + near[1][seed]) / 2 for seed in sorted(seeds)}
+
+
+def settings_of(train_set: str, *, epochs: int | None = None, network: str = "resnet18") -> dict[str, Setting]:
+    """Return the settings with the statistics of training, by method."""
+    return {
+        setting.method: setting
+        for setting in load()
+        if (setting.train_set, setting.network, setting.statistics) == (train_set, network, "trained")
+        and setting.precision == "bfloat16"
+        and epochs in (None, setting.epochs)
+    }

@@ -1,0 +1,214 @@
+"""The paper's claims, asked of the archives: one table, with the verdict first.
+
+A claim compares two methods on one or more sets. It is asked at the paper's own setting where that is archived, else at
+the longest training of both. It holds, or fails, on a set where Welch's test says so after Holm's correction over the
+sets of the claim; else it is undecided. Detection is compared by one score for both methods, which the table names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archives import MILLISECONDS, OTHER_CIFAR, Setting, load
+from comparisons import Difference, holm, welch
+
+from regmixup.paper import paper_value
+
+OOD = ("other CIFAR AUROC", "SVHN AUROC", "Tiny-ImageNet AUROC")
+FISHER = tuple(f"Fisher at severity {severity}" for severity in range(1, 6))
+LOWER_IS_BETTER = ("ECE", "NLL", "AUGRC")
+NAMES = {
+    "dnn": "plain training",
+    "regmixup": "RegMixup",
+    "mixup": "Mixup",
+    "cutmix": "CutMix",
+    "regcutmix": "RegCutMix",
+}
+NAMES |= {"augmix": "AugMix", "mixup+cutmix": "Mixup+CutMix", "deep-ensemble": "an ensemble of five"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`method` is better (or worse) than `reference` in some quantities. place: where the paper says so.
+
+    by: the score of detection, for both. margin: for a claim that nothing changes, the largest difference in points
+    that counts as none.
+    """
+
+    method: str
+    reference: str
+    quantities: tuple[str, ...]
+    place: str
+    by: str = ""
+    worse: bool = False
+    margin: float | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the claim as a sentence."""
+        ours, theirs = (NAMES.get(name, f"`{name}`") for name in (self.method, self.reference))
+        if self.margin is not None:
+            return f"{ours} is within {self.margin:g} points of {theirs} in accuracy"
+        kind = self.quantities[0]
+        what = {
+            "accuracy": "more accurate", "shift accuracy": "more accurate under corruption",
+            "AdaECE": "better calibrated", "shift AdaECE": "better calibrated under corruption",
+            "AdaECE with T": "better calibrated with T", FISHER[0]: "better separated (Fisher) under corruption",
+        }.get(kind, "better at detection")  # fmt: skip
+        if self.worse:
+            what = what.replace("more accurate", "less accurate").replace("better", "worse")
+        return f"{ours} is {what} than {theirs}"
+
+    def asked_of(self, train_set: str) -> tuple[Setting, Setting] | None:
+        """Return the two settings it is asked of: the paper's own first, else the longest training of both."""
+        sides = []
+        for setting in load():
+            reference = Setting(setting.train_set, setting.network, setting.epochs, self.reference)
+            both = setting.method == self.method and setting.statistics == "trained" and reference in load()
+            measured = both and all(
+                self.named(q) in load()[side] for q in self.quantities for side in (setting, reference)
+            )
+            if measured and setting.train_set == train_set and setting.precision == "bfloat16":
+                enough = min(len(load()[side]["run"]) for side in (setting, reference)) > 1
+                sides.append((enough, is_papers(setting), setting.epochs, setting, reference))
+        return max(sides)[3:] if sides else None  # type: ignore[return-value]
+
+    def named(self, quantity: str) -> str:
+        """Return a quantity as archives name it, with the score."""
+        return f"{quantity} by {self.by}" if self.by else quantity
+
+    def verdicts(self, ours: Setting, theirs: Setting) -> dict[str, tuple[str, Difference]]:
+        """Return the verdict and the difference for each quantity."""
+        differences = {quantity: welch(ours, theirs, self.named(quantity)) for quantity in self.quantities}
+        measured = {quantity: one for quantity, one in differences.items() if one is not None}
+        corrected = holm({quantity: one.p for quantity, one in measured.items() if one.p is not None})
+        return {q: (self._verdict(q, one, corrected.get(q, 1.0)), one) for q, one in measured.items()}
+
+    def _verdict(self, quantity: str, difference: Difference, p: float) -> str:
+        if difference.low is None or difference.high is None:
+            return "undecided"
+        if self.margin is not None:
+            inside = -self.margin < difference.low and difference.high < self.margin
+            outside = max(difference.low, -difference.high) > self.margin
+            return "holds" if inside else "fails" if outside else "undecided"
+        if p >= 0.05:
+            return "undecided"
+        lower = any(word in quantity for word in LOWER_IS_BETTER)
+        return "holds" if (difference.value > 0) != (lower != self.worse) else "fails"
+
+
+def is_papers(setting: Setting) -> bool:
+    """Return whether a setting is one of the paper's: its networks, 350 epochs."""
+    return setting.network in ("resnet50", "wrn28-10") and setting.epochs == 350
+
+
+_OTHERS = "Appendix, Tables 18, 19"
+CLAIMS = [
+    Claim("regmixup", "dnn", ("accuracy",), "4.1, Table 2"),
+    Claim("regmixup", "mixup", ("accuracy",), "4.1, Table 2"),
+    Claim("regmixup", "dnn", ("shift accuracy",), "4.1, Table 3"),
+    Claim("regmixup", "mixup", ("shift accuracy",), "4.1, Table 3"),
+    Claim("regmixup", "deep-ensemble", ("shift accuracy",), "4.1, Table 3"),
+    Claim("augmix", "regmixup", ("shift accuracy",), "4.1, Table 3"),
+    Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="DS"),
+    Claim("regmixup", "dnn", OOD, "4.2, Table 5", by="MSP"),
+    Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="entropy"),
+    Claim("regmixup", "mixup", OOD, "4.2, Table 5", by="MSP"),
+    Claim("mixup", "dnn", ("accuracy",), "2, Table 1"),
+    Claim("mixup", "dnn", ("shift accuracy",), "2, Table 1"),
+    Claim("mixup", "dnn", OOD, "2, Table 1", by="entropy", worse=True),
+    Claim("mixup", "dnn", OOD, "2, Table 1", by="MSP", worse=True),
+    Claim("regmixup", "dnn", ("AdaECE",), "A, D, Table 10"),
+    Claim("regmixup", "mixup", ("AdaECE",), "A, D, Table 10"),
+    Claim("regmixup", "dnn", ("shift AdaECE",), "D, Table 10"),
+    Claim("regmixup", "dnn", ("AdaECE with T",), "4.3, Table 6"),
+    Claim("regmixup", "mixup", ("AdaECE with T",), "4.3, Table 6"),
+    Claim("regmixup", "dnn", FISHER, "3, Figure 4"),
+    Claim("regmixup", "mixup", FISHER, "3, Figure 4"),
+    Claim("regmixup", "regmixup(alpha=1)", ("accuracy",), "2, Tables 9, 14"),
+    Claim("regmixup(eta=0.5)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
+    Claim("regmixup(eta=2)", "regmixup", ("accuracy",), "2, Table 14", margin=0.5),
+    Claim("regmixup", "cutmix", ("accuracy",), _OTHERS),
+    Claim("regmixup", "cutmix", ("shift accuracy",), _OTHERS),
+    Claim("regmixup", "regcutmix", ("accuracy",), _OTHERS),
+    Claim("regmixup", "regcutmix", ("shift accuracy",), _OTHERS),
+    Claim("regcutmix", "cutmix", ("shift accuracy",), _OTHERS, worse=True),
+    Claim("mixup+cutmix", "regmixup", ("shift accuracy",), _OTHERS, worse=True),
+]
+
+
+def table() -> str:
+    """Return a line per claim and train set, the paper's own setting first, then the cost."""
+    lines = []
+    for claim in CLAIMS:
+        for train_set in ("cifar10/train", "cifar100/train"):
+            if (sides := claim.asked_of(train_set)) is not None:
+                lines.append((not is_papers(sides[0]), _line(claim, *sides)))
+    lines.sort(key=lambda line: line[0])  # stable: those at the paper's own setting first
+    head = ["verdict", "claim", "by", "difference [95 %]", "asked at", "n", "the paper's", "where"]
+    rows = [head, ["---"] * len(head), *(line for _, line in lines), _cost_line()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _line(claim: Claim, ours: Setting, theirs: Setting) -> list[str]:
+    verdicts = claim.verdicts(ours, theirs)
+    names = {quantity: _short_name(quantity, ours) for quantity in verdicts}
+    several = len(verdicts) > 1
+    told = {
+        verdict: [names[q] for q, (other, _) in verdicts.items() if other == verdict]
+        for verdict in ("holds", "fails", "undecided")
+    }
+    verdict = "; ".join(
+        f"**{name}**" + (f": {', '.join(sets)}" if several else "") for name, sets in told.items() if sets
+    )
+    effects = "; ".join((f"{names[q]} " if several else "") + one.text() for q, (_, one) in verdicts.items())
+    counts = next(iter(verdicts.values()))[1].n
+    at = ("**the paper's**, " if is_papers(ours) else "") + f"{ours.network}, {ours.family}, {ours.epochs} epochs"
+    return [
+        verdict, claim.text, claim.by or "–", effects, at, f"{counts[0]}, {counts[1]}",
+        _papers(claim, ours.family), claim.place,
+    ]  # fmt: skip
+
+
+def _short_name(quantity: str, setting: Setting) -> str:
+    other = OTHER_CIFAR[setting.family].partition("/")[0].upper().replace("CIFAR", "CIFAR-")
+    short = quantity.removesuffix(" AUROC").replace("other CIFAR", other)
+    return short.removeprefix("Fisher at ")
+
+
+def _papers(claim: Claim, family: str) -> str:
+    """Return the paper's own differences, for the quantities and networks of which it has both numbers."""
+    places = {
+        "accuracy": (f"{family}/test", "accuracy"), "shift accuracy": (f"{family}-c", "accuracy"),
+        "AdaECE": (f"{family}/test", "adaptive_ece"), "shift AdaECE": (f"{family}-c", "adaptive_ece"),
+        "other CIFAR AUROC": (OTHER_CIFAR[family], "auroc"), "SVHN AUROC": ("svhn/test", "auroc"),
+        "Tiny-ImageNet AUROC": ("tiny-imagenet/val", "auroc"),
+    }  # fmt: skip
+    told = []
+    for network in ("resnet50", "wrn28-10"):
+        values = []
+        for quantity in claim.quantities:
+            if quantity not in places or claim.by == "MSP":
+                continue
+            dataset, metric = places[quantity]
+            sides = [
+                paper_value(method=m, network=network, train_set=f"{family}/train", dataset=dataset, metric=metric)
+                for m in (claim.method, claim.reference)
+            ]
+            if sides[0] is not None and sides[1] is not None:
+                values.append(f"{100 * (sides[0].value - sides[1].value):+.1f}".replace("-", "−"))
+        if values:
+            told.append(f"{' / '.join(values)} ({network})")
+    return "; ".join(told) or "–"
+
+
+def _cost_line() -> list[str]:
+    ratios = {
+        network: MILLISECONDS[network, 2.0] / MILLISECONDS[network, 1.0]
+        for network in ("resnet18", "resnet50", "wrn28-10")
+    }
+    told = "; ".join(f"{network} {ratio:.2f}" for network, ratio in ratios.items())
+    return [
+        "**holds**: resnet18; **fails**: wrn28-10", "RegMixup takes 1.5 times the time of plain training", "–", told,
+        "one H200, a step of 128 images", "–", "1.5", "4",
+    ]  # fmt: skip

@@ -1,0 +1,107 @@
+"""The one rule for differences: Welch between trainings, paired within a network, Holm within a named family.
+
+Two methods are trainings with seeds of their own, so their difference has Welch's interval. Two scores, or two sets of
+batch-norm statistics, of the same networks are paired by seed. docs/conventions.md states the rule once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from archives import Setting, load
+from scipy import stats
+
+LEVEL = 0.95
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Return a difference with its sign, the minus as printed text has it."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean over seeds of one quantity, with Student's interval and the standard deviation where n > 1."""
+
+    value: float
+    std: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference of means with its interval and two-sided p; None with fewer than two seeds on a side."""
+
+    value: float
+    low: float | None
+    high: float | None
+    p: float | None
+    n: tuple[int, int]
+
+    @property
+    def sign(self) -> int:
+        """Return 1 or -1 where the whole interval lies on one side of 0, else 0."""
+        if self.low is None or self.high is None:
+            return 0
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    def text(self, digits: int = 2) -> str:
+        """Return the difference with its interval, or in brackets where there is none."""
+        if self.low is None or self.high is None:
+            return f"({signed(self.value, digits)})"
+        return f"{signed(self.value, digits)} [{signed(self.low, digits)}, {signed(self.high, digits)}]"
+
+
+def mean_of(setting: Setting, quantity: str) -> Mean | None:
+    """Return the mean of a quantity over the seeds of a setting; None where it was not measured."""
+    values = list(load().get(setting, {}).get(quantity, {}).values())
+    if not values:
+        return None
+    if len(values) == 1:
+        return Mean(values[0], None, None, None, 1)
+    spread = stdev(values)
+    reach = stats.t.ppf(0.5 + LEVEL / 2, len(values) - 1) * spread / math.sqrt(len(values))
+    return Mean(fmean(values), spread, fmean(values) - reach, fmean(values) + reach, len(values))
+
+
+def welch(setting: Setting, reference: Setting, quantity: str) -> Difference | None:
+    """Return the difference of two trainings; None where one of them was not measured."""
+    ours, theirs = (list(load().get(side, {}).get(quantity, {}).values()) for side in (setting, reference))
+    if not ours or not theirs:
+        return None
+    value, counts = fmean(ours) - fmean(theirs), (len(ours), len(theirs))
+    if min(counts) < 2:
+        return Difference(value, None, None, None, counts)
+    test = stats.ttest_ind(ours, theirs, equal_var=False)
+    low, high = test.confidence_interval(LEVEL)
+    return Difference(value, float(low), float(high), float(test.pvalue), counts)
+
+
+def paired(setting: Setting, quantity: str, reference: Setting, other_quantity: str) -> Difference | None:
+    """Return the difference of two numbers of the same networks, paired by seed."""
+    ours, theirs = load()[setting].get(quantity, {}), load()[reference].get(other_quantity, {})
+    seeds = sorted(ours.keys() & theirs.keys())
+    if len(seeds) < 2:
+        return None
+    gaps = [ours[seed] - theirs[seed] for seed in seeds]
+    test = stats.ttest_1samp(gaps, 0.0)
+    low, high = test.confidence_interval(LEVEL)
+    return Difference(fmean(gaps), float(low), float(high), float(test.pvalue), (len(seeds), len(seeds)))
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return Holm's corrected p-values of a family.
+
+    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+    {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    corrected, largest = {}, 0.0
+    for place, (name, p) in enumerate(sorted(p_values.items(), key=lambda pair: pair[1])):
+        largest = max(largest, min(1.0, p * (len(p_values) - place)))
+        corrected[name] = largest
+    return corrected

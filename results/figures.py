@@ -1,0 +1,224 @@
+"""The figures of the documents: results from the archives, concepts from small trainings, corruptions of a photograph.
+
+python results/figures.py     # draws those of concepts and corruptions anew, in two minutes; build.py draws the rest
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from archives import RESULTS, Setting, load
+from comparisons import mean_of, welch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+from scipy.stats import beta
+from sklearn.datasets import load_sample_image, make_moons
+
+import regmixup as rm
+from regmixup.data.catalogue import BENCHMARK, EXTRA
+
+IMAGES = RESULTS.parent / "docs" / "images"
+
+COLOURS = {"dnn": "#2b6cb0", "regmixup": "#c53030", "mixup": "#6b8e23"}
+NAMES = {"dnn": "plain training", "regmixup": "RegMixup", "mixup": "Mixup"}
+LENGTHS = (25, 50, 100, 200)
+PANELS = {
+    "accuracy": "accuracy, %",
+    "shift accuracy": "CIFAR-10-C accuracy, %",
+    "near-OOD AUROC by MSP": "near-OOD AUROC by MSP, %",
+    "ECE": "ECE, %",
+}
+
+
+def write(folder: Path) -> None:
+    """Write every figure as SVG; the same archives give the same bytes."""
+    with mpl.rc_context({"svg.hashsalt": "regmixup", "font.size": 9, "svg.fonttype": "none"}):
+        save(length_figure(["dnn", "regmixup"]), folder / "length.svg")
+        save(forest_figure("cifar10/train", 100, "dnn"), folder / "standard.svg")
+        save(choices_figure(), folder / "causes.svg")
+
+
+def save(figure: Figure, path: Path) -> None:
+    figure.savefig(path, format="svg", metadata={"Date": None}, bbox_inches="tight")
+
+
+def length_figure(methods: list[str]) -> Figure:
+    """Return each metric against training length, with 95 % intervals over seeds."""
+    figure = Figure(figsize=(10, 2.6))
+    for place, (quantity, label) in enumerate(PANELS.items()):
+        axes = figure.add_subplot(1, len(PANELS), place + 1)
+        for method in methods:
+            means = {e: mean_of(Setting("cifar10/train", "resnet18", e, method), quantity) for e in LENGTHS}
+            points = [(epochs, mean) for epochs, mean in means.items() if mean is not None and mean.low is not None]
+            values = [mean.value for _, mean in points]
+            reach = [mean.value - mean.low for _, mean in points]
+            axes.errorbar(
+                [epochs for epochs, _ in points], values, yerr=reach, color=COLOURS[method], label=NAMES[method],
+                marker="o", markersize=4, capsize=2, linewidth=1.6,
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xticks(LENGTHS, labels=map(str, LENGTHS))
+        axes.minorticks_off()
+        axes.set_title(label, fontsize=9)
+        axes.set_xlabel("epochs")
+        axes.grid(alpha=0.3)
+        if place == 0:
+            axes.legend(frameon=False, loc="lower right")
+    figure.tight_layout()
+    return figure
+
+
+def forest_figure(train_set: str, epochs: int, reference: str) -> Figure:
+    """Return the differences of every method from plain training, a panel per quantity."""
+    quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC by MSP", "ECE", "AUGRC")
+    base = Setting(train_set, "resnet18", epochs, reference)
+    methods = [
+        setting
+        for setting in load()
+        if (setting.train_set, setting.epochs, setting.statistics) == (train_set, epochs, "trained")
+        and setting.method not in (reference, "kfac-llla")
+        and "(" not in setting.method
+    ]
+    return _forest(methods, base, quantities, [setting.method for setting in methods])
+
+
+def choices_figure() -> Figure:
+    """Return what each choice of RegMixup changes, after 50 epochs."""
+    quantities = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "near-OOD AUROC by DS", "ECE")
+    base = Setting("cifar10/train", "resnet18", 50, "regmixup")
+    methods = [s for s in load() if s.epochs == 50 and s.statistics == "trained" and s.method.startswith("regmixup(")]
+    labels = [setting.method.removeprefix("regmixup(").removesuffix(")") for setting in methods]
+    return _forest(methods, base, quantities, labels)
+
+
+def _forest(methods: list[Setting], base: Setting, quantities: tuple[str, ...], labels: list[str]) -> Figure:
+    figure = Figure(figsize=(10, 0.5 + 0.25 * len(methods)))
+    for place, quantity in enumerate(quantities):
+        axes = figure.add_subplot(1, len(quantities), place + 1)
+        for line, setting in enumerate(reversed(methods)):
+            _draw_difference(axes, line, setting, base, quantity)
+        axes.axvline(0, color=COLOURS["dnn"], linewidth=1)
+        axes.set_ylim(-0.7, len(methods) - 0.3)
+        axes.set_yticks(range(len(methods)), labels=labels[::-1] if place == 0 else [""] * len(methods))
+        axes.set_title(quantity.replace(" AUROC by ", "\nAUROC by "), fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.3, axis="x")
+    figure.tight_layout()
+    return figure
+
+
+def _draw_difference(axes: Axes, line: int, setting: Setting, base: Setting, quantity: str) -> None:
+    difference = welch(setting, base, quantity)
+    if difference is None:
+        return
+    colour = "#c53030" if difference.sign else "#888888"
+    axes.plot(difference.value, line, "o", color=colour, markersize=3.5)
+    if difference.low is not None and difference.high is not None:
+        axes.plot([difference.low, difference.high], [line, line], color=colour, linewidth=1.2)
+
+
+# ---- concepts
+
+STYLES = {"plain": "#2b6cb0", "Mixup, alpha 0.3": "#6b8e23", "RegMixup, alpha 20": "#c53030"}
+OBJECTIVES = {"plain": rm.ERM(), "Mixup, alpha 0.3": rm.Mixup(0.3), "RegMixup, alpha 20": rm.RegMixup(20)}
+
+
+def alpha_figure() -> Figure:
+    """Return the densities of lambda for three alphas, and what they make of two digits."""
+    digits = rm.data.load("digits/train")
+    first, second = (digits.images[int((digits.labels == label).int().argmax()), 0].float() for label in (3, 0))
+    alphas = {0.3: "#6b8e23", 1.0: "#888888", 20.0: "#c53030"}
+    figure = Figure(figsize=(9, 3))
+    left, right = figure.add_gridspec(1, 2, width_ratios=(1, 1.3), wspace=0.12)
+    axes = figure.add_subplot(left)
+    grid = np.linspace(0.005, 0.995, 400)
+    cells = right.subgridspec(len(alphas), 9, wspace=0.08, hspace=0.3)
+    for line, (alpha, colour) in enumerate(alphas.items()):
+        axes.plot(grid, beta.pdf(grid, alpha, alpha), color=colour, label=f"alpha {alpha:g}")
+        for place, quantile in enumerate(np.linspace(0.06, 0.94, 9)):
+            lam = float(beta.ppf(quantile, alpha, alpha))
+            cell = figure.add_subplot(cells[line, place])
+            cell.imshow(lam * first + (1 - lam) * second, cmap="gray_r", vmin=0)
+            cell.set(xticks=[], yticks=[], ylabel=f"{alpha:g}" if place == 0 else "")
+    axes.set(xlabel="lambda", ylabel="density", ylim=(0, 5.5), title="share of the first image")
+    axes.legend(frameon=False)
+    return figure
+
+
+def barrier_figure(seeds: int = 3) -> Figure:
+    """Return the entropy between pairs of test digits of different classes, for networks trained on digits."""
+    test = rm.data.load("digits/test")
+    ends = torch.randint(len(test), (400, 2), generator=torch.Generator().manual_seed(0))
+    ends = ends[test.labels[ends[:, 0]] != test.labels[ends[:, 1]]]
+    first, second = (test.images[ends[:, side]].float() / 255 for side in (0, 1))
+    lams = torch.linspace(0, 1, 21)
+    figure = Figure(figsize=(6, 3.4))
+    axes = figure.add_subplot()
+    for (name, colour), method in zip(STYLES.items(), ("dnn", "mixup", "regmixup"), strict=True):
+        curves = []
+        for seed in range(seeds):
+            model = rm.train(rm.configure("digits", method, seed=seed), runs="runs").model().eval()
+            with torch.no_grad():
+                logits = [model(lam * first + (1 - lam) * second) for lam in lams]
+            curves.append(torch.stack([rm.scores.entropy(part).mean() for part in logits]))
+        curve = torch.stack(curves)
+        axes.plot(lams, curve.mean(0), color=colour, label=name)
+        axes.fill_between(lams, curve.amin(0), curve.amax(0), color=colour, alpha=0.2, linewidth=0)
+    axes.set(xlabel="lambda: share of the first digit", ylabel="entropy of the prediction, nats")
+    axes.legend(frameon=False)
+    return figure
+
+
+def vicinity_figure(steps: int = 1500) -> Figure:
+    """Return what three objectives make of two moons: train points and the model's confidence."""
+    points, labels = make_moons(120, noise=0.12, random_state=0)
+    x, y = torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
+    across, up = torch.meshgrid(torch.linspace(-3, 4, 140), torch.linspace(-3, 3.5, 130), indexing="xy")
+    figure = Figure(figsize=(9, 2.9))
+    for place, (name, objective) in enumerate(OBJECTIVES.items()):
+        torch.manual_seed(0)
+        linear, relu = torch.nn.Linear, torch.nn.ReLU
+        model = torch.nn.Sequential(linear(2, 64), relu(), linear(64, 64), relu(), linear(64, 2))
+        optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            objective(model, x, y).loss.backward()
+            optimizer.step()
+        with torch.no_grad():
+            confidence = model(torch.stack([across, up], dim=-1)).softmax(-1).amax(-1)
+        axes = figure.add_subplot(1, 3, place + 1)
+        axes.pcolormesh(across, up, confidence, cmap="cividis", vmin=0.5, vmax=1, shading="auto", rasterized=True)
+        for label, mark in ((0, "o"), (1, "^")):
+            axes.scatter(*x[y == label].T, s=9, marker=mark, color="white", edgecolor="black", linewidth=0.4)
+        axes.set(title=name, xticks=[], yticks=[])
+    return figure
+
+
+def corruption_figure() -> Figure:
+    """Return every corruption at every severity on one photograph of 224 pixels."""
+    photograph = Image.fromarray(load_sample_image("china.jpg")).crop((106, 0, 533, 427)).resize((224, 224))
+    clean = torch.from_numpy(np.array(photograph)).permute(2, 0, 1).unsqueeze(0)
+    names = (*BENCHMARK, *EXTRA)
+    figure = Figure(figsize=(6, 1.1 * len(names)))
+    for line, name in enumerate(names):
+        for severity in range(1, 6):
+            corrupted = rm.data.corrupt(clean, name, severity=severity, generator=torch.Generator().manual_seed(0))
+            axes = figure.add_subplot(len(names), 5, 5 * line + severity)
+            axes.imshow(corrupted[0].permute(1, 2, 0))
+            axes.set(xticks=[], yticks=[])
+            if severity == 1:
+                axes.set_ylabel(name.replace("_", " "), rotation=0, ha="right", va="center")
+    figure.subplots_adjust(wspace=0.02, hspace=0.02)
+    return figure
+
+
+if __name__ == "__main__":
+    with mpl.rc_context({"svg.hashsalt": "regmixup", "font.size": 9}):
+        save(alpha_figure(), IMAGES / "concept-alpha.svg")
+        save(barrier_figure(), IMAGES / "concept-barrier.svg")
+        save(vicinity_figure(), IMAGES / "concept-vicinity.svg")
+        corruption_figure().savefig(IMAGES / "corruptions.png", dpi=70, bbox_inches="tight")

@@ -1,0 +1,182 @@
+"""What `results/build.py` writes: committed as it is, right by other code, and quoted as it stands."""
+
+import csv
+import gzip
+import json
+import re
+from pathlib import Path
+
+import build
+import claims
+import numpy as np
+import pytest
+from archives import Setting, load
+from comparisons import Difference, holm, paired, welch
+from scipy import stats
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_the_table_of_numbers_is_what_the_archives_say(tmp_path):
+    build.write_csv(tmp_path / "results.csv")
+    assert (tmp_path / "results.csv").read_text() == (ROOT / "results" / "results.csv").read_text()
+
+
+@pytest.mark.parametrize("name", build.PAGES)
+def test_a_table_is_what_the_archives_say(name):
+    assert (ROOT / "docs" / "tables" / f"{name}.md").read_text() == build.PAGES[name](), "run results/build.py"
+
+
+def test_the_readme_has_the_headline(tmp_path):
+    copy = tmp_path / "README.md"
+    copy.write_text((ROOT / "README.md").read_text())
+    build.replace_readme_table(copy)
+    assert copy.read_text() == (ROOT / "README.md").read_text()
+    assert build.headline() in copy.read_text()
+
+
+# ---- quoted numbers
+
+KEYED = re.compile(r"([-−+]?\d+(?:\.\d+)?)<!-- (.+?) -->")
+
+
+def stored_values():
+    with (ROOT / "results" / "results.csv").open() as file:
+        return {row["key"]: float(row["value"]) for row in csv.DictReader(file)}
+
+
+def test_numbers_quoted_in_prose_stand_in_the_table_of_numbers():
+    values, quoted = stored_values(), 0
+    for page in PAGES:
+        for number, key in KEYED.findall(page.read_text()):
+            assert key in values, f"{page.name}: no key {key!r} in results.csv"
+            digits = len(number.partition(".")[2])
+            shown = float(number.replace("−", "-"))
+            stored = values[key] if number[0] in "-−+" else abs(values[key])
+            assert f"{shown:.{digits}f}" == f"{stored:.{digits}f}", f"{page.name}: {key}"
+            quoted += 1
+    assert quoted >= 15
+
+
+@pytest.mark.parametrize(
+    "phrase", ["is not told apart", "was not told apart", "are others with the earlier", "as the network has channels"]
+)
+def test_phrases_that_nobody_understands_are_gone(phrase):
+    assert [page.name for page in PAGES if phrase in page.read_text() and page.name != "log.md"] == []
+
+
+# ---- other code finds the same
+
+NAMES = {
+    "accuracy": ("{}/test", "accuracy", "", "", 100),
+    "shift accuracy": ("{}-c (rebuilt)", "accuracy", "", "mean", 100),
+    "ECE": ("{}/test", "ece", "", "", 100),
+    "NLL": ("{}/test", "nll", "", "", 1),
+    "failure AUROC": ("{}/test", "failure_auroc", "max_probability", "", 100),
+    "other CIFAR AUROC by MSP": ("{other}/test", "auroc", "max_probability", "", 100),
+    "other CIFAR AUROC by DS": ("{other}/test", "auroc", "dempster_shafer", "", 100),
+    "Tiny-ImageNet AUROC by MSP": ("tiny-imagenet/val", "auroc", "max_probability", "", 100),
+    "Tiny-ImageNet AUROC by DS": ("tiny-imagenet/val", "auroc", "dempster_shafer", "", 100),
+    "SVHN AUROC by MSP": ("svhn/test", "auroc", "max_probability", "", 100),
+    "SVHN AUROC by DS": ("svhn/test", "auroc", "dempster_shafer", "", 100),
+}
+
+
+def seeds_of(family, method, epochs, column):
+    """Return the values of a method over seeds, read from the archives' files alone."""
+    dataset, metric, score, corruption, scale = NAMES[column]
+    dataset = dataset.format(family, other={"cifar10": "cifar100", "cifar100": "cifar10"}[family])
+    values = {}
+    for config_file in (ROOT / "results").glob("*/*/config.json"):
+        config = json.loads(config_file.read_text())
+        wanted = (f"{family}/train", "resnet18", epochs, "bfloat16")
+        if tuple(config[key] for key in ("train_set", "network", "epochs", "precision")) != wanted:
+            continue
+        for file in config_file.parent.glob("rows-*.csv.gz"):
+            for row in csv.DictReader(gzip.decompress(file.read_bytes()).decode().splitlines()):
+                place = tuple(row[key] for key in ("dataset", "metric", "score", "corruption", "posthoc", "severity"))
+                if row["method"] in (method, f"{method}(epochs={epochs})") and place == (
+                    dataset, metric, score, corruption, "none", ""
+                ):  # fmt: skip
+                    values[config["seed"]] = scale * float(row["value"])
+    return np.array(list(values.values()))
+
+
+def welch_by_hand(ours, theirs):
+    """Return the difference of means with Welch's 95 % interval, from its formula."""
+    errors = [values.var(ddof=1) / len(values) for values in (ours, theirs)]
+    freedom = sum(errors) ** 2 / sum(e**2 / (len(v) - 1) for e, v in zip(errors, (ours, theirs), strict=True))
+    reach = stats.t.ppf(0.975, freedom) * np.sqrt(sum(errors))
+    middle = ours.mean() - theirs.mean()
+    return middle, middle - reach, middle + reach
+
+
+def test_the_table_of_equal_cost_is_what_numpy_and_scipy_find_in_the_archives():
+    text = (ROOT / "docs" / "tables" / "equal-cost.md").read_text()
+    header, _, *lines = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in text.splitlines()]
+    checked = 0
+    for line in lines:
+        pattern = r"(\S+), (\d+) epochs − plain, (\d+) epochs, (CIFAR-\d+), ResNet-18"
+        match = re.match(pattern, line[0])
+        if match is None or "not measured" in line[1]:
+            continue
+        method, ours, theirs, data = match.groups()
+        family = data.lower().replace("-", "")
+        for column, cell in zip(header[1:], line[1:], strict=True):
+            sides = [
+                seeds_of(family, name, int(epochs), column)
+                for name, epochs in ((method.lower(), ours), ("dnn", theirs))
+            ]
+            digits = 3 if column == "NLL" else 2
+            expected = [f"{value:+.{digits}f}" for value in welch_by_hand(*sides)]
+            assert re.findall(r"[-+]\d+\.\d+", cell.replace("−", "-")) == expected, (line[0], column)
+            checked += 1
+    assert checked == 7 * len(NAMES)
+
+
+# ---- the rule
+
+
+def test_a_coin_costs_what_lies_between_its_sides():
+    costs = [Setting("cifar10/train", "resnet18", 100, name).minutes for name in ("dnn", "regmixup+cutmix", "regmixup")]
+    assert costs[0] < costs[1] == pytest.approx((costs[0] + costs[2]) / 2)
+    assert Setting("cifar10/train", "resnet18", 100, "augmix").minutes is None
+
+
+def test_numbers_of_the_same_networks_are_paired_and_trainings_are_not():
+    chosen = Setting("cifar10/train", "resnet18", 100, "regmixup")
+    by_score = paired(chosen, "SVHN AUROC by entropy", chosen, "SVHN AUROC by MSP")
+    values = load()[chosen]
+    gaps = [values["SVHN AUROC by entropy"][seed] - value for seed, value in values["SVHN AUROC by MSP"].items()]
+    assert by_score.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
+    difference = welch(chosen, Setting("cifar10/train", "resnet18", 100, "deep-ensemble"), "accuracy")
+    assert (difference.low, difference.p, difference.n) == (None, None, (5, 1))
+
+
+def test_holm_multiplies_the_smallest_most_and_never_decreases():
+    assert holm({"a": 0.01, "b": 0.02, "c": 0.02}) == {"a": 0.03, "b": 0.04, "c": 0.04}
+    assert holm({"a": 0.9, "b": 0.8}) == {"b": 1.0, "a": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("claim", "bounds", "p", "verdict"),
+    [
+        (claims.Claim("a", "b", ("accuracy",), ""), (0.1, 0.3), 0.01, "holds"),
+        (claims.Claim("a", "b", ("accuracy",), ""), (-0.3, -0.1), 0.01, "fails"),
+        (claims.Claim("a", "b", ("accuracy",), ""), (0.1, 0.3), 0.06, "undecided"),
+        (claims.Claim("a", "b", ("AdaECE",), ""), (-0.3, -0.1), 0.01, "holds"),
+        (claims.Claim("a", "b", ("accuracy",), "", worse=True), (-0.3, -0.1), 0.01, "holds"),
+        (claims.Claim("a", "b", ("accuracy",), "", margin=0.5), (-0.3, 0.4), 0.9, "holds"),
+        (claims.Claim("a", "b", ("accuracy",), "", margin=0.5), (0.6, 0.9), 0.01, "fails"),
+        (claims.Claim("a", "b", ("accuracy",), "", margin=0.5), (0.4, 0.9), 0.01, "undecided"),
+    ],
+)
+def test_a_verdict_follows_the_direction_and_the_margin_of_its_claim(claim, bounds, p, verdict):
+    difference = Difference(sum(bounds) / 2, *bounds, p, (3, 3))
+    assert claim._verdict(claim.quantities[0], difference, p) == verdict
+
+
+def test_the_papers_own_setting_comes_first():
+    assert claims.is_papers(Setting("cifar10/train", "resnet50", 350, "dnn"))
+    assert not claims.is_papers(Setting("cifar10/train", "resnet50", 200, "dnn"))
