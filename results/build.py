@@ -29,7 +29,10 @@ HEADLINE = ("accuracy", "shift accuracy", "near-OOD AUROC by MSP", "SVHN AUROC b
 DETECTION = tuple(
     f"{name} AUROC by {score}" for name in ("other CIFAR", "Tiny-ImageNet", "SVHN") for score in ("MSP", "DS")
 )
-COMPARED = ("accuracy", "shift accuracy", "ECE", "NLL", "failure AUROC", *DETECTION)
+COMPARED = (
+    "accuracy", "shift accuracy", "ECE", "NLL", "failure AUROC", "other CIFAR AUROC by MSP", "other CIFAR AUROC by DS",
+    "Tiny-ImageNet AUROC by MSP", "SVHN AUROC by MSP",
+)  # fmt: skip
 
 
 def setting(method: str, epochs: int, train_set: str = C10, *, network: str = "resnet18") -> Setting:
@@ -182,7 +185,7 @@ def differences(
         known = ours in load() and theirs in load()
         values = [cells.get((name, column), "–") for column in columns]
         lines.append([name, *(values if known else ["not measured", *[""] * (len(columns) - 1)])])
-    return markdown([head, *columns], lines)
+    return markdown([*head.split(" | "), *columns], lines)
 
 
 def _with_holm(found: dict[str, Difference | None], *, corrected: bool) -> dict[str, tuple[Difference, bool]]:
@@ -200,10 +203,10 @@ def _marked(difference: Difference, stands: bool, *, digits: int) -> str:
 def equal_cost() -> str:
     """Return the differences of RegMixup, and of half-RegMixup, at equal epochs, images and minutes."""
     lines = [
-        (f"{title(ours)} − {title(theirs)}, {_data(ours)} (equal {equal})", ours, theirs)
+        (f"{_data(ours)} | {equal} | {title(ours)} | {title(theirs)}", ours, theirs)
         for equal, ours, theirs in EQUAL_COST
     ]
-    return differences(lines, COMPARED, head="difference, in points")
+    return differences(lines, COMPARED, head="data | equal | this | minus this")
 
 
 def _data(chosen: Setting) -> str:
