@@ -110,7 +110,7 @@ def test_help_and_list_start_without_torch(call):
 import sys
 from regmixup.cli import main
 try:
-    main({call.split()})
+    main({call})
 except SystemExit as end:  # as --help of a verb ends
     assert not end.code
 assert 'torch' not in sys.modules, 'torch was imported'
