@@ -101,7 +101,9 @@ def test_only_the_command_line_knows_its_library():
 
 
 @pytest.mark.parametrize(
-    "call", [["--help"], ["list"], ["list", "methods"], ["--version"], ["finetune", "--help"]], ids=" ".join
+    "call",
+    [["--help"], ["list"], ["list", "methods"], ["--version"], ["finetune", "--help"], ["train", "--help"]],
+    ids=" ".join,
 )
 def test_help_and_list_start_without_torch(call):
     code = f"""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -98,10 +99,24 @@ def test_every_hyper_parameter_has_a_help_text(cls):
 
 
 def test_the_help_of_train_explains_flags_without_examples_in_python(capsys):
-    assert run("train", "--method", "sngp", "--help") == 0
+    assert run("train", "--method", "sngp", "--help-all") == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "noise variance of the regression" in text
     assert ">>>" not in text
+
+
+def test_the_short_help_has_the_first_flags_with_the_defaults_of_what_is_chosen(capsys):
+    """Each of its flags is one of all flags, and it imports no torch (tests/test_architecture.py)."""
+    assert run("train", "--method", "mixup", "--recipe", "cifar10-wrn28-10", "--help") == 0
+    short = " ".join(capsys.readouterr().out.split())
+    flags = re.findall(r"(?<= )--[a-z-]+(?= [A-Za-z>])", short.partition("what to train:")[2])
+    assert len(flags) >= 20
+    assert {"--alpha", "--epochs", "--runs"} <= {*flags}
+    assert "[cifar10/train]" in short
+    assert "[350]" in short
+    assert run("train", "--method", "mixup", "--recipe", "cifar10-wrn28-10", "--help-all") == 0
+    every_flag = capsys.readouterr().out
+    assert [flag for flag in flags if f"{flag} " not in every_flag] == ["--help-all"]
 
 
 def test_the_engines_flags_reach_training_and_its_provenance(capsys, tmp_path):
@@ -247,7 +262,7 @@ def test_the_sides_of_an_alternate_have_flags_with_help(capsys):
     found = json.loads(capsys.readouterr().out)["objective"]
     assert (found["first"]["kind"], found["first"]["alpha"]) == ("Mixup", 0.2)
     assert (found["second"]["kind"], found["second"]["lam"]) == ("CutMix", "sample")
-    assert run("train", "--method", "mixup+cutmix", "--help") == 0
+    assert run("train", "--method", "mixup+cutmix", "--help-all") == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "--first.alpha FLOAT" in text
     assert "loss:" not in text

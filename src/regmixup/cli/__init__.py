@@ -123,6 +123,8 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
     from regmixup.names import check_name
 
     module = f"{__name__}.{check_name('verb', args[0], VERBS)}"
+    if args[0] == "train" and {"-h", "--help"} & {*args}:
+        return import_module(f"{__name__}.train_help").main
     waiting = args[0] not in ("data", "finetune", "list") and sys.stderr.isatty()  # the others import torch at once
     if waiting:
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)

@@ -100,7 +100,8 @@ class TrainVerb(Resources):
 
 
 def main(args: Sequence[str]) -> None:
-    verb = parse(TrainVerb, "train", args, default=_defaults(args))
+    words = ["--help" if word == "--help-all" else word for word in args]
+    verb = parse(TrainVerb, "train", words, default=_defaults(args))
     objective = _from_flags(verb.objective_fields)
     loss = verb.loss_fields if isinstance(verb.loss_fields, Loss) else None
     if verb.class_weights == "balanced":
