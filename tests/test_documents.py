@@ -57,7 +57,8 @@ def test_a_command_names_a_verb_and_its_flags_exist(document, command, capsys):
     words = shlex.split(command)
     assert words[1] in VERBS, f"{document}: {command}"
     with pytest.raises(SystemExit) as leaving:
-        main([*(word for word in words[1:] if word != "--dry-run"), "--help"])
+        asked = "--help-all" if words[1] == "train" else "--help"
+        main([*(word for word in words[1:] if word != "--dry-run"), asked])
     assert leaving.value.code == 0
     text = capsys.readouterr().out
     for flag in (word for word in words[2:] if word.startswith("--")):
