@@ -38,7 +38,9 @@ docs: .venv/installed-docs
 	@echo 'the site is in docs/_build/html/index.html'
 
 notebooks: .venv/installed-docs
-	cd docs/notebooks && OMP_NUM_THREADS=1 ../../$(BIN)/jupyter execute --inplace --timeout=600 *.ipynb
+	@place=$$(mktemp -d) && mkdir $$place/docs && cp -r docs/notebooks $$place/docs && ln -s $(CURDIR)/results $$place && \
+	cd $$place/docs/notebooks && OMP_NUM_THREADS=1 $(CURDIR)/$(BIN)/jupyter execute --inplace --timeout=600 \
+	--NotebookClient.record_timing=False *.ipynb && cp *.ipynb $(CURDIR)/docs/notebooks && rm -r $$place
 
 coverage: .venv/installed-dev
 	$(BIN)/pytest -n 2 --cov
