@@ -60,7 +60,7 @@ def test_the_metadata_are_those_of_the_project(wheel):
     metadata = message_from_bytes(archive.read(about + "METADATA"))
     assert metadata["Version"] == regmixup.__version__
     assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1] == regmixup.__version__
-    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == regmixup.__version__
+    assert re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == regmixup.__version__
     assert metadata["License-Expression"] == "MIT"
     assert metadata.get_payload().startswith("# regmixup")
     assert "](" not in metadata.get_payload(), "a link to a file of the repository is dead on a package index"
