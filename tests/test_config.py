@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, Literal
 
