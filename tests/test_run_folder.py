@@ -1,5 +1,7 @@
 """The files of a run folder, read and written without a model."""
 
+import pytest
+
 from regmixup import run_folder
 
 
@@ -42,3 +44,20 @@ def test_deleting_predictions_leaves_everything_else(tmp_path):
     run_folder.delete_predictions(tmp_path)
     assert all(path.exists() for path in kept)
     assert not any(path.exists() for path in stored)
+
+
+def test_deleting_predictions_follows_no_link(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        folder.mkdir()
+    (other / "kept.safetensors").touch()
+    (run / "predictions-old").symlink_to(other)
+    run_folder.delete_predictions(run)
+    assert (other / "kept.safetensors").exists()
+
+
+def test_a_damaged_line_of_a_history_is_left_out_with_a_warning(tmp_path):
+    lines = [b'{"epoch": 1, "loss": 2}', b"\0\xff", b"[1]", b'{"epoch": 2, "loss": "x"}', b'{"epoch": 3, "loss": 0.5}']
+    (tmp_path / run_folder.HISTORY).write_bytes(b"\n".join(lines))
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged: 3 of 5 lines are left out"):
+        assert [record["epoch"] for record in run_folder.read_history(tmp_path)] == [1, 3]

@@ -272,7 +272,7 @@ class TestRefusals:
         self.refused(tmp_path / "p.npz", "unknown key in .* 'dataset'")
         for name in ("labels", "features"):
             np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), **{name: np.array(["cat"] * 6)})
-            self.refused(tmp_path / "p.npz", f"{name} must be a tensor or an array of numbers, got ndarray of text")
+            self.refused(tmp_path / "p.npz", f"{name} must be a tensor or an array of numbers, got array")
         np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), labels=np.array(["cat"] * 6, dtype=object))
         self.refused(tmp_path / "p.npz", "Object arrays cannot be loaded")
 
