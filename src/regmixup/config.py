@@ -41,9 +41,9 @@ def check_number(
     Traceback (most recent call last):
     ValueError: alpha must be a finite number > 0, got -1
     """
-    bounds = {">": above, ">=": least, "<": below, "<=": most}
     compare = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-    bounds = {sign: bound for sign, bound in bounds.items() if bound is not None}
+    limits = zip(compare, (above, least, below, most), strict=True)
+    bounds = {sign: bound for sign, bound in limits if bound is not None}
     # An integer may be larger than any float, and a narrow float of NumPy's would narrow what it is compared with.
     finite = _is_number(value) and abs(value if isinstance(value, int) else float(value)) <= sys.float_info.max
     if not finite or not all(compare[sign](value, bound) for sign, bound in bounds.items()):
@@ -151,9 +151,12 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     family = sorted(_family(base), key=lambda cls: cls.__module__.startswith("regmixup."))  # the last of a name counts
     classes = {cls.__name__: cls for cls in family if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
-    hints = _hints(cls)
+    hints, fields = _hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
     for key in values:
-        check_name(f"field of {cls.__name__} in {where}", key, [f.name for f in dataclasses.fields(cls)])  # type: ignore[arg-type]
+        check_name(f"field of {cls.__name__} in {where}", key, [f.name for f in fields])
+    required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    if absent := [f"{name} ({_contract(hints[name])})" for name in required if name not in values]:
+        raise ValueError(f"{where} must have {', '.join(absent)}; found {', '.join(values) or 'nothing'}")
     try:
         return cls(**{key: _decode(value, hints[key], f"{where}.{key}") for key, value in values.items()})
     except TypeError as error:

@@ -242,10 +242,13 @@ def read_table(path: Path) -> dict[str, Any]:
 def csv_text(text: str) -> str:
     """Return text that a spreadsheet shows instead of computing: ' before what would begin a formula, or is a '.
 
+    A carriage return, which Python's writer does not quote, would begin a line.
+
     >>> csv_text("=cmd()"), csv_text("dnn")
     ("'=cmd()", 'dnn')
     """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "'")) else text
+    text = text.replace("\r", "\\r")
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "'")) else text
 
 
 def csv_lines(lines: Iterable[Iterable[object]]) -> str:

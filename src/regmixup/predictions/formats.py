@@ -170,8 +170,9 @@ _COMPANIONS = (
     "correct", "confidence", "score", "max_prob", "entropy", "uncertainty", "loss",
 )  # fmt: skip
 """Columns of a table without prefixes that are never classes, unless labels are called so."""
-_PREFIX = re.compile(r"(logit|prob)s?_(.+)", re.IGNORECASE)
-_CLASS_PREFIX = re.compile(r"(class)_(.+)", re.IGNORECASE)
+_PREFIX = re.compile(r"(?:logit|prob)s?_(.+)", re.IGNORECASE)
+_CLASS_PREFIX = re.compile(r"class_(.+)", re.IGNORECASE)
+_PROBS = re.compile(r"prob(s|ability|abilities)?(_.+)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -213,28 +214,29 @@ def _read_table(path: Path, labels: LabelColumn | None, columns: Sequence[str]) 
     notes = [] if table.named else ["no line of names"]
     if place:
         notes.append(f"labels are in column {place + 1}")
-    names = [name if i != place else "" for i, name in enumerate(table.names)]
-    if not table.named:
-        numbered = enumerate(i for i in range(len(names)) if i != place)
-        fields = {"logits": {i: str(number) for number, i in numbered}}
-    elif columns:
-        fields = _chosen_columns(names, columns)
+    if table.named:
+        names = [name if i != place else "" for i, name in enumerate(table.names)]
+        class_columns = _class_columns(names, texts or [], columns)
+        probs = [i for i in class_columns if _PROBS.fullmatch(names[i])]
     else:
-        fields = _prefixed_columns(names) or _bare_columns(names, texts or [])
-    orders = {name: _in_order(classes) for name, classes in fields.items()}
-    class_names = [[fields[name][i] for i in order] for name, order in orders.items()]
+        names = list(map(str, range(len(table.names))))
+        class_columns, probs = [i for i in range(len(names)) if i != place], []
+    fields = {"logits": [i for i in class_columns if i not in probs], "probs": probs}
+    fields = {name: _in_order(places, names) for name, places in fields.items() if places}
+    class_names = [[_class_of(names[i]) for i in places] for places in fields.values()]
     if class_names[0] != class_names[-1]:
         contract = "columns of logits and of probs must name the same classes in the same order"
-        raise ValueError(f"{contract}, {_got(table.names)}")
-    used = {place, *(i for order in orders.values() for i in order)}
-    left_out = [repr(name) for i, name in enumerate(table.names) if i not in used]
+        raise ValueError(f"{contract}, {_got(names)}")
+    left_out = [i for i in range(len(names)) if i != place and i not in class_columns]
     if left_out:
-        notes.append(f"left out: {', '.join(left_out)}")
-    arrays: dict[str, Any] = {name: _numbers(table, order) for name, order in orders.items()}
+        notes.append(f"left out: {', '.join(repr(names[i]) for i in left_out)}")
+    arrays: dict[str, Any] = {name: _numbers(table, places) for name, places in fields.items()}
     if texts is not None:
-        arrays["labels"], arrays["classes"] = np.array(texts), class_names[0]
-    identifiers = [i for i, name in enumerate(table.names) if i not in used and name.lower() in _IDENTIFIERS]
-    ids = " ".join(f"{table.names[i].lower()}:{digest_of_ids(table.column(i))}" for i in identifiers)
+        arrays["labels"] = np.array(texts)
+    if table.named:
+        arrays["classes"] = class_names[0]
+    identifiers = [i for i in left_out if names[i].lower() in _IDENTIFIERS]
+    ids = " ".join(f"{names[i].lower()}:{digest_of_ids(table.column(i))}" for i in identifiers)
     return Contents(arrays, {"ids": ids} if ids else {}, notes)
 
 
@@ -261,75 +263,71 @@ def _label_column(names: list[str], labels: LabelColumn | None) -> int | None:
     return places[0] if places else None
 
 
-def _prefixed_columns(names: list[str]) -> dict[str, dict[int, str]]:
-    """Return the classes by field and column, for columns that say by a prefix what they are: all or none.
+def _class_columns(names: list[str], labels: list[str], patterns: Sequence[str]) -> list[int]:
+    """Return the columns of the classes: those that match a pattern, or else have a prefix, or else labels tell them.
 
-    >>> _prefixed_columns(["y_pred", "logit_cat", "logit_dog"])
-    {'logits': {1: 'cat', 2: 'dog'}}
+    >>> _class_columns(["y_pred", "logit_cat", "logit_dog"], ["cat"], [])
+    [1, 2]
     """
-    for prefix in (_PREFIX, _CLASS_PREFIX):
-        fields: dict[str, dict[int, str]] = {}
-        for i, name in enumerate(names):
-            if parts := prefix.fullmatch(name):
-                fields.setdefault("probs" if parts[1].lower() == "prob" else "logits", {})[i] = parts[2]
-        # A single one, such as class_id, is no table of classes.
-        if fields and (prefix is _PREFIX or len(fields["logits"]) > 1):
-            return fields
-    return {}
+    if patterns:
+        chosen = [i for i, name in enumerate(names) if name and any(fnmatchcase(name, each) for each in patterns)]
+        if not chosen:
+            raise ValueError(f"columns must name some of the table's, {_got(names)} for {', '.join(patterns)}")
+        return chosen
+    prefixed = [i for i, name in enumerate(names) if _PREFIX.fullmatch(name)]
+    of_class = [i for i, name in enumerate(names) if _CLASS_PREFIX.fullmatch(name)]
+    if prefixed:
+        return prefixed
+    # A single one, such as class_id, is no table of classes.
+    return of_class if len(of_class) > 1 else _bare_columns(names, labels)
 
 
-def _chosen_columns(names: list[str], patterns: Sequence[str]) -> dict[str, dict[int, str]]:
-    """Return the classes by field and column, for the columns whose names match a pattern such as `logit_*`."""
-    fields: dict[str, dict[int, str]] = {}
-    for i, name in enumerate(names):
-        if name and any(fnmatchcase(name, pattern) for pattern in patterns):
-            parts = _PREFIX.fullmatch(name) or _CLASS_PREFIX.fullmatch(name)
-            known = "probs" if name.lower().startswith("prob") else "logits"
-            fields.setdefault(known, {})[i] = parts[2] if parts else name
-    if not fields:
-        raise ValueError(f"columns must name some of the table's, such as 'logit_*', {_got(names)} for {patterns!r}")
-    return fields
-
-
-def _bare_columns(names: list[str], labels: list[str]) -> dict[str, dict[int, str]]:
-    """Return the classes by column where no column has a prefix; raise an error unless labels or numbers tell them.
+def _bare_columns(names: list[str], labels: list[str]) -> list[int]:
+    """Return the columns of the classes where none has a prefix; raise an error unless labels or numbers tell them.
 
     They are the columns called 0 to K - 1, those called as the labels are, or, where labels are the numbers 0 to K - 1,
     all K columns that are no companions. In the last two cases no column may be left that could be a class.
     """
-    numbers = {i: name for i, name in enumerate(names) if name.isdecimal()}
-    if numbers and sorted(map(int, numbers.values())) == list(range(len(numbers))):
-        return {"logits": numbers}
+    numbers = [i for i, name in enumerate(names) if name.isdecimal()]
+    if numbers and sorted(int(names[i]) for i in numbers) == list(range(len(numbers))):
+        return numbers
     occurring = set(labels)
-    candidates = {i: name for i, name in enumerate(names) if name in occurring or name.lower() not in _COMPANIONS}
+    candidates = [i for i, name in enumerate(names) if name in occurring or name.lower() not in _COMPANIONS]
     places = {str(place) for place in range(len(candidates))}
-    if len(candidates) < 2 or occurring not in (set(candidates.values()), places):
-        raise ValueError(
-            "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
-            f"K - 1; or name them, such as --columns 'logit_*', {_got(names)}"
-        )
-    return {"logits": candidates}
+    if len(candidates) > 1 and occurring in ({names[i] for i in candidates}, places):
+        return candidates
+    raise ValueError(
+        "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
+        f"K - 1; or name them, such as --columns 'logit_*', {_got(names)}"
+    )
 
 
-def _in_order(classes: dict[int, str]) -> list[int]:
-    """Return the columns in the order of their classes: that of numbers where all are called by numbers.
+def _class_of(name: str) -> str:
+    """Return the name of a column's class, that of the column without a prefix."""
+    parts = _PREFIX.fullmatch(name) or _CLASS_PREFIX.fullmatch(name)
+    return parts[1] if parts else name
 
-    >>> _in_order({1: "9", 2: "10", 3: "8"}), _in_order({1: "dog", 2: "cat"})
-    ([3, 1, 2], [1, 2])
+
+def _in_order(columns: list[int], names: list[str]) -> list[int]:
+    """Return columns in the order of their classes: that of numbers where all are called by numbers.
+
+    >>> _in_order([0, 1, 2], ["class_9", "class_10", "class_8"]), _in_order([0, 1], ["dog", "cat"])
+    ([2, 0, 1], [0, 1])
     """
-    if len(set(classes.values())) < len(classes):
+    classes = {i: _class_of(names[i]) for i in columns}
+    if len(set(classes.values())) < len(columns):
         raise ValueError(f"classes must have names of their own, got {', '.join(classes.values())[:80]}")
     if all(name.isdecimal() for name in classes.values()):
-        return sorted(classes, key=lambda i: int(classes[i]))
-    return list(classes)
+        return sorted(columns, key=lambda i: int(classes[i]))
+    return columns
 
 
-def _numbers(table: _Table, order: list[int]) -> np.ndarray:
+def _numbers(table: _Table, columns: list[int]) -> np.ndarray:
     """Return the numbers of some columns, (N, K)."""
     rows = []
     for number, cells in table.lines():
         try:
-            rows.append(np.array([float(cells[i]) for i in order]))
+            rows.append(np.array([float(cells[i]) for i in columns]))
         except ValueError as error:
             raise ValueError(f"line {number} must have numbers such as 0.5 for the classes: {error}") from error
     return np.stack(rows)
