@@ -5,7 +5,7 @@ import os
 import pickle
 import random
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,9 +59,6 @@ class TestRoundTrip:
         loaded = load(tmp_path / "p.safetensors")
         assert (loaded.dataset, loaded.role, loaded.info) == (dataset, role, {})
 
-    def test_the_example_has_every_field(self):
-        assert all(getattr(full(), f.name) is not None for f in fields(Predictions))
-
     def test_absent_fields_stay_absent(self, tmp_path):
         save(Predictions(LOGITS, LABELS), tmp_path / "p.safetensors")
         loaded = load(tmp_path / "p.safetensors")
@@ -114,13 +111,6 @@ class TestForeignFormats:
         path = tmp_path / file_name("toy-c/fog/3").replace(".safetensors", ".npy")
         np.save(path, LOGITS.numpy())
         assert load(path).dataset == "toy-c/fog/3"
-
-    def test_npy_holds_logits_without_labels(self, tmp_path):
-        np.save(tmp_path / "svhn.npy", LOGITS.numpy())
-        loaded = load(tmp_path / "svhn.npy")
-        assert same(loaded.logits, LOGITS)
-        assert loaded.labels.tolist() == [-1] * 6
-        assert loaded.dataset == "svhn"
 
     @pytest.mark.parametrize("dtype", ["int8", "uint16", "uint64", "float32"])
     def test_labels_of_any_integer_type_become_int64(self, tmp_path, dtype):
@@ -205,12 +195,6 @@ class TestRefusals:
     def test_no_logits(self, tmp_path):
         np.savez(tmp_path / "p.npz", labels=LABELS.numpy())
         self.refused(tmp_path / "p.npz", "must hold logits or probs, found labels")
-        np.savez(tmp_path / "q.npz")
-        self.refused(tmp_path / "q.npz", "must hold logits or probs, found nothing")
-
-    def test_no_samples(self, tmp_path):
-        np.save(tmp_path / "p.npy", np.zeros((0, 3)))
-        self.refused(tmp_path / "p.npy", r"is empty: logits have shape \(0, 3\)")
 
     @pytest.mark.parametrize("bad", [np.nan, -np.inf])
     def test_logits_that_are_not_finite(self, tmp_path, bad):
@@ -218,14 +202,6 @@ class TestRefusals:
         logits[3, 1] = bad
         write_safetensors(tmp_path / "p.safetensors", logits=logits, labels=LABELS.numpy())
         self.refused(tmp_path / "p.safetensors", "logits must be finite, found .* in 1 of 6 rows, the first is row 3")
-
-    @pytest.mark.parametrize(("bad", "found"), [(3, "0 to 3"), (-2, "-2 to 2")])
-    def test_labels_out_of_range(self, tmp_path, bad, found):
-        labels = LABELS.numpy().copy()
-        labels[0] = bad
-        labels[-1] = 0
-        write_safetensors(tmp_path / "p.safetensors", logits=LOGITS.numpy(), labels=labels)
-        self.refused(tmp_path / "p.safetensors", rf"labels must lie in \[0, 3\) \(-1: unknown\), got {found}")
 
     @pytest.mark.parametrize("bad", [0.5, np.nan, 1e30])
     def test_labels_that_are_no_integers(self, tmp_path, bad):
@@ -253,19 +229,13 @@ class TestRefusals:
             tmp_path / "p.npz", r"probs must be >= 0 and sum to 1 in every row, got values from .* and sums from "
         )
 
-    @pytest.mark.parametrize("name", ["labels", "features"])
-    def test_lengths_that_differ(self, tmp_path, name):
-        tensors = {"logits": LOGITS.numpy(), "labels": LABELS.numpy(), name: getattr(full(), name)[:5].numpy()}
-        write_safetensors(tmp_path / "p.safetensors", **tensors)
-        self.refused(tmp_path / "p.safetensors", f"{name} must have 6 rows like logits, got .* of shape .5")
-
     def test_logits_that_are_integers_or_not_a_table(self, tmp_path):
         np.save(tmp_path / "p.npy", np.zeros((2, 3), dtype=np.int64))
         self.refused(tmp_path / "p.npy", "logits must be a floating-point .* got torch.int64")
-        np.save(tmp_path / "q.npy", np.zeros((2, 3, 4)))
-        self.refused(tmp_path / "q.npy", r"logits must be a floating-point .* shape \(2, 3, 4\)")
-        np.save(tmp_path / "r.npy", np.float64(3.0))
-        self.refused(tmp_path / "r.npy", "logits")
+        np.save(tmp_path / "q.npy", np.float64(3.0))
+        self.refused(tmp_path / "q.npy", "logits")
+        np.save(tmp_path / "r.npy", np.zeros((0, 3)))
+        self.refused(tmp_path / "r.npy", r"is empty: logits have shape \(0, 3\)")
 
     def test_text_among_the_arrays(self, tmp_path):
         np.savez(tmp_path / "p.npz", logits=LOGITS.numpy(), dataset=np.array("cifar10"))
