@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from regmixup import networks
+from regmixup.predictions.forward import predict_batches
 from regmixup.predictions.forward import predict_images as predict
 
 
@@ -125,3 +126,30 @@ class TestPredict:
     def test_as_many_labels_as_images_are_needed(self):
         with pytest.raises(ValueError, match=r"images and labels must be .*, got \(20, 1, 8, 8\), \(19,\)"):
             predict(small(), images(), labels(19))
+
+
+class TestBatches:
+    def test_more_behind_the_labels_and_labels_in_a_column_are_taken(self):
+        batches = [[images(), labels()[:, None], ["name"] * 20]]
+        assert torch.equal(predict_batches(small(), batches).labels, labels())
+
+    def test_without_labels_they_are_unknown(self):
+        for batches in ([images()], [(images(), labels())]):
+            assert predict_batches(small(), batches, labelled=False).labels.tolist() == [-1] * 20
+
+    @pytest.mark.parametrize(
+        ("batches", "message"),
+        [
+            ([], "batches of toy must hold at least one"),
+            ([images()], r"pairs of tensors .*, got one tensor of shape \(20, 1, 8, 8\)"),
+            ([{"image": 1}], r"got dict with the keys \['image'\]"),
+            ([("a", "b")], "got tuple of str, str"),
+            ([3], "got int"),
+            ([(images(), labels().float())], "torch.float32; pass class indices of an integer type"),
+            ([(images(), torch.eye(20))], "multi-label targets cannot be evaluated"),
+            ([(images()[0], torch.tensor(1))], "wrap a dataset in torch.utils.data.DataLoader"),
+        ],
+    )
+    def test_what_is_no_pair_is_refused(self, batches, message):
+        with pytest.raises(ValueError, match=message):
+            predict_batches(small(), batches, dataset="toy")
