@@ -31,19 +31,6 @@ def test_nothing_available_is_said():
     assert str(unknown("method", "dnn", [])) == "unknown method 'dnn': Available: none"
 
 
-def test_options_may_be_an_iterator_or_a_dictionary():
-    assert check_name("method", "b", iter("abc")) == "b"
-    assert check_name("method", "b", {"a": 1, "b": 2}) == "b"
-    with pytest.raises(ValueError, match="Available: a, b, c"):
-        check_name("method", "zzz", iter("abc"))
-
-
-@pytest.mark.parametrize("name", [3, None, ("a",)])
-def test_a_name_that_is_not_text_is_an_unknown_name(name):
-    with pytest.raises(ValueError, match="unknown method"):
-        check_name("method", name, ["a"])
-
-
 def test_what_does_not_print_is_written_out():
     assert printable("α ± 1 [a]") == "α ± 1 [a]"
     assert printable("a\x1b[2J\x9b\u202eb\ud800") == r"a\x1b[2J\x9b\u202eb\ud800"

@@ -108,12 +108,7 @@ class TestLoading:
                 r"ModuleNotFoundError: No module named 'nothing_like_this' \(.*mine.py, line 1\)",
             ),
             ("\n\n1 +", r"SyntaxError: invalid syntax \(mine.py, line 3\)"),
-            ("{}['x']", r"KeyError: 'x' \(.*mine.py, line 1\)"),
             ("raise SystemExit(0)", r"SystemExit: 0 \(.*mine.py, line 1\)"),
-            (
-                "import regmixup as rm\nfor _ in 'ab':\n    rm.networks.register('flat', lambda num_classes: None)",
-                r"ValueError: name of a network must be new, got 'flat', which mine registers twice",
-            ),
             (None, r"ModuleNotFoundError: No module named 'mine'"),
         ],
     )
@@ -148,18 +143,6 @@ class TestNames:
             (lambda: rm.networks.register("timm/mine", nn.Identity), r"must not begin with timm/"),
             (lambda: rm.data.register("cifar10/mine", list), r"built-in family, got 'cifar10/mine'; built in: .*svhn"),
             (lambda: rm.data.register("folder:x", list), r"must be letters, digits"),
-            (
-                lambda: rm.methods.register(Method("mixup", "", "")),
-                r"built-in one, got 'mixup'; built in: dnn, .*regmixup",
-            ),
-            (
-                lambda: rm.scores.register("energy", torch.sum),
-                r"^name of a score must not be a built-in one, got 'energy'; .*entropy",
-            ),
-            (
-                lambda: rm.objectives.register(rm.ERM),
-                r"^name of an objective must not be a built-in one, got 'erm'; built in: .*cutmix",
-            ),
             (lambda: rm.networks.register("a b", nn.Identity), r"must be letters, digits and \. _ \+ - /, got 'a b'"),
         ],
     )
@@ -181,15 +164,9 @@ class TestNames:
         ("register", "message"),
         [
             (lambda: rm.networks.register("x", 3), r"factory of network x must be callable and return a module, got 3"),
-            (lambda: rm.data.register("x/test", 3), r"loader of dataset x/test must be a function"),
             (lambda: rm.methods.register("x"), r"method must be a Method, got 'x'"),
-            (
-                lambda: rm.methods.register(Method("x", "", "", objective="erm")),
-                r"objective of method x must be a Spec",
-            ),
             (lambda: rm.scores.register("x"), r"score x must have either a function of logits or a fit, got None and"),
             (lambda: rm.objectives.register(nn.ReLU), r"cls must be a subclass of Objective"),
-            (lambda: rm.scores.register("x", torch.sum, version=2), r"version of score x must be a string, got 2"),
         ],
     )
     def test_what_is_registered_must_be_of_its_kind(self, register, message):
@@ -324,8 +301,6 @@ class TestNetworks:
                 lambda num_classes: nn.Conv2d(3, num_classes, 3),
                 r"must return logits \(N, 3\) or features \(N, D\), got \(1",
             ),
-            (lambda depth: nn.Flatten(), r"network odd cannot be built with \{\}: TypeError: .*'depth'"),
-            (lambda: 3, r"network odd cannot be built with \{\}: AttributeError"),
         ],
     )
     def test_what_cannot_be_a_network(self, factory, message):

@@ -1,6 +1,9 @@
 """The files of a run folder, read and written without a model."""
 
+import pytest
+
 from regmixup import run_folder
+from regmixup.storage import digest, write_table
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -42,3 +45,60 @@ def test_deleting_predictions_leaves_everything_else(tmp_path):
     run_folder.delete_predictions(tmp_path)
     assert all(path.exists() for path in kept)
     assert not any(path.exists() for path in stored)
+
+
+def test_deleting_predictions_follows_no_link(tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    for folder in (run, other):
+        folder.mkdir()
+    (other / "kept.safetensors").touch()
+    (run / "predictions-old").symlink_to(other)
+    run_folder.delete_predictions(run)
+    assert (other / "kept.safetensors").exists()
+
+
+def test_a_damaged_line_of_a_history_is_left_out_with_a_warning(tmp_path):
+    lines = [b'{"epoch": 1, "loss": 2}', b"\0\xff", b"[1]", b'{"epoch": 2, "loss": "x"}', b'{"epoch": 3, "loss": 0.5}']
+    (tmp_path / run_folder.HISTORY).write_bytes(b"\n".join(lines))
+    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged: 3 of 5 lines are left out"):
+        assert [record["epoch"] for record in run_folder.read_history(tmp_path)] == [1, 3]
+
+
+class TestArchive:
+    def written(self, tmp_path):
+        (tmp_path / "rows.csv").write_text("a")
+        write_table(tmp_path / run_folder.ARCHIVED, {"files": {"rows.csv": digest(tmp_path / "rows.csv")}})
+        return tmp_path
+
+    def test_one_that_is_whole_and_a_folder_that_is_none_pass(self, tmp_path):
+        run_folder.check_archive(tmp_path)
+        run_folder.check_archive(self.written(tmp_path))
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda folder: (folder / "rows.csv").unlink(), "rows.csv is missing"),
+            (lambda folder: (folder / "rows.csv").write_text("b"), "rows.csv has changed since it was archived"),
+            (lambda folder: (folder / run_folder.ARCHIVED).write_text("{"), "cannot read .*archive.json"),
+        ],
+    )
+    def test_a_file_that_is_missing_or_changed_is_named_with_a_remedy(self, tmp_path, damage, message):
+        damage(self.written(tmp_path))
+        with pytest.raises(ValueError, match=f"{message}.*: take the folder {tmp_path} from .* again, or delete it"):
+            run_folder.check_archive(tmp_path)
+
+    def test_a_file_system_that_fails_is_another_error(self, tmp_path):
+        """It may pass, and says nothing about the content."""
+        folder = self.written(tmp_path)
+
+        def failing(path):
+            raise OSError(5, "Input/output error")
+
+        with pytest.raises(OSError, match=r"Input/output error: '.*rows.csv'"):
+            run_folder.check_archive(folder, failing)
+
+
+def test_the_last_record_is_told_in_a_line():
+    assert run_folder.describe([]) == "finished, without a history"
+    record = {"epoch": 3, "loss": 0.5, "train_accuracy": 0.98, "images_per_second": 1234.5}
+    assert run_folder.describe([record]) == "loss 0.500, train accuracy 98.0 %, 1,234 images/s"

@@ -41,45 +41,38 @@ def check_number(
     Traceback (most recent call last):
     ValueError: alpha must be a finite number > 0, got -1
     """
-    limits = {
-        ">": (above, operator.gt),
-        ">=": (least, operator.ge),
-        "<": (below, operator.lt),
-        "<=": (most, operator.le),
-    }
-    bounds = [(sign, bound, holds) for sign, (bound, holds) in limits.items() if bound is not None]
+    compare = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+    limits = zip(compare, (above, least, below, most), strict=True)
+    bounds = {sign: bound for sign, bound in limits if bound is not None}
     # An integer may be larger than any float, and a narrow float of NumPy's would narrow what it is compared with.
     finite = _is_number(value) and abs(value if isinstance(value, int) else float(value)) <= sys.float_info.max
-    if finite and all(holds(value, bound) for _, bound, holds in bounds):
-        return
-    contract = " and".join(f" {sign} {bound:g}" for sign, bound, _ in bounds)
-    raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
+    if not finite or not all(compare[sign](value, bound) for sign, bound in bounds.items()):
+        contract = " and".join(f" {sign} {bound:g}" for sign, bound in bounds.items())
+        raise ValueError(f"{name} must be a finite number{contract}, got {value!r}")
+
+
+def check_count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> None:
+    """Raise unless `value` is an integer of at least `least` and, where it is given, at most `most`."""
+    whole = _is_number(value) and isinstance(value, numbers.Integral)
+    if not whole or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be an integer <= {most}, got {value!r}")
 
 
 def _is_number(value: Any) -> bool:
     """Return whether it is a number of Python's or NumPy's, but not True or False."""
-    return value is not True and value is not False and isinstance(value, numbers.Real)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
-def check_count(name: str, value: object, *, least: int = 1, most: int | None = None) -> None:
-    """Raise unless `value` is an integer of at least `least` and, where it is given, at most `most`."""
-    whole = _is_number(value) and isinstance(value, numbers.Integral)
-    if whole and most is not None and int(value) > most:  # type: ignore[call-overload]
-        raise ValueError(f"{name} must be an integer <= {most}, got {value!r}")
-    if not whole or int(value) < least:  # type: ignore[call-overload]
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-
-
-_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # which takes longer than everything else here
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # slow, and a study has hundreds of configurations
 
 
 def check_choices(config: object) -> None:
     """Raise for a `Literal` field of a dataclass that holds something else."""
     for name, hint in _hints(type(config)).items():
-        if get_origin(hint) is Literal:
-            value = getattr(config, name)
-            if value not in get_args(hint):
-                raise unknown(name, value, map(str, get_args(hint)))
+        if get_origin(hint) is Literal and getattr(config, name) not in get_args(hint):
+            raise unknown(name, getattr(config, name), map(str, get_args(hint)))
 
 
 def introduced(default: Any, *, identity: Callable[[Any], Any] | None = None) -> Any:
@@ -108,50 +101,43 @@ def values_of(config: Any, cls: type | None = None) -> dict[str, Any]:
 
 def encode(config: Any) -> dict[str, Any]:
     """Return a dataclass as plain JSON values; `kind` records its class. Integers in float fields become floats."""
-    return _encode(config, type(config), every=True)
+    return _encode(config, "config", type(config), whole=True)
 
 
-def _encode(value: Any, hint: Any, *, every: bool) -> Any:
-    """Encode a value. every: also fields that have their introductory value."""
-    if value is None or isinstance(value, (str, bool)):  # most values, and a study has hundreds of configurations
-        return value
+def _encode(value: Any, name: str, hint: Any, *, whole: bool) -> Any:
+    """Encode the value of a field. whole: with fields that have their introductory value, and not their identity."""
     if dataclasses.is_dataclass(value):
-        hints, values = _hints(type(value)), {}
-        for f in dataclasses.fields(value):
-            own = getattr(value, f.name)
-            _check_recordable(f.name, own, hints[f.name])
-            if every or "introduced" not in f.metadata or own != f.metadata["introduced"]:
-                if not every and "identity" in f.metadata:  # what identifies it, for a fingerprint
-                    own = f.metadata["identity"](own)
-                values[f.name] = _encode(own, hints[f.name], every=every)
-        if "kind" in values:
-            raise ValueError(f"a field of {type(value).__name__} must not be named kind, which records the class")
-        return {"kind": type(value).__name__, **values}
+        return {"kind": type(value).__name__, **_encode_fields(value, whole=whole)}
     if isinstance(value, tuple):
         inner = get_args(hint)[0] if get_args(hint) else Any
-        return [_encode(v, inner, every=every) for v in value]
+        return [_encode(member, name, inner, whole=whole) for member in value]
     if _is_number(value):
-        whole = isinstance(value, numbers.Integral) and not (hint is float or float in get_args(hint))
-        return int(value) if whole else float(value)
+        integer = isinstance(value, numbers.Integral) and not (hint is float or float in get_args(hint))
+        return int(value) if integer else float(value)
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        contract = "must be a number, a text, a bool, None or a tuple of these to be recorded in a configuration"
+        raise ValueError(f"{name} {contract}, got {value!r}") from error
     return value
 
 
-def _check_recordable(name: str, value: Any, hint: Any) -> None:
-    """Refuse what `decode` could not build again, such as a function, a tensor or a class of another family."""
-    if isinstance(value, tuple):
-        for item in value:
-            _check_recordable(name, item, Any)
-        return
-    bases = [option for option in _options(hint) if dataclasses.is_dataclass(option)]
-    if callable(value) and bases and not isinstance(value, tuple(bases)):  # type: ignore[arg-type]
-        names = " or ".join(base.__name__ for base in bases)  # type: ignore[union-attr]
-        raise ValueError(f"{name} must be a {names} to be recorded in a configuration, got {value!r}")
-    if not (dataclasses.is_dataclass(value) or _is_number(value)):
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError) as error:
-            contract = "must be a number, a text, a bool, None or a tuple of these to be recorded in a configuration"
-            raise ValueError(f"{name} {contract}, got {value!r}") from error
+def _encode_fields(config: Any, *, whole: bool) -> dict[str, Any]:
+    hints, encoded = _hints(type(config)), {}
+    if "kind" in hints:
+        raise ValueError(f"a field of {type(config).__name__} must not be named kind, which records the class")
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        families = tuple(option for option in _options(hints[f.name]) if dataclasses.is_dataclass(option))
+        if callable(value) and families and not isinstance(value, families):  # type: ignore[arg-type]
+            names = " or ".join(family.__name__ for family in families)  # type: ignore[union-attr]
+            raise ValueError(f"{f.name} must be a {names} to be recorded in a configuration, got {value!r}")
+        if not whole and "introduced" in f.metadata and value == f.metadata["introduced"]:
+            continue
+        if not whole and "identity" in f.metadata:
+            value = f.metadata["identity"](value)
+        encoded[f.name] = _encode(value, f.name, hints[f.name], whole=whole)
+    return encoded
 
 
 def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
@@ -165,11 +151,9 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
     family = sorted(_family(base), key=lambda cls: cls.__module__.startswith("regmixup."))  # the last of a name counts
     classes = {cls.__name__: cls for cls in family if not inspect.isabstract(cls)}
     cls = classes[check_name(f"kind in {where}", values.pop("kind", base.__name__), classes)]
-    hints = _hints(cls)
-    fields: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(cls)  # type: ignore[arg-type]
-    names = [f.name for f in fields]
+    hints, fields = _hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
     for key in values:
-        check_name(f"field of {cls.__name__} in {where}", key, names)
+        check_name(f"field of {cls.__name__} in {where}", key, [f.name for f in fields])
     required = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
     if absent := [f"{name} ({_contract(hints[name])})" for name in required if name not in values]:
         raise ValueError(f"{where} must have {', '.join(absent)}; found {', '.join(values) or 'nothing'}")
@@ -181,13 +165,12 @@ def decode(base: type[T], values: dict[str, Any], where: str = "config") -> T:
 
 def _decode(value: Any, hint: Any, where: str) -> Any:
     """Return a JSON or TOML value as the type that a field declares."""
-    options = _options(hint)
-    for option in options:
+    for option in _options(hint):
         if dataclasses.is_dataclass(option) and isinstance(value, dict):
             return decode(option, value, where)  # type: ignore[arg-type]
         if get_origin(option) is tuple and isinstance(value, list):
-            return tuple(_decode(v, get_args(option)[0], where) for v in value)
-    if not any(_fits(value, option) for option in options):
+            return tuple(_decode(member, get_args(option)[0], where) for member in value)
+    if not any(_fits(value, option) for option in _options(hint)):
         raise ValueError(f"{where} must be {_contract(hint)}, got {value!r}")
     return value
 
@@ -236,7 +219,7 @@ def fingerprint(config: Any) -> str:
     """
     kept = config.__dict__.setdefault("_fingerprints", {})
     if NUMERICS_VERSION not in kept:
-        values = _encode(config, type(config), every=False)
-        canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": values}, sort_keys=True)
+        encoded = _encode(config, "config", type(config), whole=False)
+        canonical = json.dumps({"numerics": NUMERICS_VERSION, "config": encoded}, sort_keys=True)
         kept[NUMERICS_VERSION] = hashlib.sha256(canonical.encode()).hexdigest()
     return kept[NUMERICS_VERSION]

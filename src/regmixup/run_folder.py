@@ -1,24 +1,39 @@
-"""The files of a run folder: their names, and how to read and write them. Imports no torch.
+"""The files of a run folder: their names, who writes them, and how to read and write them. Imports no torch.
 
-    config.json                       the configuration
-    history.jsonl                     one line per finished epoch
-    checkpoint.safetensors            weights, optimizer state and position
-    provenance.json                   versions, device, data, seconds; written when training has finished
-    predictions/*.safetensors         one file per dataset
-    predictions-refreshed*/           the same with refreshed batch-norm statistics
-    rows-STEM.csv figures-STEM.json   what a study measured
-    failure.txt                       the traceback of a failed attempt
-    archive.json                      of an archived run, see `study/archive.py`: what it holds, with checksums
-    .lock .owner                      held by the process that works in the folder, see `storage.owning`
+    file                             what it holds, and the function that writes it
+    config.json                      the configuration: training.run.Run.owned
+    history.jsonl                    one line per finished epoch: write_history, called by training.loop
+    checkpoint.safetensors           weights, optimizer state, position: training.checkpoint.save_checkpoint
+    checkpoint-previous.safetensors  the one before, until training has finished: the same
+    checkpoint-new.safetensors       the next one, until it has been read back: the same
+    provenance.json                  versions, device, data, seconds; training has ended: write_provenance
+    diverged.safetensors, .json      the state before a step that diverged: training.guard.save_snapshot
+    events.out.tfevents.*            curves, where asked for: training.reporting.TensorBoardLogger
+    predictions/*.safetensors        one file per dataset: predictions.predict.store
+    predictions-refreshed*/          the same with refreshed batch-norm statistics: the same
+    rows-STEM.csv, .json             what an evaluation measured, and its checksum: study.measure.cached_rows
+    figures-STEM.json                the data of its figures: study.measure
+    outcomes-STEM.npz                right or wrong, and scores, of every image: study.archive.write_outcomes
+    failure.txt                      the traceback of a failed attempt: write_failure, called by study.tasks
+    finetune.json                    what `regmixup finetune` did and chose: deployment.finish
+    predictor/                       the predictor that it fitted: deployment.predictor.Predictor.save
+    report.html                      its page: deployment.finish
+    .lock, .owner                    who works in the folder now: storage.owning
+    .partial-*                       unfinished files, which a kill leaves behind: storage.replacing
 
-Until training has finished there is also checkpoint-previous.safetensors, and diverged.* after a divergence: see
-docs/training.md. `regmixup.training.run.Run` adds the model to this; studies and reports read folders through here.
+An archived run (study/archive.py, write_archive) is a folder of the same name with config.json, provenance.json,
+history.jsonl, rows-STEM.csv.gz, figures-STEM.json.gz, outcomes-STEM.npz, where asked for logits-STEM.npz, and
+archive.json, which has the checksums of all of these.
+
+A run is finished when `training.run.Run.finished` says so: config.json, provenance.json and the checkpoint of the last
+epoch can be read. Of an archived run provenance.json is enough, see `has_provenance`.
 """
 
 from __future__ import annotations
 
 import json
 import stat
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,13 +53,6 @@ FITTED = "predictor"
 PAGE = "report.html"
 PUBLISHED = "model.safetensors"
 """The weights in a folder that `publish` has written, which has a config.json, too, and is no run folder."""
-_NOTED: dict[str, tuple[type[Any], str]] = {
-    "fingerprint": (str, "text"),
-    "evaluations": (list, "a list of text"),
-    "files": (dict, "a table"),
-    "predictions": (dict, "a table"),
-}
-"""Of what archive.json holds, that which is read again: its type and the name of that."""
 
 
 def is_run_folder(folder: Path) -> bool:
@@ -62,7 +70,7 @@ def write_config(folder: Path, config: Any) -> None:
 
 
 def has_provenance(folder: Path) -> bool:
-    """Return whether training in this folder has finished at least once."""
+    """Return whether training in this folder has finished at least once; enough for an archive, see `Run.finished`."""
     return (folder / PROVENANCE).is_file()
 
 
@@ -76,8 +84,21 @@ def write_provenance(folder: Path, record: dict[str, Any]) -> None:
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:
-    """Read one record per finished epoch; none if the file is missing."""
-    return storage.read_history(folder / HISTORY)
+    """Read one record per finished epoch; none if the file is missing. Skip damaged lines with a warning."""
+    path, records = folder / HISTORY, []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record["epoch"], int) and isinstance(record["loss"], int | float):
+                records.append(record)
+    if damaged := len(lines) - len(records):
+        warnings.warn(
+            f"{path} is damaged: {damaged} of {len(lines)} lines are left out. Nothing else depends on them; delete "
+            "the file to be rid of this warning",
+            stacklevel=2,
+        )
+    return records
 
 
 def write_history(folder: Path, records: Sequence[dict[str, Any]]) -> None:
@@ -121,12 +142,7 @@ def read_figures(folder: Path, stem: str) -> dict[str, Any]:
 def read_archived(folder: Path) -> dict[str, Any]:
     """Read what an archive holds; empty for every other folder. ValueError if it is damaged; see `reading`."""
     with reading(folder / ARCHIVED) as path:
-        note = storage.read_table(path) if is_file(path) else {}
-    for name, (kind, called) in _NOTED.items():
-        value = note.get(name, kind())
-        if not isinstance(value, kind) or not all(isinstance(one, str) for one in value):
-            raise ValueError(f"{path} is damaged: {name} must be {called}, found {value!r:.100}")
-    return note
+        return storage.read_table(path) if is_file(path) else {}
 
 
 @contextmanager
@@ -181,11 +197,12 @@ def predictions_folder(folder: Path, batch_norm: str = "trained") -> Path:
 
 
 def delete_predictions(folder: Path) -> None:
-    """Delete all stored predictions, because the weights have changed."""
-    for inside in folder.glob("predictions*/"):
-        for path in inside.glob("*.safetensors"):
-            path.unlink()
-        storage.sync_folder(inside)
+    """Delete all stored predictions, because the weights have changed. Links are not followed."""
+    for inside in folder.glob("predictions*"):
+        if inside.is_dir() and not inside.is_symlink():
+            for path in inside.glob("*.safetensors"):
+                path.unlink()
+            storage.sync_folder(inside)
 
 
 def write_failure(folder: Path, text: str) -> None:

@@ -17,7 +17,6 @@ import re
 import socket
 import threading
 import time
-import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
 
 _TEMPORARY = re.compile(r"\.partial-\d+-.+")
 """Names of unfinished files, which a kill can leave behind."""
+_MOST_UNPACKED = 1 << 28
+"""Bytes of a compressed text: a file of a stranger may be made to fill the memory."""
 _CHECKSUM = "checksum"
 _CHANGED = "its content has changed since it was written"
 
@@ -53,11 +54,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A failure of the file system (a full disk, a folder that cannot be written to) is an OSError that names `path`.
     """
-    if path.is_symlink() or (path.exists() and not path.is_file()):
-        raise OSError(f"cannot write {path}: it is there and is not a regular file")
+    _check_replaceable(path)
     temporary = path.parent / f".partial-{os.getpid()}-{path.name}"
     try:
-        _check_held(path)
         _make_folder(path.parent)
         yield temporary
         with temporary.open("r+b") as file:
@@ -68,6 +67,11 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _check_replaceable(path: Path) -> None:
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise OSError(f"cannot write {path}: it is there and is not a regular file")
 
 
 def rename(old: Path, new: Path) -> None:
@@ -98,21 +102,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-class _NotYetError(Exception):
-    """Raised to leave `replacing` without writing."""
-
-
 def check_writable(path: Path) -> None:
-    """Raise now the OSError that writing `path` would raise later; nothing is left behind."""
-    made = [folder for folder in path.parents if not folder.exists()]
-    try:
-        with suppress(_NotYetError), replacing(path) as temporary:
-            temporary.touch()
-            raise _NotYetError  # so that `path` stays as it is
-    finally:
-        for folder in made:
-            with suppress(OSError):
-                folder.rmdir()
+    """Raise now an OSError if `path` cannot be written later; nothing is left behind."""
+    _check_replaceable(path)
+    folder = next(place for place in path.absolute().parents if place.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise OSError(f"cannot write {path}: {folder} is not a folder that one may write to")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -174,10 +169,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def _type_name(tensor: Tensor) -> str:
     """Return safetensors' name of a tensor's type: torch.bfloat16 -> BF16."""
     letters = {"float": "F", "bfloat": "BF", "int": "I", "uint": "U", "complex": "C", "bool": "BOOL"}
-    found = re.fullmatch(rf"torch\.({'|'.join(letters)})(\d*)", str(tensor.dtype))
-    if found is None:
+    parts = re.fullmatch(rf"torch\.({'|'.join(letters)})(\d*)", str(tensor.dtype))
+    if parts is None:
         raise ValueError(f"tensors must be of {', '.join(letters)} type to be stored, got {tensor.dtype}")
-    return letters[found[1]] + found[2]
+    return letters[parts[1]] + parts[2]
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
@@ -216,9 +211,13 @@ def read_text(path: Path) -> str:
     if path != packed and (path.exists() or not packed.is_file()):
         return path.read_bytes().decode("utf-8")
     try:
-        return gzip.decompress(packed.read_bytes()).decode("utf-8")
+        with gzip.open(packed) as file:
+            content = file.read(_MOST_UNPACKED + 1)
     except (EOFError, zlib.error) as error:
         raise OSError(f"{packed} is damaged ({error})") from error
+    if len(content) > _MOST_UNPACKED:
+        raise OSError(f"{packed} must hold at most {_MOST_UNPACKED} bytes of text, it unpacks to more")
+    return content.decode("utf-8")
 
 
 def read_json(path: Path) -> Any:
@@ -231,22 +230,25 @@ def read_json(path: Path) -> Any:
 
 def read_table(path: Path) -> dict[str, Any]:
     """Read a JSON object and verify its checksum, if it has one; an error names the file."""
-    value = read_json(path)
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, found {type(value).__name__}")
-    checksum = value.pop(_CHECKSUM, None)
-    if checksum is not None and checksum != _table_checksum(value):
+    table = read_json(path)
+    if not isinstance(table, dict):
+        raise ValueError(f"{path} must hold a JSON object, found {type(table).__name__}")
+    checksum = table.pop(_CHECKSUM, None)
+    if checksum is not None and checksum != _table_checksum(table):
         raise ValueError(f"cannot read {path}: {_CHANGED}")
-    return value
+    return table
 
 
 def csv_text(text: str) -> str:
     """Return text that a spreadsheet shows instead of computing: ' before what would begin a formula, or is a '.
 
+    A carriage return, which Python's writer does not quote, would begin a line.
+
     >>> csv_text("=cmd()"), csv_text("dnn")
     ("'=cmd()", 'dnn')
     """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "'")) else text
+    text = text.replace("\r", "\\r")
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "'")) else text
 
 
 def csv_lines(lines: Iterable[Iterable[object]]) -> str:
@@ -255,26 +257,6 @@ def csv_lines(lines: Iterable[Iterable[object]]) -> str:
     safe = ([csv_text(value) if isinstance(value, str) else value for value in line] for line in lines)
     csv.writer(text, lineterminator="\n").writerows(safe)
     return text.getvalue()
-
-
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """Read one JSON object per line, each with an epoch and a loss; skip damaged lines with a warning."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    records = []
-    for line in lines:
-        with suppress(ValueError, KeyError, TypeError, RecursionError):
-            record = json.loads(line)
-            if isinstance(record["epoch"], int) and isinstance(record["loss"], int | float):
-                records.append(record)
-    if damaged := len(lines) - len(records):
-        warnings.warn(
-            f"{path} is damaged: {damaged} of {len(lines)} lines are left out. Nothing else depends on them; delete "
-            "the file to be rid of this warning",
-            stacklevel=2,
-        )
-    return records
 
 
 def write_rows(path: Path, rows: list[Row]) -> None:
@@ -287,7 +269,7 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
     if expected is not None and path.is_file() and digest(path) != expected:
         raise ValueError(f"cannot read rows from {path}: {_CHANGED}")
     names = [f.name for f in fields(Row)]
-    kinds = {"seed": int, "severity": int, "n": int, "value": float, "low": float, "high": float}
+    kinds: dict[str, type] = {"seed": int, "severity": int, "n": int, "value": float, "low": float, "high": float}
     rows, line = [], 1
     try:
         reader = csv.reader(io.StringIO(read_text(path), newline=""))
@@ -297,34 +279,23 @@ def read_rows(path: Path, *, expected: str | None = None) -> list[Row]:
             line = reader.line_num
             if len(values) != len(names):
                 raise ValueError(f"expected {len(names)} values, got {len(values)}")
-            pairs = zip(names, (value.removeprefix("'") for value in values), strict=True)  # of `csv_text`
-            rows.append(Row(**{k: (kinds[k](v) if v else None) if k in kinds else v for k, v in pairs}))  # type: ignore[arg-type]
+            texts = dict(zip(names, (value.removeprefix("'") for value in values), strict=True))  # of `csv_text`
+            typed = {name: kind(texts[name]) if texts[name] else None for name, kind in kinds.items()}
+            rows.append(Row(**{**texts, **typed}))  # type: ignore[arg-type]
     except (OSError, ValueError, csv.Error) as error:
         raise ValueError(f"cannot read rows from {path}, line {line}: {error}") from error
     return rows
 
 
-_held: dict[tuple[Path, int, int], os.stat_result] = {}
-"""Locked folders by (folder, process, thread), with the stat of their lock files, fixed while they are open."""
-
-
-def _check_held(path: Path) -> None:
-    """Raise if `path` is in a locked folder that has been deleted or replaced: what is written there is lost."""
-    for (folder, *_), lock in list(_held.items()):
-        if path.absolute().is_relative_to(folder):
-            same = False
-            with suppress(OSError):
-                same = os.path.samestat(lock, (folder / ".lock").lstat())
-            if not same:
-                raise OSError(f"{folder} was deleted or replaced while this process worked in it")
+_held: set[tuple[Path, int, int]] = set()
+"""Locked folders: (folder, process, thread)."""
 
 
 @contextmanager
 def owning(folder: Path) -> Iterator[None]:
     """Lock a folder for this process; another process that tries gets an error. A kill releases the lock.
 
-    Entering also deletes temporary files that a killed owner left behind, here and one folder down. If the folder is
-    deleted meanwhile, the next write to it, or leaving the context, raises OSError.
+    Entering also deletes temporary files that a killed owner left behind, here and one folder down.
     """
     import filelock
 
@@ -346,14 +317,13 @@ def owning(folder: Path) -> Iterator[None]:
         raise OSError(f"cannot lock {folder / '.lock'}: {error.strerror or error}") from error
     mine = f"pid {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}"
     try:
-        _held[holder] = (folder / ".lock").lstat()
+        _held.add(holder)
         _remove_leftovers(folder)
         with suppress(OSError):  # people read it, nothing else: whatever is in its place is no reason to stop
             write_text(folder / ".owner", mine)
         yield
-        _check_held(folder)
     finally:
-        _held.pop(holder, None)
+        _held.discard(holder)
         if _owner_of(folder) == mine:
             (folder / ".owner").unlink(missing_ok=True)
         lock.release()

@@ -38,8 +38,8 @@ def role_in_name(dataset: str) -> Role:
     >>> [role_in_name(name) for name in ("cifar10/train-90", "vitamin-c/val", "svhn/test", "cifar10-c/fog/3", "mine")]
     ['train', 'validation', 'test', 'shifted', '']
     """
-    family, _, rest = dataset.partition("/")
-    split = rest.partition("/")[0]
+    family, _, inside = dataset.partition("/")
+    split = inside.partition("/")[0]
     if dataset.startswith("path:"):  # interpolations between a set's images
         return "shifted"
     if split in ("test", "val-test"):
@@ -112,9 +112,8 @@ class Predictions:
         if not self.role:
             object.__setattr__(self, "role", role_in_name(self.dataset))
         for name in PREDICTION_TENSORS:
-            value = getattr(self, name)
-            if value is not None or name in ("logits", "labels"):
-                object.__setattr__(self, name, as_tensor(name, value))
+            if getattr(self, name) is not None or name in ("logits", "labels"):
+                object.__setattr__(self, name, as_tensor(name, getattr(self, name)))
         if self.logits.ndim != 2 or not self.logits.is_floating_point():
             raise ValueError(f"logits must be a floating-point (N, K) tensor, got {_describe(self.logits)}")
         if self.labels.ndim != 1 or not is_whole(self.labels):
@@ -129,13 +128,13 @@ class Predictions:
             "member_logits": (None, rows, classes),
         }
         for name, shape in shapes.items():
-            value = getattr(self, name)
-            if value is None:
+            tensor = getattr(self, name)
+            if tensor is None:
                 continue
-            if value.ndim != len(shape) or value.shape[shape.index(rows)] != rows:
-                raise ValueError(f"{name} must have {rows} rows like logits, got {_describe(value)}")
-            if shape[-1] == classes and value.shape[-1] != classes:
-                raise ValueError(f"{name} must have {classes} classes like logits, got {_describe(value)}")
+            if tensor.ndim != len(shape) or tensor.shape[shape.index(rows)] != rows:
+                raise ValueError(f"{name} must have {rows} rows like logits, got {_describe(tensor)}")
+            if shape[-1] == classes and tensor.shape[-1] != classes:
+                raise ValueError(f"{name} must have {classes} classes like logits, got {_describe(tensor)}")
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -148,7 +147,7 @@ class Predictions:
     def to(self, device: torch.device | str) -> Predictions:
         """Return the same predictions with all tensors on a device."""
         tensors = {name: getattr(self, name) for name in PREDICTION_TENSORS}
-        return replace(self, **{name: value.to(device) for name, value in tensors.items() if value is not None})
+        return replace(self, **{name: tensor.to(device) for name, tensor in tensors.items() if tensor is not None})
 
     @property
     def from_probs(self) -> bool:
@@ -176,10 +175,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
         # PyTorch takes neither bytes in another order than the machine's nor steps backwards.
         return torch.as_tensor(np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C"))
     except (TypeError, ValueError) as error:
-        dtype = getattr(value, "dtype", None)
-        kind = "text" if getattr(dtype, "kind", "") in ("S", "U") else dtype
-        got = f"{type(value).__name__} of {kind}" if dtype is not None else repr(value)
-        raise ValueError(f"{name} must be a tensor or an array of numbers, got {got[:80]}") from error
+        raise ValueError(f"{name} must be a tensor or an array of numbers, got {value!r:.80}") from error
 
 
 def is_whole(tensor: Tensor) -> bool:

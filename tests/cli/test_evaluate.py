@@ -15,7 +15,7 @@ from tests.cli.running import logits_file, run
 
 
 def test_evaluate_needs_no_labels_of_an_ood_table(capsys, tmp_path):
-    (tmp_path / "ood.csv").write_text("a,b,c,d\n" + "0,0,0,0\n" * 9)
+    (tmp_path / "ood.csv").write_text("logit_a,logit_b,logit_c,logit_d\n" + "0,0,0,0\n" * 9)
     assert run("evaluate", "--predictions", logits_file(tmp_path / "mine.npz"), "--ood", tmp_path / "ood.csv") == 0
     assert "100.00 %" in capsys.readouterr().out
     assert run("evaluate", "--predictions", tmp_path / "ood.csv") == 2
@@ -38,18 +38,25 @@ def test_evaluate_scores_logits_of_any_model(capsys, tmp_path):
 
 
 def test_evaluate_says_how_a_file_was_read(capsys, tmp_path):
-    (tmp_path / "mine.csv").write_text("id;cat;dog;label\n1;0,5;-2;dog\n2;3;4,5;cat\n")
+    (tmp_path / "mine.csv").write_text("id;cat;dog;label\n1;0.5;-2;dog\n2;3;4.5;cat\n")
     np.savez(tmp_path / "svhn.npz", probs=np.array([[0.5, 0.5]]))
     (tmp_path / "far.csv").write_text("0.5,0.7\n")
     words = ("--predictions", tmp_path / "mine.csv", "--ood", tmp_path / "svhn.npz", tmp_path / "far.csv")
     assert run("evaluate", *words) == 0
     told = [line.removeprefix(str(tmp_path)) for line in capsys.readouterr().err.splitlines()]
     assert told == [
-        "/mine.csv: separated by semicolons; column 'id' is left out; labels are in the last column; "
-        "numbers have decimal commas; labels are names of classes",
+        "/mine.csv: labels are in column 4; left out: 'id'; labels are names of classes",
         "/svhn.npz: probs alone: no score that needs the scale of logits, such as dempster_shafer",
         "/far.csv: no line of names",
     ]
+
+
+def test_evaluate_is_told_which_columns_are_the_classes(capsys, tmp_path):
+    (tmp_path / "mine.csv").write_text("label,cat,dog,any\ndog,0.5,-2,9\ncat,3,4,9\n")
+    assert run("evaluate", tmp_path / "mine.csv") == 2
+    assert "--columns" in capsys.readouterr().err
+    assert run("evaluate", tmp_path / "mine.csv", "--columns", "cat", "dog") == 0
+    assert "left out: 'any'" in capsys.readouterr().err
 
 
 def test_evaluate_is_told_where_the_labels_are(capsys, tmp_path):

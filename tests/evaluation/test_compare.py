@@ -178,7 +178,7 @@ def test_identifiers_in_a_file_tell_its_order_where_labels_cannot(tmp_path, kind
         if kind == "npz":
             np.savez(path, logits=np.ones((3, 2)) * [1, 2], labels=np.ones(3, int), ids=np.array(ids))
         else:
-            path.write_text("filename,a,b,label\n" + "".join(f"{one},1,2,1\n" for one in ids))
+            path.write_text("filename,logit_a,logit_b,label\n" + "".join(f"{one},1,2,1\n" for one in ids))
         return load(path)
 
     own, same, other = write("own", ["x", "y", "z"]), write("same", ["x", "y", "z"]), write("other", ["y", "x", "z"])

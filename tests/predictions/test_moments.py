@@ -54,9 +54,3 @@ def test_moments_that_do_not_belong_together_are_refused():
     found = predict(model(), IMAGES, LABELS, features=False, moments=True)
     with pytest.raises(ValueError, match="class_scatter must hold"):
         ClassMoments.stored(replace(found, class_scatter=found.class_scatter[:-1]))
-
-
-def test_a_model_without_features_has_none():
-    plain = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
-    assert predict(plain, IMAGES, LABELS, moments=True).class_count is None
-    assert ClassMoments.stored(predict(plain, IMAGES, LABELS, moments=True)) is None

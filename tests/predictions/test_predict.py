@@ -1,8 +1,12 @@
 """Predictions of a run: made once, stored, read back. Folders, damage and ranks: see tests/training."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 
 import regmixup as rm
+from regmixup.predictions import load, save
 
 
 def test_predictions_are_made_once_and_stored(run):
@@ -18,3 +22,93 @@ def test_predictions_are_made_once_and_stored(run):
 def test_features_of_shifted_sets_are_not_stored(run):
     assert run.predict("digits-c/contrast/1").features is None
     assert run.predict("digits/test").features is not None
+
+
+@pytest.mark.parametrize(
+    "record", [{"run": "0" * 64}, {"dataset": "digits/val"}, {"precision": "bfloat16"}, {"batch_norm": "refreshed"}]
+)
+def test_a_file_of_another_run_or_set_is_not_taken_whatever_its_name(run, record):
+    """As after a copy by hand: the file's own record decides."""
+    path = run.predictions_path("digits/test")
+    before = run.predict("digits/test")
+    dataset = record.pop("dataset", before.dataset)
+    save(replace(before, logits=before.logits + 9, dataset=dataset, info={**before.info, **record}), path)
+    assert torch.equal(run.predict("digits/test").logits, before.logits)
+    assert load(path).info == before.info
+
+
+def test_two_folders_whose_names_are_written_alike_have_predictions_of_their_own(run, tmp_path):
+    from PIL import Image
+
+    sets = []
+    for folder, grey in (("a/b", 0), ("a__b", 255)):
+        (tmp_path / folder / "0").mkdir(parents=True)
+        Image.new("L", (8, 8), grey).save(tmp_path / folder / "0" / "image.png")
+        sets.append(f"folder:{tmp_path / folder}")
+    black, white = (run.predict(name).logits for name in sets)
+    assert not torch.equal(black, white)
+    assert torch.equal(run.predict(sets[0]).logits, black)
+
+
+def test_what_a_user_registers_is_predicted_again_when_it_changes(run, forget):
+    from regmixup.data.images import ImageSet
+
+    images = rm.data.load("digits/test").images[:20]
+    for pixels in (images, images, images.flip(3)):
+        rm.data.register("mine/test", lambda: ImageSet(pixels, torch.arange(20) % 2, ("0", "1"), "any"), side=8)  # noqa: B023
+        rows = run.predict("mine/test")
+        assert rows.info["data"] == rm.data.load("mine/test").fingerprint
+    stamp = run.predictions_path("mine/test").stat().st_mtime_ns
+    run.predict("mine/test")
+    assert run.predictions_path("mine/test").stat().st_mtime_ns == stamp
+
+
+def test_a_damaged_file_is_made_again_with_a_warning(run):
+    before, path = run.predict("digits/test"), run.predictions_path("digits/test")
+    begin = path.read_bytes()[:100]
+    path.unlink()  # what was read is mapped
+    path.write_bytes(begin)
+    with pytest.warns(UserWarning, match=f"cannot read predictions from {path}: .*; predicted again"):
+        assert torch.equal(run.predict("digits/test").logits, before.logits)
+
+
+def test_features_are_added_where_they_are_asked_for(run):
+    assert run.predict("digits-c/contrast/1", features=False).features is None
+    assert run.predict("digits-c/contrast/1", features=True).features is not None
+
+
+@pytest.mark.parametrize(
+    ("refreshed", "how"),
+    [
+        ({}, "without augmentation, in batches of at most"),
+        ({"augmented": True}, "with the augmentation of training, in batches of"),
+        ({"mixed": True}, "with the augmentation and mixing of training, in batches of"),
+    ],
+)
+def test_refreshed_predictions_say_so_and_lie_beside_the_others(run, refreshed, how):
+    other = run.refreshed(**refreshed)
+    predictions = other.predict("digits/test")
+    assert predictions.info["batch_norm"].startswith(f"refreshed on digits/train {how}")
+    assert other.predictions_path("digits/test") != run.predictions_path("digits/test")
+    assert "batch_norm" not in run.predict("digits/test").info
+
+
+def test_an_ensemble_is_the_mean_of_its_members(tmp_path):
+    run = rm.train(rm.configure("digits", "deep-ensemble", members=2, epochs=1), tmp_path, device="cpu")
+    mean = run.predict("digits/test")
+    members = torch.stack([member.predict("digits/test").logits for member in run.members()])
+    assert torch.equal(mean.member_logits, members)
+    torch.testing.assert_close(mean.logits, members.mean(dim=0))
+    assert mean.info["run"] == run.fingerprint
+    stamp = run.predictions_path("digits/test").stat().st_mtime_ns
+    run.predict("digits/test")
+    assert run.predictions_path("digits/test").stat().st_mtime_ns == stamp
+
+
+def test_images_of_another_size_are_refused(run, forget):
+    from regmixup.data.images import ImageSet
+
+    pixels = torch.zeros(4, 1, 9, 9, dtype=torch.uint8)
+    rm.data.register("large/test", lambda: ImageSet(pixels, torch.zeros(4).long(), ("0",), "any"), side=9)
+    with pytest.raises(ValueError, match="large/test has images of 1x9x9, the run was trained on images of 1x8x8"):
+        run.predict("large/test")

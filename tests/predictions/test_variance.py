@@ -8,7 +8,6 @@ from regmixup.posthoc import MonteCarlo
 from regmixup.predictions.forward import HasVariance
 from regmixup.predictions.forward import predict_images as predict
 from regmixup.predictions.store import join, load, save
-from regmixup.types import Predictions
 
 
 class UncertainHead(nn.Linear):
@@ -44,8 +43,7 @@ IMAGES = torch.rand(10, 3, 2, 2, generator=torch.Generator().manual_seed(1))
 LABELS = torch.arange(10) % 3
 
 
-@pytest.mark.parametrize("shape", ["(N,)", "(N, 1)", "(N, K)"])
-@pytest.mark.parametrize("features", [True, False])
+@pytest.mark.parametrize(("shape", "features"), [("(N,)", True), ("(N, 1)", False), ("(N, K)", True)])
 def test_the_variance_is_stored_for_every_class(shape, features):
     model = network(UncertainHead(shape)).double()
     found = predict(model, IMAGES.double(), LABELS, batch_size=4, features=features)
@@ -83,11 +81,3 @@ def test_parts_of_a_dataset_are_joined_with_their_variance_and_probabilities(tmp
     assert torch.equal(join(said).probs, torch.cat([said[0].probs, said[1].probs]))
     save(joined, tmp_path / "p.safetensors")
     assert torch.equal(load(tmp_path / "p.safetensors").logit_variance, joined.logit_variance)
-
-
-def test_what_the_parts_lack_the_whole_lacks():
-    part = Predictions(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64), dataset="toy")
-    joined = join([part, part])
-    assert joined.logits.shape == (4, 3)
-    assert joined.features is joined.probs is joined.logit_variance is None
-    assert joined.dataset == "toy"

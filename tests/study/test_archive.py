@@ -223,32 +223,6 @@ def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, k
     assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
 
 
-@pytest.mark.parametrize(
-    ("name", "junk"),
-    {
-        "fingerprint": ([], {}, 3, True, None),
-        "evaluations": ([1], [None], [{}], [[]], {}, 3, True, None, "text"),
-        "files": ([], ["config.json"], [{}], 3, True, None, "text"),
-        "predictions": ([], [["a", "b"]], 3, True, None, "text"),
-    }.items(),
-)
-def test_a_note_of_other_types_is_damaged(finished_study, kept, tmp_path, name, junk):
-    """As one written by hand."""
-    planned = next(finished_study.study.runs())
-    run = Run.of(resolve(planned.config, CPU), finished_study.runs)
-    folder = shutil.copytree(kept / run.folder.name, tmp_path / run.folder.name)
-    whole = read_table(folder / NOTE)
-    for value in junk:
-        write_table(folder / NOTE, {**whole, name: value})
-        said = re.escape(f"{folder / NOTE} is damaged: {name} must be ")
-        with pytest.raises(ValueError, match=f"{said}.*: take the folder .* again, or delete it"):
-            check_archive(folder)
-        with pytest.raises(ValueError, match=said):
-            write_archive(run, planned, tmp_path)
-        assert find_archive([tmp_path], run.config, planned.stem) == folder
-        assert not is_of(folder, run)
-
-
 @pytest.mark.parametrize("call", ["stat", "open"])
 @pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", "history.jsonl", NOTE])
 def test_an_archive_that_cannot_be_read_now_is_not_damaged_and_is_not_trained_again(

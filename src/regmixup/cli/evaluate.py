@@ -35,8 +35,9 @@ from regmixup.types import Predictions, Row
 class EvaluateVerb:
     """Score logits from any model, ours or not: accuracy, calibration, shift and OOD detection; or compare two models.
 
-    Files: .safetensors, .npz, .pt (keys logits or probs, labels), .npy (logits), .csv and .tsv (names of columns, one
-    of them label; then numbers). OOD files need no labels. Prints how a file was read where that was ambiguous.
+    Files: .safetensors, .npz, .pt (keys logits or probs, labels), .npy (logits), .csv and .tsv (names of columns, such
+    as label, logit_cat, logit_dog; then a line per image). OOD files need no labels. Prints how a file was read where
+    that was ambiguous.
 
     A terminal shows a summary; --rows, --out and a pipe have every row. `--predictions mine.npz` says the same as
     `mine.npz`.
@@ -52,6 +53,8 @@ class EvaluateVerb:
     """In-distribution test predictions with labels."""
     labels: Literal["first", "last"] | Path | None = None
     """Where labels are if no column or key says so: first or last (column of a table), or a file, for the test set."""
+    columns: tuple[str, ...] = ()
+    """The columns of the classes in tables, by names or patterns such as 'logit_*', where their names do not tell."""
     ood: tuple[Path, ...] = ()
     """Predictions for out-of-distribution sets; labels are not needed."""
     shift: tuple[Path, ...] = ()
@@ -138,16 +141,16 @@ def _model(
     ood: Sequence[Path],
 ) -> ModelPredictions:
     column = verb.labels if not isinstance(verb.labels, Path) else None
-    validation = _labelled(val, column) if val is not None else None
-    fitted_on = _labelled(train, column) if train is not None else None
+    validation = _labelled(val, column, verb.columns) if val is not None else None
+    fitted_on = _labelled(train, column, verb.columns) if train is not None else None
     return ModelPredictions(
         name=name,
-        test=_labelled(test, verb.labels),
+        test=_labelled(test, verb.labels, verb.columns),
         validation=validation,
         train=fitted_on,
         posthoc=_posthoc(verb, fitted_on, validation),
-        shift=[_labelled(path, column) for path in shift],
-        ood=[_load(path, column or "none") for path in ood],
+        shift=[_labelled(path, column, verb.columns) for path in shift],
+        ood=[_load(path, column or "none", verb.columns) for path in ood],
     )
 
 
@@ -209,16 +212,16 @@ def _posthoc(verb: EvaluateVerb, train: Predictions | None, validation: Predicti
     return own.fit(train=train, validation=validation, fit_on=verb.fit_on) if own is not None else None
 
 
-def _load(path: Path, labels: LabelColumn | Path | None) -> Predictions:
+def _load(path: Path, labels: LabelColumn | Path | None, columns: Sequence[str]) -> Predictions:
     """Read predictions, and print how where that was ambiguous."""
-    found = predictions.load(path, labels=labels)
+    found = predictions.load(path, labels=labels, columns=columns)
     if "read_as" in found.info:
         print(f"{path}: {found.info['read_as']}", file=sys.stderr)
     return found
 
 
-def _labelled(path: Path, labels: LabelColumn | Path | None) -> Predictions:
-    found = _load(path, labels)
+def _labelled(path: Path, labels: LabelColumn | Path | None, columns: Sequence[str]) -> Predictions:
+    found = _load(path, labels, columns)
     if int(found.labels.min()) < 0:
         raise ValueError(f"{path} must hold a label for every sample; only OOD files may leave them out")
     return found

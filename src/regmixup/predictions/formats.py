@@ -1,6 +1,6 @@
-"""Reading predictions of any model: safetensors, npz, npy, pt, and tables of text. Nothing in a file is executed.
+"""Read predictions of any model: safetensors, npz, npy, pt, and tables of text. Nothing in a file is executed.
 
-Each reader returns arrays by name, and describes in words what it decided where there was a choice.
+Each reader returns arrays by name, and notes in words what it decided where there was a choice.
 """
 
 from __future__ import annotations
@@ -8,71 +8,54 @@ from __future__ import annotations
 import csv
 import hashlib
 import re
-import tokenize
-import warnings
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from regmixup.names import check_name
-from regmixup.predictions.numpy_files import map_npy, read_npz
 from regmixup.storage import load_tensors
+from regmixup.types import as_tensor
 
 LabelColumn = Literal["first", "last", "none"]
 
-# What numpy, zipfile and safetensors raise for files that are damaged, or are not what their name says.
-UNREADABLE = (
-    OSError, ValueError, TypeError, KeyError, EOFError, RuntimeError, OverflowError, MemoryError, SafetensorError,
-    SyntaxError, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-
-_LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
-_IDS = ("id", "ids", "filename", "path")
-_ANSWERS = ("pred", "prediction", "predicted", "confidence")
-_LEFT_OUT = ("index", "idx", "unnamed: 0", "loss", *_ANSWERS, *_IDS)
-_KIND = re.compile(r"(logit|prob)(?:s|ability|abilities)?(?:(?:[_.:\- ]+|(?=\d))(.+))?", re.IGNORECASE)
-
 
 @dataclass
-class Found:
-    """arrays: by the field of `Predictions`, and the names of the classes under "classes"; info: text that came with
-    them; understood: what a reader decided, in words."""
+class Contents:
+    """The content of a file.
+
+    arrays: by the field of `Predictions`; the names of the classes under "classes", of the images under "ids".
+    info: text that came with them. notes: what a reader decided, in words.
+    """
 
     arrays: dict[str, Any]
     info: dict[str, str] = field(default_factory=dict)
-    understood: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
-def read(path: Path, labels: LabelColumn | None = None) -> Found:
-    """Read a file of any known format; raise an error that names it if it cannot be read.
-
-    labels: which column of a table holds them, where none is called so; a table without names is read only with this.
-    """
-    readers: dict[str, Callable[[], Found]] = {
-        ".safetensors": lambda: Found(*load_tensors(path)),
-        # What a model says does not shrink a hundredfold; a file made to fill the memory does.
-        ".npz": lambda: Found(dict(read_npz(path, limit=max(1 << 30, 100 * path.stat().st_size)))),
-        ".npy": lambda: Found({"logits": map_npy(path)}),
-        ".pt": lambda: _from_pt(path),
-        ".pth": lambda: _from_pt(path),
-        ".csv": lambda: _from_table(path, labels),
-        ".tsv": lambda: _from_table(path, labels),
+def read(path: Path, *, labels: LabelColumn | None = None, columns: Sequence[str] = ()) -> Contents:
+    """Read a file of any known format; an error names it. labels, columns: of tables, see `store.load`."""
+    readers: dict[str, Callable[[], Contents]] = {
+        ".safetensors": lambda: Contents(*load_tensors(path)),
+        ".npz": lambda: Contents(_read_npz(path)),
+        ".npy": lambda: Contents({"logits": _map_npy(path)}),
+        ".pt": lambda: _read_torch(path),
+        ".pth": lambda: _read_torch(path),
+        ".csv": lambda: _read_table(path, labels, columns),
+        ".tsv": lambda: _read_table(path, labels, columns),
     }
     if path.is_dir():
         raise ValueError(f"cannot read predictions from {path}: name a file; those of a run folder are in predictions/")
-    chosen = readers[check_name(f"predictions format of {path}", path.suffix, readers)]
+    reader = readers[check_name(f"predictions format of {path}", path.suffix, readers)]
     try:
-        return chosen()
-    except UNREADABLE as error:
+        return reader()
+    except Exception as error:  # whatever damaged bytes lead a reader to
         raise ValueError(f"cannot read predictions from {path}: {_reason(error)}") from error
 
 
@@ -80,238 +63,279 @@ def read_labels(path: Path) -> Any:
     """Read labels alone: an array in .npy, or one per line of a text file, under the name "label" or none."""
     try:
         if path.suffix == ".npy":
-            return map_npy(path)
+            return _map_npy(path)
         lines = [line.strip().strip('"') for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
-        lines = lines[1:] if lines and lines[0].lower() in _LABELS else lines
-        return np.array([float(line) for line in lines] if all(map(_is_number, lines)) else lines)
-    except UNREADABLE as error:
+        return np.array(lines[1:] if lines and lines[0].lower() in _LABELS else lines)
+    except Exception as error:  # whatever damaged bytes lead a reader to
         raise ValueError(f"cannot read labels from {path}: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:
-    if not isinstance(error, UnicodeDecodeError):
-        return str(error)
-    return f"its text must be UTF-8, got the byte {error.object[error.start]:#x}: save it once more, as UTF-8"
+    if isinstance(error, UnicodeDecodeError):
+        return f"its text must be UTF-8, got the byte {error.object[error.start]:#x}: save it once more, as UTF-8"
+    return str(error)
 
 
-def numbered(labels: Any, classes: list[str] | None) -> tuple[Any, str]:
-    """Return labels as numbers, and what was decided: names of classes become their places among these.
+def number_labels(labels: Any, classes: Sequence[str] | None) -> tuple[Any, str]:
+    """Return labels (N,) as integers, and what was decided: names of classes become their places among these.
 
-    >>> numbered(np.array(["dog", "cat"]), ["cat", "dog"])
+    Numbers are names, too, where all of them are among classes that are called by numbers, such as 1 to K.
+
+    >>> number_labels(np.array(["dog", "cat"]), ["cat", "dog"])
     (array([1, 0]), 'labels are names of classes')
     """
-    array = np.asarray(labels) if not isinstance(labels, Tensor) else None
-    if array is None or classes is None or array.ndim != 1 or len(classes) < 2:
+    array = np.asarray(as_tensor("labels", labels).tolist() if isinstance(labels, Tensor) else labels)
+    if array.dtype.kind in "US" and all(_is_number(str(label)) for label in array.ravel()):
+        array = array.astype(float)
+    if array.ndim != 1 or array.dtype.kind not in ("iuf" if classes is None else "iufUS"):
         return labels, ""
-    if array.dtype.kind in "iuf":
-        # Classes that are called 1 to K are meant where no label is 0.
-        own = [str(number) for number in range(len(classes))]
-        names = {float(name): place for place, name in enumerate(classes) if _is_number(name)}
-        if classes == own or len(names) != len(classes) or not set(array.tolist()) <= set(names):
-            return labels, ""
-        return np.array([names[label] for label in array.tolist()]), "labels are names of classes"
-    places = _places(classes)
-    strange = sorted({str(label) for label in array} - set(places))
+    if array.dtype.kind == "f":
+        whole = (array == array.round()) & (abs(array) < 2**53)
+        if not whole.all():
+            row = int(whole.argmin())
+            raise ValueError(f"labels must be integers, got {array[row]} in row {row} (counted from 0)")
+        array = array.astype(np.int64)
+    names = [str(name) for name in classes] if classes is not None and len(classes) > 1 else []
+    if len(set(names)) < len(names):
+        raise ValueError(f"classes must have names of their own, got {', '.join(names[:10])}")
+    texts = [str(label) for label in array.tolist()]
+    strange = sorted(set(texts) - set(names))
+    if array.dtype.kind in "iu" and (strange or names == [str(place) for place in range(len(names))]):
+        return array, ""
     if strange:
-        raise ValueError(f"labels must be among the classes {', '.join(classes[:10])}, got {strange[0][:80]!r}")
-    return np.array([places[str(label)] for label in array]), "labels are names of classes"
+        raise ValueError(f"labels must be among the classes {', '.join(names[:10])}, got {strange[0][:80]!r}")
+    places = {name: place for place, name in enumerate(names)}
+    return np.array([places[text] for text in texts]), "labels are names of classes"
 
 
-def _places(classes: list[str]) -> dict[str, int]:
-    if len(set(classes)) < len(classes):
-        raise ValueError(f"classes must have names of their own where labels are names, got {', '.join(classes[:10])}")
-    return {name: place for place, name in enumerate(classes)}
+def digest_of_ids(ids: Any) -> str:
+    """Return the digest of an array of identifiers: it tells whether two files are in one order."""
+    digest = hashlib.sha256()
+    for identifier in np.asarray(ids).ravel():
+        text = identifier.decode() if isinstance(identifier, bytes) else str(identifier)
+        digest.update(text.strip().encode() + b"\n")
+    return digest.hexdigest()
 
 
-def _from_pt(path: Path) -> Found:
+def _map_npy(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, mapped and not read; changes stay in memory."""
+    return np.lib.format.open_memmap(path, mode="c")
+
+
+def _check_size(size: int, path: Path) -> None:
+    """Refuse a small file that would fill the memory: what a model says does not shrink a hundredfold."""
+    limit = max(1 << 30, 100 * path.stat().st_size)
+    if size > limit:
+        raise ValueError(f"its arrays must take at most {limit} bytes, they claim {size}")
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(path) as archive:
+        _check_size(sum(member.file_size for member in archive.infolist()), path)
+        # The header of an LZMA stream says how much memory its decompressor takes; NumPy writes no such file.
+        if not {member.compress_type for member in archive.infolist()} <= {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise ValueError("its arrays must be stored or deflated, as NumPy writes them")
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _read_torch(path: Path) -> Contents:
     try:
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # whatever damaged bytes lead the unpickler to
         raise ValueError(f"it must hold tensors, lists and dictionaries alone: {error}"[:300]) from error
     match loaded:
         case Tensor():
-            return Found({"logits": loaded.detach()}, understood=["one tensor: logits"])
+            contents = Contents({"logits": loaded}, notes=["one tensor: logits"])
         case [Tensor() as logits, Tensor() as labels]:
-            return Found({"logits": logits.detach(), "labels": labels}, understood=["two tensors: logits, labels"])
+            contents = Contents({"logits": logits, "labels": labels}, notes=["two tensors: logits, labels"])
         case dict():
-            return Found({str(k): v.detach() if isinstance(v, Tensor) else v for k, v in loaded.items()})
-    raise ValueError(f"it must hold a tensor, two, or a dictionary of tensors, got {type(loaded).__name__}")
+            contents = Contents({str(key): array for key, array in loaded.items()})
+        case _:
+            raise ValueError(f"it must hold a tensor, two, or a dictionary of tensors, got {type(loaded).__name__}")
+    tensors = {name: array.detach() for name, array in contents.arrays.items() if isinstance(array, Tensor)}
+    for name, tensor in tensors.items():
+        if tensor.layout != torch.strided or tensor.is_meta:
+            raise ValueError(f"{name} must be a dense tensor, got {tensor.layout} on the device {tensor.device}")
+    # An expanded tensor takes next to nothing in the file.
+    _check_size(sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()), path)
+    contents.arrays |= tensors
+    return contents
 
 
-@dataclass
+_LABELS = ("label", "labels", "target", "targets", "class", "y", "y_true")
+_IDENTIFIERS = ("id", "ids", "image_id", "filename", "path")
+_COMPANIONS = (
+    "", "index", "idx", "unnamed: 0", *_IDENTIFIERS, "fold", "split", "pred", "y_pred", "prediction", "predicted",
+    "correct", "confidence", "score", "max_prob", "entropy", "uncertainty", "loss",
+)  # fmt: skip
+"""Columns of a table without prefixes that are never classes, unless labels are called so."""
+_PREFIX = re.compile(r"(?:logit|prob)s?_(.+)", re.IGNORECASE)
+_CLASS_PREFIX = re.compile(r"class_(.+)", re.IGNORECASE)
+_PROBS = re.compile(r"prob(s|ability|abilities)?(_.+)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
 class _Table:
-    """The format of a table's lines: `columns` holds for every column "label", "" for left out, or its field."""
+    """A table of text. names: of its columns, "" where its first line holds none. named: whether it does."""
 
+    path: Path
     separator: str
-    columns: list[str]
-    classes: list[str] | None
+    names: list[str]
     named: bool
-    decimal_comma: bool = False
 
-    def cells(self, line: str) -> list[str]:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=self.separator), [])]
+    def lines(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number and the cells of every line that is not empty, but for the line of names."""
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=self.separator, skipinitialspace=True)
+            if self.named:
+                next(reader, None)
+            for cells in reader:
+                if cells in ([], [""]):
+                    continue
+                if len(cells) != len(self.names):
+                    contract = f"line {reader.line_num} must have {len(self.names)} columns"
+                    raise ValueError(f"{contract}, got {len(cells)}: {cells!r:.80}")
+                yield reader.line_num, [cell.strip() for cell in cells]
 
-    def lines(self, path: Path) -> Iterator[str]:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file):
-                if number or not self.named:
-                    yield line.replace(",", ".") if self.decimal_comma else line
-
-    @property
-    def contract(self) -> str:
-        counts = {kind: self.columns.count(kind) for kind in ("logits", "probs")}
-        parts = ["a label"] * ("label" in self.columns) + [f"{count} {kind}" for kind, count in counts.items() if count]
-        separators = {",": "commas", ";": "semicolons", "\t": "tabs"}
-        return f"{' and '.join(parts)}, separated by {separators[self.separator]}"
-
-
-def _from_table(path: Path, labels: LabelColumn | None) -> Found:
-    with path.open(encoding="utf-8-sig") as file:
-        first, second = file.readline(), file.readline()
-    table, understood = _layout(first.rstrip("\r\n"), labels)
-    if table.separator == ";" and "," in (second if table.named else first):
-        table.decimal_comma = True
-        understood.append("numbers have decimal commas")
-    column = table.columns.index("label") if "label" in table.columns else None
-    skipped: dict[int | str, Callable[[str], float]] = {
-        i: lambda _: 0.0 for i, held in enumerate(table.columns) if not held
-    }
-    names = table.cells(first.rstrip("\r\n")) if table.named else []
-    ids = {i: hashlib.sha256() for i, name in enumerate(names) if i in skipped and name.lower() in _IDS}
-    for i, digest in ids.items():
-        skipped[i] = partial(_note, digest)
-    if column is not None and table.classes is not None:
-        cells = table.cells(second)
-        if len(cells) > column and not _is_number(cells[column]):
-            places = _places(table.classes)
-            skipped[column] = lambda cell: float(places[cell.strip()])
-            understood.append("labels are names of classes")
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "loadtxt: input contained no data")
-            numbers = np.loadtxt(
-                table.lines(path),
-                delimiter=table.separator,
-                ndmin=2,
-                quotechar='"',
-                comments=None,
-                converters=skipped or None,
-                encoding=None,
-            )
-    except (ValueError, KeyError):
-        _check_lines(path, table, skipped)
-        raise
-    if len(numbers) == 0:
-        raise ValueError("it is empty: there is no line after the first")
-    if numbers.shape[1] != len(table.columns):
-        _check_lines(path, table, skipped)
-    found: dict[str, Any] = {}
-    for kind in ("logits", "probs"):
-        if kind in table.columns:
-            found[kind] = numbers[:, [held == kind for held in table.columns]]
-    if column is not None:
-        found["labels"] = numbers[:, column]
-        if column not in skipped:
-            found["classes"] = table.classes
-    info = {"ids": " ".join(f"{names[i].lower()}:{digest.hexdigest()}" for i, digest in ids.items())} if ids else {}
-    return Found(found, info, understood)
+    def column(self, place: int) -> list[str]:
+        return [cells[place] for _, cells in self.lines()]
 
 
-def digest_of_ids(ids: Any) -> str:
-    """Return what `info["ids"]` keeps of an array of identifiers: enough to tell whether two files are in one order."""
-    digest = hashlib.sha256()
-    for one in np.asarray(ids).ravel():
-        _note(digest, one.decode() if isinstance(one, bytes) else str(one))
-    return f"ids:{digest.hexdigest()}"
-
-
-def _note(digest: Any, cell: str) -> float:
-    """Add a cell to a digest; what it stands for in a table of numbers is left out later."""
-    digest.update(cell.strip().encode() + b"\n")
-    return 0.0
-
-
-def _layout(first: str, labels: LabelColumn | None) -> tuple[_Table, list[str]]:
-    """Decide what each column holds from the first line; raise an error if that may not be names."""
-    # Decimal commas may outnumber semicolons by one.
-    semicolons = ";" in first and first.count(";") + 1 >= first.count(",")
-    separator = "\t" if "\t" in first else ";" if semicolons else ","
-    table = _Table(separator, [], None, named=True)
-    names = table.cells(first)
-    if len(names) < 2 and re.search(r"[| ]", first):
-        raise ValueError(f"the first line must be names separated by commas, semicolons or tabs, got {first!r}")
-    understood = [f"separated by {'semicolons' if separator == ';' else 'tabs'}"] if separator != "," else []
-    numbers = all(re.fullmatch(r"[-+]?[\d.,]+(e[-+]?\d+)?", name, re.IGNORECASE) for name in names)
-    # Classes may be called 0, 1, 2, ...; other numbers are the logits of a table without names.
-    if names and numbers and names != [str(number) for number in range(len(names))]:
-        if labels is None:
-            advice = "or say where the labels of a table without names are (--labels first, last or a file of them)"
-            raise ValueError(f"the first line must be a name per column, {advice}, got {first[:80]!r}")
-        table.named = False
-        table.columns = ["label" if i == _chosen(labels, names) else "logits" for i in range(len(names))]
-        understood.append("no line of names")
+def _read_table(path: Path, labels: LabelColumn | None, columns: Sequence[str]) -> Contents:
+    table = _open_table(path)
+    if not table.named and (labels is None or columns):
+        advice = "or say where the labels of a table without names are (--labels first, last or a file of them)"
+        raise ValueError(f"the first line must be a name per column, {advice}")
+    if next(table.lines(), None) is None:
+        raise ValueError("it is empty: there is no line of numbers")
+    place = _label_column(table.names, labels)
+    texts = table.column(place) if place is not None else None
+    notes = [] if table.named else ["no line of names"]
+    if place:
+        notes.append(f"labels are in column {place + 1}")
+    if table.named:
+        names = [name if i != place else "" for i, name in enumerate(table.names)]
+        class_columns = _class_columns(names, texts or [], columns)
+        probs = [i for i in class_columns if _PROBS.fullmatch(names[i])]
     else:
-        table.columns, table.classes = _column_fields(names, labels)
-        out = [name for name, held in zip(names, table.columns, strict=True) if not held]
-        understood += [f"column {name!r} is left out" for name in out]
-    if "label" in table.columns and (labels is not None or table.columns[0] != "label"):
-        place = table.columns.index("label")
-        where = {0: "the first column", len(names) - 1: "the last column"}.get(place, f"column {place + 1}")
-        understood.append(f"labels are in {where}")
-    if not {"logits", "probs"} & set(table.columns):
-        raise ValueError(f"the first line must hold a name per class, beside that of the labels, got {first[:80]!r}")
-    return table, understood
+        names = list(map(str, range(len(table.names))))
+        class_columns, probs = [i for i in range(len(names)) if i != place], []
+    fields = {"logits": [i for i in class_columns if i not in probs], "probs": probs}
+    fields = {name: _in_order(places, names) for name, places in fields.items() if places}
+    class_names = [[_class_of(names[i]) for i in places] for places in fields.values()]
+    if class_names[0] != class_names[-1]:
+        contract = "columns of logits and of probs must name the same classes in the same order"
+        raise ValueError(f"{contract}, {_got(names)}")
+    left_out = [i for i in range(len(names)) if i != place and i not in class_columns]
+    if left_out:
+        notes.append(f"left out: {', '.join(repr(names[i]) for i in left_out)}")
+    arrays: dict[str, Any] = {name: _numbers(table, places) for name, places in fields.items()}
+    if texts is not None:
+        arrays["labels"] = np.array(texts)
+    if table.named:
+        arrays["classes"] = class_names[0]
+    identifiers = [i for i in left_out if names[i].lower() in _IDENTIFIERS]
+    ids = " ".join(f"{names[i].lower()}:{digest_of_ids(table.column(i))}" for i in identifiers)
+    return Contents(arrays, {"ids": ids} if ids else {}, notes)
 
 
-def _chosen(labels: LabelColumn | None, names: list[str]) -> int:
-    return {"first": 0, "last": len(names) - 1}.get(labels or "", -1)
+def _open_table(path: Path) -> _Table:
+    """Read the first line of a table, which separates by tabs, semicolons or commas."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+    separator = max(",;\t", key=first.count)
+    names = [name.strip() for name in next(csv.reader([first], delimiter=separator, skipinitialspace=True), [])]
+    # Classes may be called 0, 1, 2, ...; other numbers are the values of a table without names.
+    if names and all(map(_is_number, names)) and names != [str(i) for i in range(len(names))]:
+        return _Table(path, separator, [""] * len(names), named=False)
+    return _Table(path, separator, names, named=True)
 
 
-def _column_fields(names: list[str], labels: LabelColumn | None) -> tuple[list[str], list[str]]:
-    """Return what every named column holds, and the names of the classes."""
-    found = [i for i, name in enumerate(names) if name.lower() in _LABELS]
-    if len(found) != 1 and labels in ("first", "last"):
-        found = [_chosen(labels, names)]
-    if len(found) > 1:
-        listed = ", ".join(repr(names[i]) for i in found)
+def _label_column(names: list[str], labels: LabelColumn | None) -> int | None:
+    """Return the place of the labels: that of the column called so, else the first or last if that is asked for."""
+    places = [i for i, name in enumerate(names) if name.lower() in _LABELS]
+    if len(places) != 1 and labels in ("first", "last"):
+        return 0 if labels == "first" else len(names) - 1
+    if len(places) > 1:
+        listed = ", ".join(repr(names[i]) for i in places)
         raise ValueError(f"the first line must name one column of labels (or say --labels first or last), got {listed}")
-    columns = ["label" if i in found else "logits" for i in range(len(names))]
-    for i, name in enumerate(names):
-        if columns[i] != "label" and (name.lower() in _LEFT_OUT or (name == "" and i == 0)):
-            columns[i] = ""
-    rest = [i for i, held in enumerate(columns) if held == "logits"]
-    if not rest or any(names[i] == "" for i in rest):
-        got = ",".join(names)[:80]
-        raise ValueError(f"the first line must be a name per class, and 'label' for labels, got {got!r}")
-    kinds = [kind for i in rest if (kind := _KIND.fullmatch(names[i]))]
-    if len(kinds) < len(rest):
-        lower = {name.lower() for name in names}
-        if "loss" in lower and lower.isdisjoint(_ANSWERS):
-            remedy = "write logit_ or prob_ before the names of all classes, or remove the column"
-            raise ValueError(f"column 'loss' may be a class or the loss of each image: {remedy}, got {names!r:.80}")
-        return columns, [names[i] for i in rest]
-    for i, kind in zip(rest, kinds, strict=True):
-        columns[i] = kind[1].lower() + "s"
-    return columns, [kind[2] or kind[0] for kind in kinds if kind[1].lower() == kinds[0][1].lower()]
+    return places[0] if places else None
 
 
-def _check_lines(path: Path, table: _Table, converted: dict[int | str, Callable[[str], float]]) -> None:
-    """Raise for the first line of a table that is not what its first line promises."""
+def _class_columns(names: list[str], labels: list[str], patterns: Sequence[str]) -> list[int]:
+    """Return the columns of the classes: those that match a pattern, or else have a prefix, or else labels tell them.
 
-    def fits(place: int, cell: str) -> bool:
+    >>> _class_columns(["y_pred", "logit_cat", "logit_dog"], ["cat"], [])
+    [1, 2]
+    """
+    if patterns:
+        chosen = [i for i, name in enumerate(names) if name and any(fnmatchcase(name, each) for each in patterns)]
+        if not chosen:
+            raise ValueError(f"columns must name some of the table's, {_got(names)} for {', '.join(patterns)}")
+        return chosen
+    prefixed = [i for i, name in enumerate(names) if _PREFIX.fullmatch(name)]
+    of_class = [i for i, name in enumerate(names) if _CLASS_PREFIX.fullmatch(name)]
+    if prefixed:
+        return prefixed
+    # A single one, such as class_id, is no table of classes.
+    return of_class if len(of_class) > 1 else _bare_columns(names, labels)
+
+
+def _bare_columns(names: list[str], labels: list[str]) -> list[int]:
+    """Return the columns of the classes where none has a prefix; raise an error unless labels or numbers tell them.
+
+    They are the columns called 0 to K - 1, those called as the labels are, or, where labels are the numbers 0 to K - 1,
+    all K columns that are no companions. In the last two cases no column may be left that could be a class.
+    """
+    numbers = [i for i, name in enumerate(names) if name.isdecimal()]
+    if numbers and sorted(int(names[i]) for i in numbers) == list(range(len(numbers))):
+        return numbers
+    occurring = set(labels)
+    candidates = [i for i, name in enumerate(names) if name in occurring or name.lower() not in _COMPANIONS]
+    places = {str(place) for place in range(len(candidates))}
+    if len(candidates) > 1 and occurring in ({names[i] for i in candidates}, places):
+        return candidates
+    raise ValueError(
+        "the columns of the classes must be called logit_NAME, prob_NAME or class_NAME, as the labels are, or 0 to "
+        f"K - 1; or name them, such as --columns 'logit_*', {_got(names)}"
+    )
+
+
+def _class_of(name: str) -> str:
+    """Return the name of a column's class, that of the column without a prefix."""
+    parts = _PREFIX.fullmatch(name) or _CLASS_PREFIX.fullmatch(name)
+    return parts[1] if parts else name
+
+
+def _in_order(columns: list[int], names: list[str]) -> list[int]:
+    """Return columns in the order of their classes: that of numbers where all are called by numbers.
+
+    >>> _in_order([0, 1, 2], ["class_9", "class_10", "class_8"]), _in_order([0, 1], ["dog", "cat"])
+    ([2, 0, 1], [0, 1])
+    """
+    classes = {i: _class_of(names[i]) for i in columns}
+    if len(set(classes.values())) < len(columns):
+        raise ValueError(f"classes must have names of their own, got {', '.join(classes.values())[:80]}")
+    if all(name.isdecimal() for name in classes.values()):
+        return sorted(columns, key=lambda i: int(classes[i]))
+    return columns
+
+
+def _numbers(table: _Table, columns: list[int]) -> np.ndarray:
+    """Return the numbers of some columns, (N, K)."""
+    rows = []
+    for number, cells in table.lines():
         try:
-            converted.get(place, float)(cell)
-        except (ValueError, KeyError):
-            return False
-        return True
+            rows.append(np.array([float(cells[i]) for i in columns]))
+        except ValueError as error:
+            raise ValueError(f"line {number} must have numbers such as 0.5 for the classes: {error}") from error
+    return np.stack(rows)
 
-    for number, line in enumerate(table.lines(path), 2 if table.named else 1):
-        text = line.strip()
-        cells = table.cells(text)
-        if text and (len(cells) != len(table.columns) or not all(fits(i, cell) for i, cell in enumerate(cells))):
-            named = any(held == "label" and i in converted for i, held in enumerate(table.columns))
-            among = f"; labels are among {', '.join(table.classes[:10])}" if table.classes and named else ""
-            raise ValueError(f"line {number} must be {table.contract}, got {text[:80]!r}{among}")
+
+def _got(names: list[str]) -> str:
+    listed = ", ".join(repr(name) for name in names if name)
+    return f"got the columns {listed[:300]}"
 
 
 def _is_number(text: str) -> bool:

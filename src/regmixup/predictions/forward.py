@@ -102,8 +102,7 @@ def predict_batches(
         for batch in batches:
             x, y = pair_of(batch, dataset, labelled=labelled)
             with products(precision), autocast(precision, device):
-                found = logits_of(model, to_float(x.to(device, non_blocking=True)))
-            logits.append(found.float())
+                logits.append(logits_of(model, to_float(x.to(device, non_blocking=True))).float())
             labels.append(y.cpu())
     finally:
         if hook is not None:
@@ -112,26 +111,21 @@ def predict_batches(
             module.training = training
     if not logits:
         raise ValueError(f"batches of {dataset or 'a dataset'} must hold at least one (x, y), got none")
-    linear = head if kept and isinstance(head, nn.Linear) else None
-    every, classes = torch.cat(logits).cpu(), torch.cat(labels)
-    total: ClassMoments | None = None
+    all_logits, all_labels = torch.cat(logits).cpu(), torch.cat(labels)
+    stored: dict[str, Tensor] = {}
+    if kept:
+        stored["features"] = torch.cat(kept)
+    if variances:
+        stored["logit_variance"] = torch.cat(variances).expand_as(all_logits).contiguous()
+    if kept and isinstance(head, nn.Linear):
+        stored["head_weight"] = head.weight.detach().float().cpu().clone()
+        if head.bias is not None:
+            stored["head_bias"] = head.bias.detach().float().cpu().clone()
     if reached:  # of all batches at once: the checks of each would wait for the device
-        known = (classes >= 0).to(device)
-        total = ClassMoments.of(torch.cat(reached)[known], classes.to(device)[known], every.shape[1])
-    return Predictions(
-        logits=every,
-        labels=classes,
-        features=torch.cat(kept) if kept else None,
-        logit_variance=torch.cat(variances).expand_as(every).contiguous() if variances else None,
-        head_weight=linear.weight.detach().float().cpu().clone() if linear is not None else None,
-        head_bias=linear.bias.detach().float().cpu().clone()
-        if linear is not None and linear.bias is not None
-        else None,
-        **(total.packed() if total is not None else {}),
-        dataset=dataset,
-        role=role,
-        info=info or {},
-    )
+        known = (all_labels >= 0).to(device)
+        of_known = ClassMoments.of(torch.cat(reached)[known], all_labels.to(device)[known], all_logits.shape[1])
+        stored |= of_known.packed()
+    return Predictions(all_logits, all_labels, **stored, dataset=dataset, role=role, info=info or {})
 
 
 def _device_of(model: nn.Module) -> torch.device:

@@ -1,12 +1,12 @@
 """Write and read Predictions, the file between training and evaluation.
 
-Files are safetensors (memory-mapped, nothing is executed on loading). Those of models that are not ours are read by
-`prediction_files`.
+Files are safetensors (memory-mapped, nothing is executed on loading). `formats` reads those of other programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.names import check_name
-from regmixup.predictions.formats import UNREADABLE, Found, LabelColumn, digest_of_ids, numbered, read, read_labels
+from regmixup.predictions.formats import Contents, LabelColumn, digest_of_ids, number_labels, read, read_labels
 from regmixup.storage import save_tensors
 from regmixup.types import (
     LOG_OF_PROBS,
@@ -42,14 +42,31 @@ def join(parts: list[Predictions]) -> Predictions:
         if getattr(parts[0], name) is not None:
             joined[name] = torch.cat([getattr(part, name) for part in parts])
     if parts[0].class_count is not None:
-        moments = [own for part in parts if (own := ClassMoments.stored(part)) is not None]
+        moments = [stored for part in parts if (stored := ClassMoments.stored(part)) is not None]
         joined |= reduce(add, moments).packed()
     return replace(parts[0], **joined)
 
 
 def file_name(dataset: str) -> str:
-    """Return the name of the file of a dataset's predictions: "digits/test" -> "digits__test.safetensors"."""
-    return dataset.replace("/", "__").replace(":", "--") + ".safetensors"
+    """Return the name of the file of a dataset's predictions.
+
+    Where that does not give the dataset's name back, or is long, it ends in a hash of the dataset's name.
+
+    >>> file_name("a/b"), file_name("a__b")
+    ('a__b.safetensors', 'a__b-63e5c1c4.safetensors')
+    """
+    stem = dataset.replace("/", "__").replace(":", "--")
+    if _dataset_of(stem) != dataset or len(stem) > _LONGEST_STEM:
+        stem = f"{stem[-_LONGEST_STEM:]}-{hashlib.sha256(dataset.encode()).hexdigest()[:8]}"
+    return f"{stem}.safetensors"
+
+
+_LONGEST_STEM = 50
+"""Characters: with a hash, 4 bytes for each and a temporary name, a file system's 255 bytes suffice."""
+
+
+def _dataset_of(stem: str) -> str:
+    return stem.replace("__", "/")
 
 
 def save(predictions: Predictions, path: str | Path) -> None:
@@ -72,31 +89,43 @@ def read_header(path: str | Path) -> Header:
     try:
         with safe_open(path, framework="pt") as file:
             return Header(frozenset(file.keys()), dict(file.metadata() or {}))
-    except UNREADABLE as error:
+    except (OSError, SafetensorError) as error:
         raise ValueError(f"cannot read predictions from {path}: {error}") from error
 
 
-def load(path: str | Path, *, labels: LabelColumn | Path | None = None) -> Predictions:
+def load(
+    path: str | Path, *, labels: LabelColumn | Path | None = None, columns: Sequence[str] | str = ()
+) -> Predictions:
     """Read predictions of any model from .safetensors, .npz, .npy (logits alone), .pt (tensors alone), .csv or .tsv.
 
     Keys are the fields of `Predictions`, and "classes", the classes' names, where labels are such names, and "ids",
     which name the images: by them two files are known to be of the same ones in the same order. Without logits,
     `probs` will do: see `from_probs`. A single column is the logit, or the probability, of class 1 of two.
-    Tables have a line of names, then a line per sample: the label, under the name "label", and the logits, under the
-    classes' names, or `probs_<class>`. docs/evaluation.md lists what else is read; `info["read_as"]` then says how.
+
+    Tables have a line of names, then a line per sample: the label, under the name "label", and a column per class,
+    called `logit_<class>`, `prob_<class>` or `class_<class>`; or called as the labels are, or 0 to K - 1. All other
+    columns are left out; `info["read_as"]` says which. docs/evaluation.md has the whole rule.
     labels: the "first" or "last" column of a table that names none, "none", or a file of them. Only with this may a
-    table have no line of names.
+    table have no line of names. columns: the columns of the classes in tables, by names or patterns such as "logit_*".
 
     A file without labels (an out-of-distribution set needs none) gets labels -1. One that does not say what dataset it
     is of is named after itself, as `file_name` would name it: "toy-c__fog__3.npz" is of "toy-c/fog/3".
     """
     path = Path(path)
-    found = read(path, "none" if isinstance(labels, Path) else labels)
+    patterns = [columns] if isinstance(columns, str) else columns
+    contents = read(path, labels="none" if isinstance(labels, Path) else labels, columns=patterns)
     if isinstance(labels, Path):
-        if "labels" in found.arrays:
+        if "labels" in contents.arrays:
             raise ValueError(f"labels of {path} must be given once, got some in it and {labels}")
-        found.arrays["labels"] = read_labels(labels)
-    return _assemble(path, found)
+        contents.arrays["labels"] = read_labels(labels)
+    for name in contents.arrays:
+        check_name(f"key in {path}", name, (*TENSORS, "classes", "ids"))
+    if not {"logits", "probs"} & set(contents.arrays):
+        raise ValueError(f"{path} must hold logits or probs, found {', '.join(contents.arrays) or 'nothing'}")
+    try:
+        return _assemble(contents, dataset=_dataset_of(path.stem))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 LEAST_PROBABILITY = 1e-12
@@ -110,8 +139,8 @@ def from_probs(
     Probabilities are raised to 1e-12 first, so that no logarithm is infinite, and rows are taken relative to their sum.
     Scores that need the scale of logits (Dempster-Shafer, energy, max_logit, ODIN, DUQ) cannot be had from them.
 
-    >>> found = from_probs(torch.tensor([[0.75, 0.25]]), torch.tensor([0]))
-    >>> found.logits.softmax(dim=1).round(decimals=4).tolist(), found.from_probs
+    >>> predictions = from_probs(torch.tensor([[0.75, 0.25]]), torch.tensor([0]))
+    >>> predictions.logits.softmax(dim=1).round(decimals=4).tolist(), predictions.from_probs
     ([[0.75, 0.25]], True)
     """
     probs = as_tensor("probs", probs)
@@ -133,71 +162,62 @@ def _check_probs(probs: Tensor) -> None:
         )
 
 
-def _assemble(path: Path, found: Found) -> Predictions:
-    classes = found.arrays.pop("classes", None)
-    if (ids := found.arrays.pop("ids", None)) is not None:
-        found.info["ids"] = digest_of_ids(ids)
-    for name in found.arrays:
-        check_name(f"key in {path}", name, (*TENSORS, "classes", "ids"))
-    if not {"logits", "probs"} & set(found.arrays):
-        raise ValueError(f"{path} must hold logits or probs, found {', '.join(found.arrays) or 'nothing'}")
-    try:
-        if "labels" in found.arrays:
-            names = [str(name) for name in classes] if classes is not None else None
-            found.arrays["labels"], told = numbered(found.arrays["labels"], names)
-            found.understood += [told] if told else []
-        tensors = {name: as_tensor(name, value) for name, value in found.arrays.items()}
-        table = tensors["logits" if "logits" in tensors else "probs"]
-        if table.ndim and len(table) == 0:
-            raise ValueError(f"it is empty: logits have shape {tuple(table.shape)}")
-        found.understood += _two_classes(tensors)
-        labels = tensors.setdefault("labels", torch.full(table.shape[:1], -1))
-        if labels.ndim == 1 and labels.is_floating_point():  # a csv has no other way to write integers
-            whole = (labels == labels.round()) & (labels.abs() < 2**53)
-            if not bool(whole.all()):
-                row = int(whole.int().argmin())
-                raise ValueError(f"labels must be integers, got {float(labels[row])} in row {row} (counted from 0)")
-            tensors["labels"] = labels.long()
-        info = dict(found.info)
-        dataset = info.pop("dataset", path.stem.replace("__", "/"))
-        role = cast("Role", info.pop("role")) if info.get("role") in get_args(Role) else ""
-        if "logits" not in tensors:
-            tensors["logits"] = from_probs(tensors["probs"], tensors["labels"]).logits
-            info["logits"] = LOG_OF_PROBS
-            del tensors["probs"]
-            found.understood.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
-        given = Predictions(**tensors, dataset=dataset, role=role, info=info)
-        predictions = with_known_scale(given)
-        if predictions is not given:
-            found.understood.append("log-probabilities: no score that needs the scale of logits")
-        if predictions.probs is not None and "dataset" not in found.info:  # ours may be of Monte-Carlo samples
-            _check_probs(predictions.probs)
-            others = int((predictions.probs.argmax(dim=1) != predictions.logits.argmax(dim=1)).sum())
-            told = f"probs name another class than logits in {others} of {len(predictions)} rows: accuracy is of probs"
-            found.understood += [told] if others else []
-        if found.understood:
-            predictions = replace(predictions, info={**predictions.info, "read_as": "; ".join(found.understood)})
-        if bad := not_finite(predictions.logits):
-            raise ValueError(f"logits must be finite, found {bad}")
-        low, high = int(predictions.labels.min()), int(predictions.labels.max())
-        if high >= predictions.logits.shape[1] or low < -1:
-            contract = f"labels must lie in [0, {predictions.logits.shape[1]}) (-1: unknown)"
-            raise ValueError(f"{contract}, got {low} to {high}")
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    return predictions
+def _assemble(contents: Contents, dataset: str) -> Predictions:
+    """Return the content of a file as Predictions. dataset: the name for one that does not state it."""
+    arrays, info, notes = contents.arrays, dict(contents.info), contents.notes
+    classes, ids = arrays.pop("classes", None), arrays.pop("ids", None)
+    if ids is not None:
+        info["ids"] = f"ids:{digest_of_ids(ids)}"
+    if "labels" in arrays:
+        arrays["labels"], note = number_labels(arrays["labels"], classes)
+        notes += [note] if note else []
+    tensors = {name: as_tensor(name, array) for name, array in arrays.items()}
+    table = tensors["logits" if "logits" in tensors else "probs"]
+    if table.ndim and len(table) == 0:
+        raise ValueError(f"it is empty: logits have shape {tuple(table.shape)}")
+    notes += _two_classes(tensors)
+    tensors.setdefault("labels", torch.full(table.shape[:1], -1))
+    if "logits" not in tensors:
+        tensors["logits"] = from_probs(tensors.pop("probs"), tensors["labels"]).logits
+        info["logits"] = LOG_OF_PROBS
+        notes.append("probs alone: no score that needs the scale of logits, such as dempster_shafer")
+    ours, role = "dataset" in info, info.pop("role", "")
+    stored = Predictions(
+        **tensors,
+        dataset=info.pop("dataset", dataset),
+        role=cast("Role", role) if role in get_args(Role) else "",
+        info=info,
+    )
+    predictions = with_known_scale(stored)
+    if predictions is not stored:
+        notes.append("log-probabilities: no score that needs the scale of logits")
+    if predictions.probs is not None and not ours:  # ours may be of Monte-Carlo samples
+        _check_probs(predictions.probs)
+        differing = int((predictions.probs.argmax(dim=1) != predictions.logits.argmax(dim=1)).sum())
+        if differing:
+            rows = f"{differing} of {len(predictions)} rows"
+            notes.append(f"probs name another class than logits in {rows}: accuracy is of probs")
+    if bad := not_finite(predictions.logits):
+        raise ValueError(f"logits must be finite, found {bad}")
+    low, high = int(predictions.labels.min()), int(predictions.labels.max())
+    if high >= predictions.logits.shape[1] or low < -1:
+        contract = f"labels must lie in [0, {predictions.logits.shape[1]}) (-1: unknown)"
+        raise ValueError(f"{contract}, got {low} to {high}")
+    return replace(predictions, info={**predictions.info, "read_as": "; ".join(notes)}) if notes else predictions
 
 
 def _two_classes(tensors: dict[str, Tensor]) -> list[str]:
-    """Make two columns of one, in place: that of class 1 of two. Return what was done, in words."""
-    done = []
+    """Make two columns of a single one, in place: that of class 1 of two. Return what was done, in words."""
+    notes = []
     for name in ("logits", "probs"):
-        one = tensors.get(name)
-        if one is None or not one.is_floating_point() or one.ndim not in (1, 2) or one.shape[1:] not in ((), (1,)):
+        column = tensors.get(name)
+        if column is None or not column.is_floating_point() or column.ndim not in (1, 2):
             continue
-        one = one.reshape(-1, 1)
-        if name == "logits" and len(one) and float(one.min()) >= 0 and float(one.max()) <= 1:
+        if column.shape[1:] not in ((), (1,)):
+            continue
+        column = column.reshape(-1, 1)
+        if name == "logits" and float(column.min()) >= 0 and float(column.max()) <= 1:
             raise ValueError("logits of one column look like probabilities, numbers in [0, 1]: call them probs")
-        tensors[name] = torch.cat([torch.zeros_like(one) if name == "logits" else 1 - one, one], dim=1)
-        done.append(f"one column of {name}: that of class 1 of two")
-    return done
+        tensors[name] = torch.cat([torch.zeros_like(column) if name == "logits" else 1 - column, column], dim=1)
+        notes.append(f"one column of {name}: that of class 1 of two")
+    return notes
