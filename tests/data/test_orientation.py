@@ -15,9 +15,8 @@ from PIL import Image, ImageOps
 
 import regmixup as rm
 from regmixup import data
-from regmixup.advice.trainings import copy_images
 from regmixup.cli import main
-from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb, upright
+from regmixup.data.decode import EvalTransform, TrainTransform, open_rgb, upright
 from regmixup.data.inventory import contact_sheet
 from regmixup.deployment.publish import publish
 from regmixup.evaluation.curves import thumbnail
@@ -89,8 +88,9 @@ def predictor(run, folders):
 
 
 class TestPixels:
-    @pytest.mark.parametrize("orientation", range(1, 9))
-    @pytest.mark.parametrize("kind", ["png", "webp", "jpg"])
+    @pytest.mark.parametrize(
+        ("orientation", "kind"), [*zip(range(1, 9), ["png", "webp", "jpg"] * 3, strict=False), (6, "jpg")]
+    )
     def test_every_orientation_gives_the_upright_pixels(self, tmp_path, kind, orientation):
         options = {"png": {}, "webp": {"lossless": True}, "jpg": {"quality": 95, "subsampling": 0}}[kind]
         path, image = tmp_path / f"photo.{kind}", picture()
@@ -120,13 +120,11 @@ class TestPixels:
         [
             (b"", False),
             (b"Exif\0\0nonsense", False),
-            (tag(6)[:14], False),
             (tag(9), False),
-            (tag(0), False),
             # An orientation, and a second tag whose values lie beyond the end of the file.
             (b"Exif\0\0II*\0" + struct.pack("<IHHHIIHHIII", 8, 2, ORIENTATION, 3, 1, 6, 0x829A, 5, 9, 9999, 0), True),
         ],
-        ids=["none", "nonsense", "cut", "nine", "zero", "other tag"],
+        ids=["none", "nonsense", "nine", "other tag"],
     )
     def test_damaged_metadata_keep_no_image_from_being_read(self, tmp_path, exif, turned):
         path = tmp_path / "photo.jpg"
@@ -135,12 +133,9 @@ class TestPixels:
         expected = open_rgb(path).transpose(TURNS.ROTATE_270) if turned else open_rgb(path)
         assert found.tobytes() == expected.tobytes()
 
-    def test_thumbnails_and_the_copies_of_advise_are_upright(self, folders, tmp_path):
+    def test_thumbnails_are_upright(self, folders):
         file = folders / "camera" / "a" / "6.png"
         assert thumbnail(file) == thumbnail(folders / "upright" / "a" / "6.png") != thumbnail(folders / "bare/a/6.png")
-        copy_images({"a": {"0" * 64: str(file)}}, tmp_path, 20)
-        with Image.open(*tmp_path.glob("a/*.png")) as copy:
-            assert copy.tobytes() == picture(5).tobytes()
 
 
 class TestTraining:
@@ -155,15 +150,6 @@ class TestTraining:
         assert torch.equal(turned, asked)
         assert torch.equal(stored, today)
         assert not torch.equal(turned, stored)
-
-    def test_so_does_a_transform_of_the_users(self, folders):
-        sizes = []
-        for orient in (False, True):
-            transform = CustomTransform(
-                "mine", lambda image: sizes.append(image.size) or image.resize((8, 8)), (8, 8), orient
-            )
-            transform.build()(open_rgb(folders / "camera" / "a" / "6.png"))
-        assert sizes == [(20, 28), (28, 20)]
 
     def test_training_on_turned_files_is_training_on_upright_ones(self, run, folders, tmp_path):
         other = trained(tmp_path, folders / "upright")

@@ -115,11 +115,6 @@ def test_the_processes_end_with_the_loader_that_nobody_closed(files):
         gc.enable()
 
 
-def test_batches_of_fewer_images_than_ranks_leave_empty_shards(files):
-    shards = [list(loader(files, batch_size=2, rank=rank, world=3, epochs=2).epoch(0)) for rank in range(3)]
-    assert [[len(batch.x) for batch in own] for own in shards] == [[1] * 6, [1] * 5 + [0], [0] * 6]
-
-
 def test_the_processes_of_training_are_kept_while_it_cools_down(files):
     """The loaders of a run know of all its epochs, also those at the last learning rate."""
     config = configure("imagenet-resnet50", "dnn", epochs=1, warmup_epochs=0, cooldown_epochs=2, image_size=8)
@@ -180,27 +175,11 @@ def test_pixels_are_those_of_the_files(files):
     assert torch.equal(x, expected)
 
 
-def test_training_images_are_augmented(files):
-    plain = gather(loader(files, transform=EvalTransform(size=8, resize=8)).epoch(0))[0]
-    train = gather(loader(files).epoch(0))[0]
-    assert not torch.equal(plain, train)
-
-
-@pytest.mark.parametrize("suffix", ["png", "bmp", "ppm", "jpg", "webp"])
-def test_grey_files_of_every_format_become_rgb(tmp_path, suffix):
-    grey = np.full((8, 8), 77, np.uint8)
-    Image.fromarray(grey).save(tmp_path / f"grey.{suffix}")
-    pixels = np.asarray(open_rgb(tmp_path / f"grey.{suffix}"))
-    assert pixels.shape == (8, 8, 3)
-    assert np.abs(pixels.astype(int) - 77).max() <= 2
-
-
-@pytest.mark.parametrize("name", ["broken.jpg", "broken.png", "broken.bmp"])
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0 cut"])
-def test_a_broken_file_is_named(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=name):
-        open_rgb(tmp_path / name)
+def test_a_broken_file_is_named(tmp_path, content):
+    (tmp_path / "broken.jpg").write_bytes(content)
+    with pytest.raises(ValueError, match=r"cannot read .*broken\.jpg as an image"):
+        open_rgb(tmp_path / "broken.jpg")
 
 
 def test_wrong_arguments_are_explained(files):
@@ -281,8 +260,11 @@ class TestCustomTransform:
     @pytest.mark.parametrize(
         ("transform", "message"),
         [
-            (v2.Resize((8, 9)), "transform mine must return images of 3x8x8, got a PIL image of 3x8x9"),
-            (v2.Compose([v2.Resize((8, 8)), v2.Grayscale()]), "must return images of 3x8x8, got a PIL image of 1x8x8"),
+            (v2.Resize((8, 9)), r"transform mine must return images of shape \(3, 8, 8\), got \(3, 8, 9\)"),
+            (
+                v2.Compose([v2.Resize((8, 8)), v2.Grayscale()]),
+                r"shape \(3, 8, 8\), got \(1, 8, 8\)",
+            ),
             (
                 v2.Compose([v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]),
                 "must return a PIL image or a uint8 tensor, got a tensor of torch.float32; leave out ToDtype and Norm",

@@ -1,4 +1,4 @@
-"""ImageNet's layouts, its variants, and restricting a model to some of its classes."""
+"""ImageNet's layouts and its variants."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import torch
 from scipy.io import savemat
 
 from regmixup import data
-from regmixup.data import imagenet
 from regmixup.data.files import MissingDataError
 from regmixup.data.folders import FolderSet
 from regmixup.evaluation.class_subset import restrict, restrict_labels, subset_of
-
-from .official import mark_rebuilt, smooth_image, write_image, write_image_folder
+from tests.data.official import mark_rebuilt, smooth_image, write_image, write_image_folder
 
 WNIDS = ("n01440764", "n01443537", "n02102040")
 
@@ -74,8 +72,8 @@ def test_flat_val_with_the_devkit(tmp_path: Path, where: str) -> None:
     savemat(folder / "meta.mat", {"synsets": rows})
     (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("".join(f"{number[wnid]}\n" for wnid in classes))
     check_val(tmp_path, classes)
-    (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n2\n")
-    with pytest.raises(ValueError, match=r"ground_truth.txt .* expected 12 numbers of classes"):
+    (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n9\n")
+    with pytest.raises(ValueError, match=r"ground_truth.txt as numbers of classes: 9"):
         data.load("imagenet/val", root=tmp_path)
     (folder / "meta.mat").write_bytes(b"damaged")
     with pytest.raises(ValueError, match=r"meta\.mat"):
@@ -138,13 +136,13 @@ def test_v2_folders_are_numbers(tmp_path: Path) -> None:
     assert "class_subset" not in found.info
 
 
-@pytest.mark.parametrize("strange", ["007", "1000", "x"])
+@pytest.mark.parametrize("strange", ["007", "1000"])
 def test_v2_folders_are_the_official_numbers(tmp_path: Path, strange: str) -> None:
     """Two folders of one number would give a class twice."""
     folder = tmp_path / "imagenetv2-matched-frequency-format-val"
     mark_rebuilt(folder)
     write_image_folder(folder, {"7": 1, strange: 1}, suffix=".jpeg")
-    with pytest.raises(ValueError, match=f"expected folders 0 to 999, found 2 folders, among them '{strange}'"):
+    with pytest.raises(ValueError, match=f"only folders named by numbers 0 to 999, found '{strange}'"):
         data.load("imagenet-v2/test", root=tmp_path)
 
 
@@ -155,61 +153,39 @@ def test_sketch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "folder", "message"),
-    [
-        ("imagenet/train", "imagenet/train", "expected 1000 class folders, found 3"),
-        ("imagenet-a/test", "imagenet-a", "expected 200 class folders, found 3"),
-        ("imagenet-sketch/test", "sketch", "expected 1000 class folders, found 3"),
-        ("imagenet-v2/test", "imagenetv2-matched-frequency-format-val", "expected folders 0 to 999, found 3 folders"),
-    ],
+    ("name", "folder", "count"),
+    [("imagenet/train", "imagenet/train", 1_281_167), ("imagenet-a/test", "imagenet-a", 7_500)],
 )
-def test_official_sets_must_be_complete(tmp_path: Path, name: str, folder: str, message: str) -> None:
+def test_official_sets_must_be_complete(tmp_path: Path, name: str, folder: str, count: int) -> None:
     write_image_folder(tmp_path / folder, dict.fromkeys(WNIDS, 1))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"expected {count} images, found 3"):
         data.load(name, root=tmp_path)
 
 
-def test_official_number_of_files(tmp_path: Path) -> None:
-    for wnid in imagenet.wnids(tmp_path)[:200]:
-        (tmp_path / "imagenet-r" / wnid).mkdir(parents=True)
-    write_image(tmp_path / "imagenet-r" / WNIDS[0] / "a.jpg", smooth_image(1))
-    with pytest.raises(ValueError, match="expected 30000 image files, found 1"):
-        data.load("imagenet-r/test", root=tmp_path)
-
-
 def test_strange_folders(tmp_path: Path) -> None:
-    mark_rebuilt(tmp_path / "imagenet-a")
-    write_image_folder(tmp_path / "imagenet-a", {"n01443537": 1, "README": 1})
-    with pytest.raises(ValueError, match=r"WordNet ids .* found 'README'"):
-        data.load("imagenet-a/test", root=tmp_path)
     mark_rebuilt(tmp_path / "imagenet-r")
     write_image_folder(tmp_path / "imagenet-r", {"n99999999": 1})
-    with pytest.raises(ValueError, match="only folders named by the 1000 classes, found n99999999"):
+    with pytest.raises(ValueError, match="WordNet ids of the 1000 classes, found 'n99999999'"):
         data.load("imagenet-r/test", root=tmp_path)
+    mark_rebuilt(tmp_path / "imagenet")
+    write_image_folder(tmp_path / "imagenet" / "train", {"n01443537": 1, "README": 1})
+    with pytest.raises(ValueError, match=r"WordNet ids .* found 'README'"):
+        data.load("imagenet/train", root=tmp_path)
 
 
 def test_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingDataError, match=r"imagenet/val/  missing\n.*regmixup data fetch imagenet/val"):
+    with pytest.raises(MissingDataError, match=r"imagenet/val/  missing\nImageNet needs an account"):
         data.load("imagenet/val-tune", root=tmp_path)
 
 
 def test_restricting() -> None:
     logits = torch.arange(12.0).reshape(2, 6)
     assert restrict(logits, (4, 0)).tolist() == [[4, 0], [10, 6]]
-    labels = torch.tensor([4, 0, 4])
-    assert restrict_labels(labels, (4, 0)).tolist() == [0, 1, 0]
-    # The predicted class does not depend on whether logits or their names are restricted first.
-    chosen = restrict(logits, (4, 0)).argmax(dim=1)
-    assert [(4, 0)[i] for i in chosen] == [4, 4]
+    assert restrict_labels(torch.tensor([4, 0, 4]), (4, 0)).tolist() == [0, 1, 0]
     with pytest.raises(ValueError, match="labels must be among the 2 classes of the subset, got 3"):
         restrict_labels(torch.tensor([0, 3]), (4, 0))
-    with pytest.raises(ValueError, match="K > 9"):
-        restrict(logits, (1, 9))
-    for wrong in ((), (1, 1), (-1, 2)):
-        with pytest.raises(ValueError, match="class_indices must be different integers"):
-            restrict(logits, wrong)
-    with pytest.raises(ValueError, match="covers all classes"):
-        subset_of({})
+    with pytest.raises(ValueError, match="class_indices must be different integers"):
+        restrict(logits, (1, 1))
 
 
 def test_interpolation_needs_images_in_memory(tmp_path: Path) -> None:
