@@ -66,25 +66,22 @@ def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest", "listed"),
+    ("name", "nearest"),
     [
-        ("cifra10/test", "cifar10/test", "Available: the families digits, digits-c, .*, folder; see `regmixup list"),
-        ("path:cifra10/test", "cifar10/test", "Available: the families digits"),
-        ("cifar10-c/fgo/3", "cifar10-c/fog/3", "Available: cifar10-c/brightness/1-5, .*, cifar10-c/zoom_blur/1-5$"),
-        ("cifar10/tset", "cifar10/test", "Available: cifar10/openood-test, .*cifar10/val-10$"),
+        ("cifra10/test", "cifar10/test"),
+        ("path:cifra10/test", "cifar10/test"),
+        ("cifar10-c/fgo/3", "cifar10-c/fog/3"),
+        ("digits-c/contrast/6", "digits-c/contrast/"),
     ],
 )
-def test_an_unknown_name_gets_the_nearest_and_a_list_that_can_be_read(name: str, nearest: str, listed: str) -> None:
-    with pytest.raises(ValueError, match=f"unknown dataset '{name}': did you mean '{nearest}'.* {listed}") as error:
-        find(name)
-    assert len(str(error.value)) < 600
-
-
-def test_an_unknown_name_like_no_other_gets_the_families_alone() -> None:
-    with pytest.raises(ValueError, match=r"^unknown dataset 'zzz': Available: the families digits"):
-        find("zzz")
-    with pytest.raises(ValueError, match=r"^unknown dataset 'folder': Available: folder:PATH, any tree"):
-        find("folder")
+def test_an_unknown_name_gets_the_nearest_and_the_families(name: str, nearest: str) -> None:
+    message = (
+        f"unknown dataset '{name}': did you mean '{nearest}.* Available: the families digits, .*; see `regmixup"
+    )
+    with pytest.raises(ValueError, match=message):
+        data.load(name)
+    with pytest.raises(ValueError, match="a dataset must be named by a string, such as digits/train"):
+        find(None)  # type: ignore[arg-type]
 
 
 def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:

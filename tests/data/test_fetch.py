@@ -174,17 +174,6 @@ def test_a_whole_file_from_an_earlier_call_is_not_fetched_again(
     assert len(data.load("cifar10/test", root=tmp_path)) == 2
 
 
-def test_a_longer_leftover_is_thrown_away(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = cifar_archive()
-    server.files["/a"] = archive
-    offer(monkeypatch, archive, server.url("/a"))
-    partial = tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial"
-    partial.parent.mkdir()
-    partial.write_bytes(archive + b"more")
-    fetch("cifar10", tmp_path)
-    assert len(data.load("cifar10/test", root=tmp_path)) == 2
-
-
 def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = cifar_archive()
     server.files |= {"/damaged": archive[:-5] + b"wrong", "/good": archive}

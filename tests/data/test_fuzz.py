@@ -20,7 +20,6 @@ from regmixup.data.folders import FolderSet
 
 from .official import (
     decode,
-    mark_rebuilt,
     smooth_image,
     write_cifar,
     write_cifar10_1,
@@ -70,15 +69,6 @@ def write_pictures(root: Path) -> None:
         write_image(root / "pictures" / "a" / f"{suffix}.{suffix}", smooth_image(3, 24, 20))
 
 
-def write_listed_imagenet(root: Path) -> None:
-    base = root / "imagenet"
-    mark_rebuilt(base)
-    for i in range(1, 5):
-        write_image(base / "val" / f"ILSVRC2012_val_{i:08d}.JPEG", smooth_image(i, 20, 20))
-    lines = [f"ILSVRC2012_val_{i:08d}.JPEG n0144{i % 2}537" for i in range(1, 5)]
-    (base / "val.txt").write_text("\n".join(lines))
-
-
 # What is written, what is loaded, which file is damaged, and how often in the whole campaign.
 CASES: list[tuple[Callable[[Path], Any], str, str, int]] = [
     (lambda root: write_cifar(root, "cifar10", per_file=2), "cifar10/test", "cifar-10-batches-py/test_batch", 250),
@@ -95,7 +85,6 @@ CASES: list[tuple[Callable[[Path], Any], str, str, int]] = [
     (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/val/val_annotations.txt", 60),
     (write_tiny_imagenet, "tiny-imagenet/val", "tiny-imagenet-200/wnids.txt", 30),
     *((write_pictures, "folder:pictures", f"pictures/a/{s}.{s}", 80) for s in ("jpg", "png", "bmp", "webp", "ppm")),
-    (write_listed_imagenet, "imagenet/val", "imagenet/val.txt", 50),
 ]
 
 

@@ -100,7 +100,7 @@ def _openood(whole: Dataset, split: str, file: str, *without: str, role: Role | 
         images=None,
         content=None,
         files=whole.files + lists,
-        by_hand=f"`regmixup data fetch {whole.name}` gets the images; the lists are OpenOOD's, see `readers.image_list`",
+        by_hand=f"`regmixup data fetch {whole.name}` gets the images; the lists are OpenOOD's, see docs/data.md",
         listed=ImageList(whole.name, lists[0], lists[1:]),
     )
 
@@ -296,7 +296,7 @@ def _tiny_imagenet() -> tuple[Family, ...]:
     )
 
 
-def _imagenet() -> tuple[Family, ...]:
+def _imagenet() -> Family:
     fields: dict[str, Any] = {
         "num_classes": 1000,
         "by_hand": "ImageNet needs an account at https://image-net.org; unpack its archives into the folders above",
@@ -306,53 +306,26 @@ def _imagenet() -> tuple[Family, ...]:
     # The paper keeps a tenth of the validation set apart for tuning; the rest, and so the whole, is a test set.
     val = _dataset("imagenet/val", "test", reader, files=("imagenet/val/",), images=50_000, **fields)
     parts = _split(val, (0.1, 0.9), ("val-tune", "validation"), ("val-test", "test"))
-    return (Family("ImageNet-1K, as files; a tenth of val kept apart for tuning", (train, val, *parts)),)
+    return Family("ImageNet-1K, as files; a tenth of val kept apart for tuning", (train, val, *parts))
 
 
-def _imagenet_variants() -> tuple[Family, ...]:
-    def variant(family: str, folder: str, title: str, images: int, role: Role = "shifted", **fields: Any) -> Family:
-        fields = {"num_classes": 1000, "benchmark": "imagenet", **fields}
-        reader = "imagenet:load_variant"
-        return Family(title, (_dataset(f"{family}/test", role, reader, files=(folder,), images=images, **fields),))
-
-    def subset(family: str, title: str, images: int, md5: str, role: Role = "shifted") -> Family:
-        url = f"https://people.eecs.berkeley.edu/~hendrycks/{family}.tar"
-        sources = (Source(f"{family}.tar", (url,), f"md5:{md5}", "tar"),)
-        return variant(family, f"{family}/", title, images, role, num_classes=200, sources=sources)
-
-    by_hand = "no checksum is published; get {} from {} and unpack it"
-    return (
-        subset(
-            "imagenet-a",
-            "ImageNet-A: natural adversarial examples, 200 classes",
-            7_500,
-            "c3e55429088dc681f30d81f4726b6595",
-        ),
-        subset("imagenet-r", "ImageNet-R: renditions, 200 classes", 30_000, "a61312130a589d0ca1a8fca1f2bd3337"),
-        subset(
-            "imagenet-o",
-            "ImageNet-O: out-of-distribution images for 200 classes",
-            2_000,
-            "86bd7a50c1c4074fb18fc5f219d6d50b",
-            role="ood",
-        ),
-        variant(
-            "imagenet-v2",
-            "imagenetv2-matched-frequency-format-val/",
-            "ImageNet-V2, matched frequency: 10,000 new images",
-            10_000,
-            by_hand=by_hand.format(
-                "imagenetv2-matched-frequency.tar.gz", "https://huggingface.co/datasets/vaishaal/ImageNetV2"
-            ),
-        ),
-        variant(
-            "imagenet-sketch",
-            "sketch/",
-            "ImageNet-Sketch: drawings of the 1000 classes",
-            50_889,
-            by_hand=by_hand.format("ImageNet-Sketch.zip", "https://github.com/HaohanWang/ImageNet-Sketch"),
-        ),
+def _imagenet_variant(
+    family: str, title: str, images: int, *, folder: str = "", md5: str = "", get: str = "", role: Role = "shifted"
+) -> Family:
+    """Return a set for ImageNet's models: one of 200 classes with an MD5, or all 1000 and to get by hand."""
+    url = f"https://people.eecs.berkeley.edu/~hendrycks/{family}.tar"
+    variant = _dataset(
+        f"{family}/test",
+        role,
+        "imagenet:load_variant",
+        benchmark="imagenet",
+        images=images,
+        num_classes=200 if md5 else 1000,
+        files=(f"{folder or family}/",),
+        sources=(Source(f"{family}.tar", (url,), f"md5:{md5}", "tar"),) if md5 else (),
+        by_hand="" if md5 else f"no checksum is published; get {get} and unpack it",
     )
+    return Family(title, (variant,))
 
 
 _BUILT_IN = (
@@ -364,8 +337,37 @@ _BUILT_IN = (
     _cifar_c(100, "3555552", "11f0ed0f1191edbf9fa23466ae6021d3", "bb4026e9ce52996b95f439544568cdb2"),
     _svhn(),
     *_tiny_imagenet(),
-    *_imagenet(),
-    *_imagenet_variants(),
+    _imagenet(),
+    _imagenet_variant(
+        "imagenet-a",
+        "ImageNet-A: natural adversarial examples, 200 classes",
+        7_500,
+        md5="c3e55429088dc681f30d81f4726b6595",
+    ),
+    _imagenet_variant(
+        "imagenet-r", "ImageNet-R: renditions, 200 classes", 30_000, md5="a61312130a589d0ca1a8fca1f2bd3337"
+    ),
+    _imagenet_variant(
+        "imagenet-o",
+        "ImageNet-O: out-of-distribution images for 200 classes",
+        2_000,
+        md5="86bd7a50c1c4074fb18fc5f219d6d50b",
+        role="ood",
+    ),
+    _imagenet_variant(
+        "imagenet-v2",
+        "ImageNet-V2, matched frequency: 10,000 new images",
+        10_000,
+        folder="imagenetv2-matched-frequency-format-val",
+        get="imagenetv2-matched-frequency.tar.gz from https://huggingface.co/datasets/vaishaal/ImageNetV2",
+    ),
+    _imagenet_variant(
+        "imagenet-sketch",
+        "ImageNet-Sketch: drawings of the 1000 classes",
+        50_889,
+        folder="sketch",
+        get="ImageNet-Sketch.zip from https://github.com/HaohanWang/ImageNet-Sketch",
+    ),
 )
 FAMILIES: dict[str, Family] = {
     **{family.datasets[0].family: family for family in _BUILT_IN},
@@ -403,13 +405,8 @@ def find(name: str, what: str = "dataset") -> Dataset:
     plugins.load()  # one of them may register it
     if dataset := get(name):
         return dataset
-    family = FAMILIES.get(name.removeprefix("path:").partition("/")[0].removesuffix(":"))
-    if family is None:
-        summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
-        raise unknown(what, name, DATASETS, summary=summary)
-    # The severities of a corruption are one entry, so that the list can be read.
-    entries = {f"{line_of(d)}/1-5" if d.corruption else d.name for d in family.datasets}
-    raise unknown(what, name, family.names, summary=", ".join(sorted(entries)) or family.description)
+    summary = f"the families {', '.join(FAMILIES)}; see `regmixup list datasets`"
+    raise unknown(what, name, DATASETS, summary=summary)
 
 
 def register(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import tarfile
 import tempfile
-import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
@@ -87,11 +86,15 @@ def _layout(datasets: list[Dataset]) -> str:
 
 def _download(source: Source, partial: Path, on_progress: OnProgress | None, timeout: float) -> str | None:
     """Complete a partial file from the first mirror that delivers it; return what went wrong, None for nothing."""
+    if _size(partial) and file_sum(partial, source.checksum) == source.checksum:
+        return None
     problems = []
     for url in source.urls:
         try:
-            _download_from(url, partial, source, on_progress, timeout)
+            _download_from(url, partial, source.file, on_progress, timeout)
         except (OSError, http.client.HTTPException) as error:
+            if getattr(error, "code", None) == 416:  # there is nothing beyond what we have, which is wrong
+                partial.unlink()
             problems.append(f"  {url}: {error or type(error).__name__}")
             continue
         checksum = file_sum(partial, source.checksum)
@@ -102,18 +105,12 @@ def _download(source: Source, partial: Path, on_progress: OnProgress | None, tim
     return "\n".join(problems)
 
 
-def _download_from(url: str, partial: Path, source: Source, on_progress: OnProgress | None, timeout: float) -> None:
+def _download_from(url: str, partial: Path, file: str, on_progress: OnProgress | None, timeout: float) -> None:
     """Append to a partial file until it is complete; go on after a broken connection as long as each brings more."""
     while True:
         before = _size(partial)
-        if before and file_sum(partial, source.checksum) == source.checksum:
-            return None
         try:
-            return _receive(url, partial, source.file, on_progress, timeout)
-        except urllib.error.HTTPError as error:
-            if error.code != 416:  # the file is not longer than what we have, which is another one
-                raise
-            partial.unlink()
+            return _receive(url, partial, file, on_progress, timeout)
         except (OSError, http.client.HTTPException):
             if _size(partial) <= before:
                 raise

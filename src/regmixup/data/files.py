@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -37,13 +36,10 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder for this package, or one for temporary files where there is no home directory."""
+    """Return the user's cache folder for this package."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():  # the XDG specification says that a relative path is to be ignored
-        try:
-            cache = Path.home() / ".cache"
-        except RuntimeError:
-            cache = Path(tempfile.gettempdir())
+        cache = Path.home() / ".cache"
     return cache / "regmixup"
 
 
@@ -75,7 +71,8 @@ def check_files(dataset: Dataset, root: Path) -> None:
     fetch = f"To fetch it: `regmixup data fetch {dataset.name} --root {shlex.quote(str(root))}`"
     raise MissingDataError(
         f"{dataset.name} is not complete under {root}. Expected there:\n" + "\n".join(lines) + "\n"
-        f"{dataset.by_hand or fetch}. If you have the files, name their folder by --root or the environment variable REGMIXUP_DATA."
+        f"{dataset.by_hand or fetch}. "
+        "If you have the files, name their folder by --root or the environment variable REGMIXUP_DATA."
     )
 
 

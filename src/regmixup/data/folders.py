@@ -10,12 +10,11 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,9 +52,6 @@ class FolderSet:
         if not self.paths:
             raise ValueError(f"{self.name}: {self.folder} holds no images ({', '.join(EXTENSIONS)}) in class folders")
         check_labels(self.name, self.labels, len(self.paths), self.classes)
-        outside = next((p for p in self.paths if not p.startswith(str(self.folder) + os.sep)), None)
-        if outside is not None:
-            raise ValueError(f"{self.name}: paths must begin with {self.folder}, got {outside}")
 
     def __repr__(self) -> str:
         return f"FolderSet({self.name!r}, {counted(len(self), 'file')}, {counted(len(self.classes), 'class')})"
@@ -74,7 +70,7 @@ class FolderSet:
         Where the files have been read, their SHA-256 stand in place of the sizes.
         """
         start = len(str(self.folder)) + 1
-        known = self.digests or (str(_of_file(self, os.stat, p).st_size) for p in self.paths)
+        known = self.digests or (str(Path(p).stat().st_size) for p in self.paths)
         lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -102,18 +98,10 @@ def class_folders(folder: Path) -> tuple[str, ...]:
 
 
 def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> list[str]:
-    """Return the sorted paths of all image files under a folder, without hidden files and folders.
-
-    Links are followed, but no folder is entered twice: a link may lead back to where it came from.
-    """
-    paths, entered = [], set()
+    """Return the sorted paths of all image files under a folder, but for hidden ones. Links are followed."""
+    paths = []
     for where, folders, files in os.walk(folder, onerror=_fail, followlinks=True):
-        state = os.stat(where)  # noqa: PTH116
-        if (state.st_dev, state.st_ino) in entered:
-            folders.clear()
-            continue
-        entered.add((state.st_dev, state.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = [name for name in folders if not name.startswith(".")]
         paths += [os.path.join(where, f) for f in files if f.lower().endswith(suffixes) and not f.startswith(".")]  # noqa: PTH118
     return sorted(paths)
 
@@ -163,12 +151,9 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     name = dataset.name
     folder = find_folder(name, root)
     if folder is None:
-        path = Path(name.removeprefix("folder:")).expanduser()
-        tried = " or ".join(dict.fromkeys(str(place.absolute()) for place in (path, root / path)))
-        looks = path.name.startswith(("train-", "val-", "fold-", "without-"))
-        hint = f"; a part of a folder ends in {FOLDER_PARTS}" if looks else ""
         raise ValueError(
-            f"{name}: expected a folder with one subfolder of images per class, found no folder {tried}{hint}"
+            f"{name}: expected a folder with one subfolder of images per class, found none of this name in "
+            f"{Path.cwd()} or in {root} (a part of a folder ends in {FOLDER_PARTS})"
         )
     subfolders = class_folders(folder)
     if not subfolders:
@@ -212,19 +197,7 @@ def cut_folder(whole: FolderSet, dataset: Dataset, root: Path) -> tuple[FolderSe
 def hash_files(images: FolderSet) -> tuple[str, ...]:
     """Return `hash_file` of each file of a set."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(partial(_of_file, images, hash_file), images.paths))
-
-
-def _of_file(images: FolderSet, function: Callable[[str], Any], path: str) -> Any:
-    """Return function(path); a ValueError names a file that cannot be read, such as a link to one that was moved."""
-    try:
-        return function(path)
-    except OSError as error:
-        link = f", a link to {Path(path).readlink()}," if Path(path).is_symlink() else ""
-        raise ValueError(
-            f"{images.name}: images must be files that can be read, {printable(path + link)} cannot: "
-            f"{error.strerror or error}. Restore, replace or delete it"
-        ) from error
+        return tuple(pool.map(hash_file, images.paths))
 
 
 def hash_file(path: str | Path) -> str:
@@ -242,18 +215,12 @@ def _digest(path: str, *state: int) -> str:
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
-    """Raise if subfolders are parts of a dataset, each with classes of its own, or if two are the same folder."""
+    """Raise if subfolders are parts of a dataset, each with classes of its own."""
     parts = [c for c in classes if c.lower() in SPLITS and class_folders(folder / c)]
     if len(parts) > 1 or parts == list(classes):
         names = " or ".join(f"{name.rstrip('/')}/{part}" for part in parts)
         listed = printable_names(parts)
         raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
-    places: dict[Path, str] = {}
-    for c in classes:
-        first = places.setdefault((folder / c).resolve(), c)
-        if first != c:
-            both = printable_names([first, c])
-            raise ValueError(f"{name}: the classes {both} must be two folders, both are links to one")
 
 
 def printable_names(names: list[str]) -> str:

@@ -67,7 +67,7 @@ def _load_part(dataset: Dataset, root: Path) -> ImageSet | Any:
     from regmixup.data.splits import stratified
 
     assert dataset.part is not None
-    whole = load(dataset.part.of, root=root)
+    whole: Any = load(dataset.part.of, root=root)
     if dataset.is_folder:
         whole, pieces = cut_folder(whole, dataset, root)
     else:

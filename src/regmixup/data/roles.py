@@ -139,8 +139,8 @@ def rest_of(part: str) -> str:
     dataset = find(part)
     if dataset.is_folder and dataset.part:
         return rest_of_folder(dataset)
-    for sibling in FAMILIES[dataset.family].datasets if dataset.part else ():
-        if sibling.part and sibling.part.of == dataset.part.of and sibling.part.index != dataset.part.index:
+    for sibling in FAMILIES[dataset.family].datasets:
+        if dataset.part and sibling.part and sibling.part.of == dataset.part.of and sibling.part != dataset.part:
             return sibling.name
     raise ValueError(
         f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "

@@ -43,7 +43,7 @@ def test_shot_noise_keeps_black_black_and_has_poissons_mean_and_variance():
         assert noisy.std().item() == pytest.approx((level * 255 / 250) ** 0.5, rel=0.03)
 
 
-@pytest.mark.parametrize("count", [1, 5, 16, 1000, 4096])
+@pytest.mark.parametrize("count", [5, 1000])
 def test_normal_numbers_are_torchs_own_and_uniform_ones_too(count):
     padded = -(-count // 16) * 16
     expected = torch.randn(padded, generator=torch.Generator().manual_seed(4))[:count]
@@ -73,7 +73,7 @@ def test_gaussian_is_scipys_at_every_border(sigma, cut, border, mode):
     np.testing.assert_allclose(gaussian(x, sigma, cut=cut, border=border).numpy(), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(("source", "target"), [(32, 30), (32, 20), (224, 56), (45, 40), (61, 20), (20, 32), (7, 30)])
+@pytest.mark.parametrize(("source", "target"), [(32, 30), (224, 56), (61, 20), (7, 30)])
 def test_boxes_are_pils(source, target):
     line = np.random.default_rng(0).integers(0, 256, (1, source), dtype=np.uint8)
     expected = np.asarray(Image.fromarray(line).resize((target, 1), Image.Resampling.BOX))
@@ -158,8 +158,9 @@ def test_equalizing_follows_the_twin_and_leaves_flat_images():
     assert (found[2] == 7).all()
 
 
-@pytest.mark.parametrize("quality", [80, 40, 7])
-@pytest.mark.parametrize(("height", "width"), [(32, 32), (45, 61), (17, 8), (5, 3)])
+@pytest.mark.parametrize(
+    ("quality", "height", "width"), [(80, 32, 32), (40, 45, 61), (7, 17, 8), (80, 5, 3), (40, 32, 32)]
+)
 def test_jpeg_is_pils_at_any_size(quality, height, width):
     images = pieces(6, 64)[..., :height, :width]
     ours = arrays(jpeg_compression(images, quality)).astype(int)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
 
 from regmixup import data
 from regmixup.data.files import MissingDataError
@@ -18,95 +16,35 @@ from tests.data.official import mark_rebuilt, smooth_image, write_image, write_i
 WNIDS = ("n01440764", "n01443537", "n02102040")
 
 
-def write_val(root: Path, *, flat: bool, per_class: int = 4) -> list[str]:
+def write_val(root: Path, per_class: int = 4) -> list[str]:
     """Validation files, numbered across the classes in turn; returns the class of each."""
     mark_rebuilt(root / "imagenet")
     classes = [WNIDS[(2 * i) % 3] for i in range(3 * per_class)]
     for i, wnid in enumerate(classes, start=1):
-        folder = root / "imagenet" / "val" / ("." if flat else wnid)
-        write_image(folder / f"ILSVRC2012_val_{i:08d}.JPEG", smooth_image(i, 20, 20))
+        write_image(root / "imagenet" / "val" / wnid / f"ILSVRC2012_val_{i:08d}.JPEG", smooth_image(i, 20, 20))
     return classes
 
 
-def check_val(root: Path, classes: list[str]) -> None:
-    found = data.load("imagenet/val", root=root)
-    assert isinstance(found, FolderSet)
-    assert [Path(p).name for p in found.paths] == [f"ILSVRC2012_val_{i:08d}.JPEG" for i in range(1, len(classes) + 1)]
-    assert [found.classes[label] for label in found.labels.tolist()] == classes
-    assert found.classes == WNIDS
-
-
-def test_train_and_val_in_class_folders(tmp_path: Path) -> None:
-    check_val(tmp_path, write_val(tmp_path, flat=False))
+def test_train_goes_class_after_class_and_val_in_the_order_of_the_names(tmp_path: Path) -> None:
+    classes = write_val(tmp_path)
+    val = data.load("imagenet/val", root=tmp_path)
+    assert isinstance(val, FolderSet)
+    assert [Path(p).name for p in val.paths] == [f"ILSVRC2012_val_{i:08d}.JPEG" for i in range(1, len(classes) + 1)]
+    assert [val.classes[label] for label in val.labels.tolist()] == classes
+    assert val.classes == WNIDS
     write_image_folder(tmp_path / "imagenet" / "train", dict.fromkeys(WNIDS, 2))
     train = data.load("imagenet/train", root=tmp_path)
     assert train.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert train.info == {"rebuilt": "true"}
 
 
-def test_flat_val_with_a_list(tmp_path: Path) -> None:
-    classes = write_val(tmp_path, flat=True)
-    lines = [f"ILSVRC2012_val_{i:08d}.JPEG {wnid}" for i, wnid in enumerate(classes, start=1)]
-    (tmp_path / "imagenet" / "val.txt").write_text("\n".join(reversed(lines)))
-    check_val(tmp_path, classes)
-
-
-def test_flat_val_with_kaggles_list(tmp_path: Path) -> None:
-    classes = write_val(tmp_path, flat=True)
-    lines = [f"ILSVRC2012_val_{i:08d},{wnid} 85 1 499 272 " for i, wnid in enumerate(classes, start=1)]
-    (tmp_path / "imagenet" / "LOC_val_solution.csv").write_text("ImageId,PredictionString\n" + "\n".join(lines))
-    check_val(tmp_path, classes)
-
-
-@pytest.mark.parametrize("where", [".", "ILSVRC2012_devkit_t12/data"])
-def test_flat_val_with_the_devkit(tmp_path: Path, where: str) -> None:
-    """The devkit numbers the classes from 1, in an order of its own."""
-    classes = write_val(tmp_path, flat=True)
-    folder = tmp_path / "imagenet" / where
-    folder.mkdir(parents=True, exist_ok=True)
-    number = {WNIDS[2]: 1, WNIDS[0]: 2, WNIDS[1]: 3}
-    rows = np.array(
-        [(n, wnid, "words") for wnid, n in number.items()],
-        dtype=[(k, object) for k in ("ILSVRC2012_ID", "WNID", "words")],
-    )
-    savemat(folder / "meta.mat", {"synsets": rows})
-    (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("".join(f"{number[wnid]}\n" for wnid in classes))
-    check_val(tmp_path, classes)
-    (folder / "ILSVRC2012_validation_ground_truth.txt").write_text("1\n9\n")
-    with pytest.raises(ValueError, match=r"ground_truth.txt as numbers of classes: 9"):
-        data.load("imagenet/val", root=tmp_path)
-    (folder / "meta.mat").write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"meta\.mat"):
-        data.load("imagenet/val", root=tmp_path)
-
-
-def test_flat_val_without_a_list_or_with_a_gap(tmp_path: Path) -> None:
-    classes = write_val(tmp_path, flat=True)
-    with pytest.raises(ValueError, match=r"must be listed in .*val\.txt"):
-        data.load("imagenet/val", root=tmp_path)
-    lines = [f"ILSVRC2012_val_{i:08d}.JPEG {wnid}" for i, wnid in enumerate(classes, start=1) if i != 5]
-    (tmp_path / "imagenet" / "val.txt").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match="a class for every validation image, found none for ILSVRC2012_val_00000005"):
-        data.load("imagenet/val", root=tmp_path)
-
-
-def test_the_tenth_for_tuning_is_stratified_and_the_same_in_both_layouts(tmp_path: Path) -> None:
-    for layout in ("folders", "flat"):
-        classes = write_val(tmp_path / layout, flat=layout == "flat", per_class=20)
-        lines = [f"ILSVRC2012_val_{i:08d}.JPEG {wnid}" for i, wnid in enumerate(classes, start=1)]
-        (tmp_path / layout / "imagenet" / "val.txt").write_text("\n".join(lines))
-    parts = {
-        (layout, part): data.load(f"imagenet/val-{part}", root=tmp_path / layout)
-        for layout in ("folders", "flat")
-        for part in ("tune", "test")
-    }
-    files = {key: [Path(p).name for p in value.paths] for key, value in parts.items()}
-    assert files["folders", "tune"] == files["flat", "tune"]
-    assert files["folders", "test"] == files["flat", "test"]
-    assert len(set(files["flat", "tune"]) | set(files["flat", "test"])) == 60
-    assert parts["flat", "tune"].labels.bincount().tolist() == [2, 2, 2]
-    assert parts["flat", "test"].labels.bincount().tolist() == [18, 18, 18]
-    assert parts["flat", "tune"].info["part_of"] == "imagenet/val"
+def test_the_tenth_for_tuning_is_stratified(tmp_path: Path) -> None:
+    write_val(tmp_path, per_class=20)
+    tune, test = (data.load(f"imagenet/val-{part}", root=tmp_path) for part in ("tune", "test"))
+    assert len({*tune.paths, *test.paths}) == 60
+    assert tune.labels.bincount().tolist() == [2, 2, 2]
+    assert test.labels.bincount().tolist() == [18, 18, 18]
+    assert tune.info["part_of"] == "imagenet/val"
 
 
 def test_subset_variants_are_numbered_among_the_thousand(tmp_path: Path) -> None:
@@ -167,10 +105,12 @@ def test_strange_folders(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "imagenet-r", {"n99999999": 1})
     with pytest.raises(ValueError, match="WordNet ids of the 1000 classes, found 'n99999999'"):
         data.load("imagenet-r/test", root=tmp_path)
-    mark_rebuilt(tmp_path / "imagenet")
     write_image_folder(tmp_path / "imagenet" / "train", {"n01443537": 1, "README": 1})
     with pytest.raises(ValueError, match=r"WordNet ids .* found 'README'"):
         data.load("imagenet/train", root=tmp_path)
+    write_image(tmp_path / "imagenet" / "val" / "ILSVRC2012_val_00000001.JPEG", smooth_image(1))
+    with pytest.raises(ValueError, match=r"WordNet ids .* found no folder: sort the images into them"):
+        data.load("imagenet/val", root=tmp_path)
 
 
 def test_missing(tmp_path: Path) -> None:
@@ -189,6 +129,6 @@ def test_restricting() -> None:
 
 
 def test_interpolation_needs_images_in_memory(tmp_path: Path) -> None:
-    write_val(tmp_path, flat=False)
+    write_val(tmp_path)
     with pytest.raises(ValueError, match="interpolations need a dataset in memory"):
         data.load("path:imagenet/val", root=tmp_path)
