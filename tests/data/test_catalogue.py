@@ -75,9 +75,7 @@ def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
     ],
 )
 def test_an_unknown_name_gets_the_nearest_and_the_families(name: str, nearest: str) -> None:
-    message = (
-        f"unknown dataset '{name}': did you mean '{nearest}.* Available: the families digits, .*; see `regmixup"
-    )
+    message = f"unknown dataset '{name}': did you mean '{nearest}.* Available: the families digits, .*; see `regmixup"
     with pytest.raises(ValueError, match=message):
         data.load(name)
     with pytest.raises(ValueError, match="a dataset must be named by a string, such as digits/train"):

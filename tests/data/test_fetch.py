@@ -183,15 +183,6 @@ def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path, monkeypatch: 
     assert len(data.load("cifar10/test", root=tmp_path)) == 2
 
 
-def test_a_mirror_goes_on_where_another_ended(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archive = cifar_archive()
-    server.files |= {"/slow": archive, "/good": archive}
-    server.cuts["/slow"] = [900, 0]
-    offer(monkeypatch, archive, server.url("/slow"), server.url("/good"))
-    fetch("cifar10", tmp_path)
-    assert server.requests[-1] == ("/good", "bytes=900-")
-
-
 def test_a_wrong_checksum_unpacks_nothing(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = cifar_archive()
     server.files["/a"] = archive

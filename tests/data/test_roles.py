@@ -33,12 +33,6 @@ def test_a_train_set_has_its_validation_set(train_set, validation):
     check_validation(validation, train_set)
 
 
-@pytest.mark.parametrize("train_set", ["cifar10/train", "svhn/train", "folder:somewhere"])
-def test_a_train_set_without_one_asks_for_a_name(train_set):
-    with pytest.raises(ValueError, match=f"validation must be named: {train_set} has no"):
-        validation_of(train_set)
-
-
 @pytest.mark.parametrize("train_set", ["digits/train", "cifar10/train-90", "imagenet/train"])
 def test_no_test_set_of_the_catalogue_passes(train_set):
     accepted = set()

@@ -7,7 +7,7 @@ import torch
 
 from regmixup.data import corrupt
 from regmixup.data.catalogue import BENCHMARK, EXTRA
-from regmixup.data.corruptions import BLOCK, CORRUPTIONS
+from regmixup.data.corruptions import CORRUPTIONS
 from regmixup.data.corruptions.constants import CONSTANTS, nearest_constants
 from tests.data.corruptions.photographs import pieces, whole
 
@@ -112,15 +112,6 @@ def test_a_higher_severity_changes_more(name, kind):
     assert changes[4] > 1.3 * changes[0] > 0
     for low, high in itertools.pairwise(changes):
         assert high > 0.95 * low  # glass_blur's steps are not all steps up, in CIFAR-C either
-
-
-def test_blocks_do_not_show():
-    """A batch larger than a block is corrupted like its blocks one after another."""
-    size = BLOCK // (3 * 32 * 32)
-    images = pieces(40).repeat(2 * size // 40, 1, 1, 1)
-    generator = seeded()
-    parts = [corrupt(part, "gaussian_noise", severity=1, generator=generator) for part in images.split(size)]
-    assert torch.equal(corrupt(images, "gaussian_noise", severity=1, generator=seeded()), torch.cat(parts))
 
 
 def test_strided_and_empty_batches():
