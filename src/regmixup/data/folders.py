@@ -152,7 +152,7 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     folder = find_folder(name, root)
     if folder is None:
         raise ValueError(
-            f"{name}: expected a folder with one subfolder of images per class, found none of this name in "
+            f"{name}: expected a folder with one subfolder of images per class, found no folder of this name in "
             f"{Path.cwd()} or in {root} (a part of a folder ends in {FOLDER_PARTS})"
         )
     subfolders = class_folders(folder)
