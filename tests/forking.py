@@ -7,7 +7,7 @@ PRELOADED = (
     "regmixup.cli.train",
     "regmixup.cli.study",
     "regmixup.report.output",
-    "regmixup.data.embedded",
+    "regmixup.data.readers.embedded",
     "torch._dynamo",
     "scipy.special",
     "tests.training.elastic",

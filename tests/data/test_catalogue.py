@@ -1,4 +1,4 @@
-"""The catalogue, the root, what is known, and the recipes: names that everything else relies on."""
+"""The catalogue, the root and what is known: names that everything else relies on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ import pytest
 
 from regmixup import data, recipes
 from regmixup.data.catalogue import DATASETS, FAMILIES, find, get, line_of, sets_of
-from regmixup.data.files import MissingDataError, data_root, existing_root
-from regmixup.data.inventory import file_sum
-from regmixup.data.published import FILE_SUMS
-from regmixup.networks import NETWORKS
+from regmixup.data.files import MissingDataError, data_root, existing_root, file_sum
 
 from .official import write_cifar, write_cifar10_2, write_svhn
 
@@ -40,19 +37,12 @@ def test_records_are_consistent(family: str) -> None:
         assert dataset.benchmark in FAMILIES
         assert dataset.role in ("train", "validation", "test", "shifted", "ood")
         assert dataset.whole in names
-        assert dataset.files == find(dataset.whole).files
+        assert dataset.files[: len(find(dataset.whole).files)] == find(dataset.whole).files
         assert set(dataset.checksums) <= set(dataset.files)
         assert dataset.num_classes
-        assert dataset.images or (dataset.family == "svhn" and dataset.part)
+        assert dataset.images or dataset.listed or (dataset.family == "svhn" and dataset.part)
         assert (dataset.name.count("/") == 2) == bool(dataset.corruption) == bool(dataset.severity)
         assert dataset.in_memory != family.startswith("imagenet")
-
-
-@pytest.mark.parametrize("name", [n for n in data.names() if not find(n).files and find(n).severity < 2])
-def test_the_record_of_an_embedded_dataset_is_right(name: str) -> None:
-    record, found = find(name), data.load(name)
-    assert (record.images, record.num_classes) == (len(found), len(found.classes))
-    assert found.shape == (1, record.side, record.side)
 
 
 def test_names_of_folders_and_interpolations() -> None:
@@ -76,25 +66,20 @@ def test_a_family_stands_for_the_benchmarks_corruptions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest", "listed"),
+    ("name", "nearest"),
     [
-        ("cifra10/test", "cifar10/test", "Available: the families digits, digits-c, .*, folder; see `regmixup list"),
-        ("path:cifra10/test", "cifar10/test", "Available: the families digits"),
-        ("cifar10-c/fgo/3", "cifar10-c/fog/3", "Available: cifar10-c/brightness/1-5, .*, cifar10-c/zoom_blur/1-5$"),
-        ("cifar10/tset", "cifar10/test", "Available: cifar10/test, cifar10/train, cifar10/train-90, cifar10/val-10$"),
+        ("cifra10/test", "cifar10/test"),
+        ("path:cifra10/test", "cifar10/test"),
+        ("cifar10-c/fgo/3", "cifar10-c/fog/3"),
+        ("digits-c/contrast/6", "digits-c/contrast/"),
     ],
 )
-def test_an_unknown_name_gets_the_nearest_and_a_list_that_can_be_read(name: str, nearest: str, listed: str) -> None:
-    with pytest.raises(ValueError, match=f"unknown dataset '{name}': did you mean '{nearest}'.* {listed}") as error:
-        find(name)
-    assert len(str(error.value)) < 600
-
-
-def test_an_unknown_name_like_no_other_gets_the_families_alone() -> None:
-    with pytest.raises(ValueError, match=r"^unknown dataset 'zzz': Available: the families digits"):
-        find("zzz")
-    with pytest.raises(ValueError, match=r"^unknown dataset 'folder': Available: folder:PATH, any tree"):
-        find("folder")
+def test_an_unknown_name_gets_the_nearest_and_the_families(name: str, nearest: str) -> None:
+    message = f"unknown dataset '{name}': did you mean '{nearest}.* Available: the families digits, .*; see `regmixup"
+    with pytest.raises(ValueError, match=message):
+        data.load(name)
+    with pytest.raises(ValueError, match="a dataset must be named by a string, such as digits/train"):
+        find(None)  # type: ignore[arg-type]
 
 
 def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
@@ -102,26 +87,28 @@ def test_every_dataset_on_disk_can_be_fetched_or_says_how() -> None:
         assert bool(dataset.files) == bool(dataset.sources or dataset.by_hand)
 
 
-def test_sources_are_well_formed() -> None:
-    expected = {file for dataset in DATASETS.values() for file in dataset.files}
-    folders = {file.partition("/")[0] for file in expected}
+def test_sources_and_checksums_are_well_formed() -> None:
+    well_formed = re.compile(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}")
+    checksums: dict[str, str] = {}
     for dataset in DATASETS.values():
+        checksums |= dataset.checksums
         for source in dataset.sources:
-            assert re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", source.checksum)
+            assert well_formed.fullmatch(source.checksum)
             assert source.urls
             assert all(re.match(r"https?://", url) for url in source.urls)
-            assert all(file.partition("/")[0] in folders for file in source.provides)
-    assert all(re.fullmatch(r"md5:[0-9a-f]{32}|sha256:[0-9a-f]{64}", value) for value in FILE_SUMS.values())
-    assert len(set(FILE_SUMS.values())) == len(FILE_SUMS) == 46
-    assert set(FILE_SUMS) <= expected
+    assert all(map(well_formed.fullmatch, checksums.values()))
+    assert len(set(checksums.values())) == len(checksums) == 46
 
 
-@pytest.mark.parametrize("name", [n for n in data.names() if find(n).files and find(n).severity < 2])
+@pytest.mark.parametrize("name", [family.names[0] for family in FAMILIES.values() if family.datasets])
 def test_missing_datasets_say_what_is_missing(tmp_path: Path, name: str) -> None:
+    if not find(name).files:
+        assert len(data.load(name, root=tmp_path)) == find(name).images
+        return
     with pytest.raises(MissingDataError, match=r"Expected there:\n.*missing") as error:
         data.load(name, root=tmp_path)
     assert all(file in str(error.value) for file in find(name).files)
-    assert "`regmixup data fetch " in str(error.value)
+    assert (find(name).by_hand or f"`regmixup data fetch {name} --root {tmp_path}`") in str(error.value)
 
 
 def test_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,19 +135,11 @@ def test_a_root_that_somebody_named_must_exist_where_it_is_looked_at(
     assert existing_root() == tmp_path / "cache" / "regmixup"  # nobody named it: nothing has been fetched yet
     assert existing_root(tmp_path) == tmp_path
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=rf"^root must name a folder, got {tmp_path / 'file'}, which is a file$"):
+    with pytest.raises(ValueError, match=rf"^root must name a folder, got {tmp_path / 'file'}$"):
         existing_root(tmp_path / "file")
     monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path / "gone"))
-    with pytest.raises(ValueError, match=rf"^REGMIXUP_DATA must name a folder, got {tmp_path / 'gone'}, which"):
+    with pytest.raises(ValueError, match=rf"^REGMIXUP_DATA must name a folder, got {tmp_path / 'gone'}$"):
         existing_root()
-
-
-def test_load_uses_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_svhn(tmp_path)
-    monkeypatch.setenv("REGMIXUP_DATA", str(tmp_path))
-    assert len(data.load("svhn/test")) == 6
-    assert len(data.load("digits/test")) == 899
-    assert data.load("path:digits/test").info == {"pairs": "1000", "lambdas": "20"}
 
 
 def test_verify(tmp_path: Path) -> None:
@@ -196,16 +175,16 @@ def test_verify_by_the_published_file(tmp_path: Path, monkeypatch: pytest.Monkey
     shrink(monkeypatch, "cifar10.2/test", 20)
     write_cifar10_2(tmp_path, count=20)
     (tmp_path / "provenance.json").unlink()
-    found = data.verify("cifar10.2/test", root=tmp_path)
-    assert (found.status, found.expected) == ("mismatch", FILE_SUMS["cifar102_test.npz"])
-    assert found.detail == "cifar102_test.npz"
+    report = data.verify("cifar10.2/test", root=tmp_path)
+    assert report.status == "mismatch"
+    assert report.detail.startswith("cifar102_test.npz: expected sha256:e4fd6462")
     publish(monkeypatch, "cifar10.2/test", tmp_path, "sha256")
     assert data.verify("cifar10.2/test", root=tmp_path).status == "ok"
 
     shrink(monkeypatch, "svhn/test", 20)
     write_svhn(tmp_path, "test", count=20, compressed=False)
     (tmp_path / "provenance.json").unlink()
-    with pytest.raises(ValueError, match=r"test_32x32.mat .* content with SHA-256 985e56ae"):
+    with pytest.raises(ValueError, match=r"test_32x32.mat .* pixels with SHA-256 985e56ae"):
         data.load("svhn/test", root=tmp_path)
     publish(monkeypatch, "svhn/test", tmp_path, "md5")
     assert len(data.load("svhn/test", root=tmp_path)) == 20
@@ -217,24 +196,11 @@ def test_cifar_recipes(name: str) -> None:
     recipe = recipes.get(name)
     family, _, network = name.partition("-")
     assert (recipe.train_set, recipe.network) == (f"{family}/train", network)
-    assert recipe.network in NETWORKS
     assert find(recipe.train_set).role == "train"
     assert (recipe.epochs, recipe.batch_size, recipe.lr, recipe.weight_decay) == (350, 128, 0.1, 5e-4)
     assert (recipe.momentum, recipe.nesterov, recipe.crop_padding, recipe.flip) == (0.9, True, 4, True)
-    assert [round(recipe.lr_at(epoch), 9) for epoch in (0, 149.9, 150, 249.9, 250, 349)] == [
-        0.1,
-        0.1,
-        0.01,
-        0.01,
-        0.001,
-        0.001,
-    ]
+    rates = [recipe.lr_at(epoch) for epoch in (0, 149.9, 150, 249.9, 250, 349)]
+    assert rates == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
     means = {"cifar10": (0.4914, 0.4822, 0.4465), "cifar100": (0.5071, 0.4867, 0.4408)}
     stds = {"cifar10": (0.2023, 0.1994, 0.2010), "cifar100": (0.2675, 0.2565, 0.2761)}
     assert (recipe.mean, recipe.std) == (means[family], stds[family])
-
-
-def test_the_names_of_corruptions_are_still_where_they_were() -> None:
-    with pytest.warns(DeprecationWarning, match=r"import BENCHMARK from regmixup\.data\.catalogue"):
-        from regmixup.data.corruption_names import BENCHMARK
-    assert len(BENCHMARK) == 15

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from pathlib import Path
 
@@ -17,7 +16,8 @@ from torchvision.datasets import ImageFolder
 from regmixup import data
 from regmixup.data import folders
 from regmixup.data.decode import EvalTransform, open_rgb
-from regmixup.data.folders import FolderSet, describe_classes, hash_file, image_files
+from regmixup.data.folders import FolderSet, hash_file
+from regmixup.data.reading import describe_classes
 from regmixup.storage import digest
 
 from .official import decode, smooth_image, write_image, write_image_folder
@@ -47,13 +47,16 @@ def test_chunks_are_the_whole(tmp_path: Path) -> None:
     assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
 
 
-def test_formats_and_nested_folders(tmp_path: Path) -> None:
+def test_formats_nested_folders_and_links(tmp_path: Path) -> None:
     pixels = smooth_image(1, 40, 40)
     for suffix in ("png", "bmp", "webp", "ppm", "jpg", "JPG", "jpeg"):
         write_image(tmp_path / "set" / "a" / f"image-{suffix}.{suffix}", pixels)
-    write_image(tmp_path / "set" / "a" / "deeper" / "one.png", pixels)
+    write_image(tmp_path / "elsewhere" / "one.png", pixels)
+    (tmp_path / "set" / "a").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "set" / "a" / "linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "set" / "a" / "notes.txt").write_text("no image")
     (tmp_path / "set" / "a" / ".hidden.png").write_text("no image")
+    write_image(tmp_path / "set" / "a" / ".ipynb_checkpoints" / "a-checkpoint.png", pixels)
     (tmp_path / "set" / ".git").mkdir()
     found = data.load(f"folder:{tmp_path / 'set'}")
     assert len(found) == 8
@@ -86,25 +89,18 @@ def test_fingerprint_is_of_paths_and_sizes(tmp_path: Path) -> None:
     assert data.load(f"folder:{tmp_path / 'set'}").fingerprint != found.fingerprint
 
 
-@pytest.mark.parametrize("path", ["mine", "./mine"])
 def test_a_relative_path_is_that_of_the_working_directory_or_else_of_the_root(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, here = tmp_path / "root", tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    tried = f"{here / 'mine'} or {root / 'mine'}"
-    with pytest.raises(ValueError, match=rf"^folder:{path}: expected a folder .*, found no folder {tried}$"):
-        data.load(f"folder:{path}", root=root)
+    with pytest.raises(ValueError, match=rf"^folder:mine: expected a folder .* in {here} or in {root} \(a part"):
+        data.load("folder:mine", root=root)
     write_image_folder(root / "mine", {"a": 1})
-    assert len(data.load(f"folder:{path}", root=root)) == 1
+    assert len(data.load("folder:mine", root=root)) == 1
     write_image_folder(here / "mine", {"a": 2})
-    assert len(data.load(f"folder:{path}", root=root)) == 2
-
-
-def test_an_absolute_path_that_is_not_there_is_named_once(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=rf"found no folder {tmp_path / 'gone'}$"):
-        data.load(f"folder:{tmp_path / 'gone'}", root=tmp_path)
+    assert len(data.load("folder:mine", root=root)) == 2
 
 
 def test_damaged_images_are_named(tmp_path: Path) -> None:
@@ -115,26 +111,24 @@ def test_damaged_images_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image"):
         decode(found)
     damaged.write_bytes(b"<svg/>")
-    with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image"):
+    with pytest.raises(ValueError, match=rf"cannot read {damaged} as an image: expected a file of JPEG, PNG"):
         decode(found)
 
 
-def test_an_image_that_claims_to_be_enormous(tmp_path: Path) -> None:
-    folder = tmp_path / "set" / "a"
-    folder.mkdir(parents=True)
-    (folder / "bomb.ppm").write_bytes(b"P6 20000 20000 255\n" + b"\x00" * 100)
-    with pytest.raises(ValueError, match=r"bomb\.ppm as an image"):
-        decode(data.load(f"folder:{tmp_path / 'set'}"))
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")  # Pillow's own limit comes later
+def test_an_image_that_claims_to_be_enormous_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    (tmp_path / "bomb.ppm").write_bytes(b"P6 10001 10000 255\n" + b"\x00" * 100)
+    with pytest.raises(ValueError, match="expected at most 100000000 pixels, found 10001x10000"):
+        open_rgb(tmp_path / "bomb.ppm")
 
 
-@pytest.mark.parametrize("case", ["absent", "empty", "no images", "a file"])
-def test_folders_without_images(tmp_path: Path, case: str) -> None:
+def test_folders_without_images(tmp_path: Path) -> None:
     path = tmp_path / "set"
-    if case == "a file":
-        path.write_text("")
-    elif case != "absent":
-        (path / "a" if case == "no images" else path).mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"folder:.*set"):
+    path.mkdir()
+    with pytest.raises(ValueError, match="expected one subfolder of images per class"):
+        data.load(f"folder:{path}")
+    (path / "a").mkdir()
+    with pytest.raises(ValueError, match="holds no images"):
         data.load(f"folder:{path}")
 
 
@@ -145,17 +139,7 @@ def test_names() -> None:
         data.load("path:folder:x")
 
 
-def test_fields_are_checked(tmp_path: Path) -> None:
-    paths = (str(tmp_path / "a"), str(tmp_path / "b"))
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\), got values from 0 to 1"):
-        FolderSet(paths, torch.tensor([0, 1]), ("x",), "mine", tmp_path)
-    with pytest.raises(ValueError, match=r"labels must be int64 of shape \(2,\)"):
-        FolderSet(paths, torch.tensor([0]), ("x",), "mine", tmp_path)
-    with pytest.raises(ValueError, match="paths must begin with"):
-        FolderSet((*paths, "elsewhere"), torch.tensor([0, 0, 0]), ("x",), "mine", tmp_path)
-
-
-@pytest.mark.parametrize("parts", [("train", "val"), ("Train", "TEST", "notes"), ("training",)])
+@pytest.mark.parametrize("parts", [("train", "val"), ("Train", "TEST", "notes")])
 def test_the_parent_of_parts_is_refused_with_the_names_to_use(tmp_path: Path, parts: tuple[str, ...]) -> None:
     for part in parts:
         write_image_folder(tmp_path / "set" / part, {"cat": 1, "dog": 1})
@@ -165,14 +149,6 @@ def test_the_parent_of_parts_is_refused_with_the_names_to_use(tmp_path: Path, pa
     for name in (f"folder:{tmp_path}/set", f"folder:{tmp_path}/set/"):
         with pytest.raises(ValueError, match=message):
             data.load(name)
-
-
-@pytest.mark.filterwarnings("ignore:.*were left out")
-def test_a_part_beside_folders_without_images_is_refused(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "set" / "train", {"cat": 1, "dog": 1})
-    (tmp_path / "set" / "annotations").mkdir()
-    with pytest.raises(ValueError, match="holds train, which are parts and not classes"):
-        data.load(f"folder:{tmp_path}/set")
 
 
 def test_classes_may_be_called_like_parts(tmp_path: Path) -> None:
@@ -207,77 +183,11 @@ def test_classes_are_described_with_their_counts(tmp_path: Path) -> None:
     assert describe_classes("digits/train") == ""
 
 
-def test_links_are_followed_and_no_folder_is_entered_twice(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "elsewhere", {"more": 3})
-    write_image_folder(tmp_path / "set", {"a": 1, "b": 1})
-    (tmp_path / "set" / "a" / "more").symlink_to(tmp_path / "elsewhere" / "more")
-    (tmp_path / "set" / "a" / "again").symlink_to(tmp_path / "set" / "a")
-    (tmp_path / "set" / "b" / "linked.jpeg").symlink_to(tmp_path / "elsewhere" / "more" / "more_0.JPEG")
-    (tmp_path / "set" / "c").symlink_to(tmp_path / "elsewhere")
-    found = data.load(f"folder:{tmp_path}/set")
-    assert found.labels.bincount().tolist() == [4, 2, 3]
-    assert len(set(found.paths)) == 9
-    assert found.fingerprint == data.load(f"folder:{tmp_path}/set").fingerprint
-
-
-def test_two_classes_must_be_two_folders(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "set", {"cat": 1, "dog": 1})
-    (tmp_path / "set" / "cats").symlink_to(tmp_path / "set" / "cat")
-    with pytest.raises(ValueError, match="the classes cat, cats must be two folders, both are links to one"):
-        data.load(f"folder:{tmp_path}/set")
-
-
-def test_hidden_folders_are_left_out(tmp_path: Path) -> None:
-    write_image_folder(tmp_path / "set", {"a": 1})
-    write_image(tmp_path / "set" / "a" / ".ipynb_checkpoints" / "a-checkpoint.png", smooth_image(1))
-    assert len(data.load(f"folder:{tmp_path}/set")) == 1
-
-
-def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="gone"):
-        image_files(tmp_path / "gone")
-
-
-def test_a_pipe_is_no_image(tmp_path: Path) -> None:
-    """To open one is to wait for somebody who writes to it."""
-    write_image_folder(tmp_path / "set", {"a": 1})
-    os.mkfifo(tmp_path / "set" / "a" / "pipe.png")
-    with pytest.raises(ValueError, match=r"cannot read .*pipe\.png as an image: expected a regular file"):
-        decode(data.load(f"folder:{tmp_path}/set"))
-    (tmp_path / "set" / "a" / "pipe.png").unlink()
-    (tmp_path / "set" / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"cannot read .*gone\.png as an image: no such file"):
-        decode(data.load(f"folder:{tmp_path}/set"))
-    (tmp_path / "nowhere").touch()
-    with pytest.raises(ValueError, match=r"cannot read .*gone\.png as an image: the file is empty"):
-        decode(data.load(f"folder:{tmp_path}/set"))
-
-
-@pytest.mark.parametrize("part", ["", "/train-50"])
-def test_a_link_to_a_file_that_was_moved_is_named_with_the_folder(tmp_path: Path, part: str) -> None:
-    write_image_folder(tmp_path / "set", {"a": 2, "b": 2})
-    (gone := tmp_path / "set" / "a" / "gone.png").symlink_to(tmp_path / "nowhere")
-    name = f"folder:{tmp_path}/set"
-    with pytest.raises(ValueError, match=rf"^{name}: .*{gone}, a link to .*nowhere, cannot: No such .*delete it$"):
-        _ = data.load(name + part).fingerprint
-
-
 @pytest.mark.real_data
 def test_real_folder(real_root: Path) -> None:
     found = data.load("folder:imagenette-mini/val", root=real_root)
     assert (len(found), len(found.classes)) == (100, 10)
     assert decode(found).images.shape == (100, 3, 224, 224)
-
-
-def test_a_checksum_is_of_the_content_that_is_there_even_where_its_size_and_time_stay(tmp_path: Path) -> None:
-    file = tmp_path / "weights.pth"
-    file.write_bytes(b"before")
-    before, found = file.stat(), hash_file(file)
-    file.write_bytes(b"behind")
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert hash_file(file) != found
-    file.write_bytes(b"before")
-    assert hash_file(file) == found
 
 
 def test_a_checksum_is_of_the_content_even_where_the_time_of_files_steps_and_an_older_file_is_read_once(

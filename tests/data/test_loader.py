@@ -46,9 +46,7 @@ def whole(batches):
     return torch.cat([b.x for b in batches]), torch.cat([b.y for b in batches])
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "sizes"), [(5, [5] * 4 + [3]), (23, [23]), (100, [23]), (1, [1] * 23), (22, [22, 1])]
-)
+@pytest.mark.parametrize(("batch_size", "sizes"), [(5, [5] * 4 + [3]), (100, [23]), (22, [22, 1])])
 def test_every_image_appears_exactly_once_and_the_last_batch_is_kept(batch_size, sizes):
     made = loader(batch_size=batch_size)
     batches = list(made.epoch(0))
@@ -56,13 +54,6 @@ def test_every_image_appears_exactly_once_and_the_last_batch_is_kept(batch_size,
     assert len(made) == len(sizes)
     x, _ = whole(batches)
     assert sorted(x[:, 0, 0, 0].tolist()) == [10 * i + 1 for i in range(COUNT)]
-
-
-@pytest.mark.parametrize(("padding", "flip"), [(0, False), (0, True)])
-def test_labels_follow_their_images(padding, flip):
-    x, y = whole(loader(padding=padding, flip=flip).epoch(3))
-    index = (x[:, 0, 0, 0].long() - 1) // 10
-    assert torch.equal(index % 5, y)
 
 
 def test_labels_follow_their_images_under_cropping():
@@ -87,31 +78,11 @@ def test_the_batch_size_does_not_change_what_is_seen():
     assert torch.equal(small, large)
 
 
-def test_epochs_and_seeds_differ_in_order():
-    orders = [whole(loader(seed=seed).epoch(epoch))[0][:, 0, 0, 0].tolist() for seed, epoch in ((0, 0), (0, 1), (1, 0))]
-    assert orders[0] != orders[1]
-    assert orders[0] != orders[2]
-    assert orders[0] != sorted(orders[0])
-
-
-def test_order_does_not_depend_on_augmentation():
-    plain, augmented = (whole(loader(textured(), padding=p, flip=f).epoch(2))[1] for p, f in ((0, False), (2, True)))
-    assert torch.equal(plain, augmented)
-
-
 def test_without_padding_and_flip_images_are_untouched():
     dataset = textured()
     x, _ = whole(loader(dataset).epoch(0))
     originals = {image.numpy().tobytes() for image in dataset.images}
     assert {image.contiguous().numpy().tobytes() for image in x} == originals
-
-
-def test_with_flip_alone_every_image_is_itself_or_its_mirror_and_both_occur():
-    dataset = textured()
-    order = {image.numpy().tobytes(): "plain" for image in dataset.images}
-    order |= {image.flip(-1).contiguous().numpy().tobytes(): "mirrored" for image in dataset.images}
-    x, _ = whole(loader(dataset, flip=True).epoch(0))
-    assert {order[image.contiguous().numpy().tobytes()] for image in x} == {"plain", "mirrored"}
 
 
 def test_augmentation_is_new_in_every_epoch_and_for_every_seed():
@@ -123,15 +94,6 @@ def test_augmentation_is_new_in_every_epoch_and_for_every_seed():
     assert not torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], seen[2])
     assert len({image.contiguous().numpy().tobytes() for image in seen[0]}) > COUNT / 2
-
-
-def test_images_stay_uint8_and_the_dataset_unchanged():
-    dataset = textured()
-    before = dataset.images.clone()
-    for batch in loader(dataset, padding=1, flip=True).epoch(0):
-        assert batch.x.dtype == torch.uint8
-        batch.x.zero_()
-    assert torch.equal(dataset.images, before)
 
 
 def one_by_one(images, draw, padding):
@@ -168,26 +130,10 @@ def test_the_batch_equals_one_image_at_a_time(count, channels, height, width, pa
     assert torch.equal(result, one_by_one(images, draw, padding))
 
 
-def test_the_centre_crop_is_the_image_and_the_flip_is_its_mirror():
-    images = random_images(2, 3, 5, 6)
-    centre = Picked(torch.arange(2), torch.full((2, 2), 2), torch.tensor([False, True]))
-    result = crop_and_flip(images, centre, padding=2)
-    assert torch.equal(result[0], images[0])
-    assert torch.equal(result[1], images[1].flip(-1))
-
-
 def test_the_offset_is_first_the_row_and_then_the_column():
     image = torch.arange(1, 10, dtype=torch.uint8).reshape(1, 1, 3, 3)
     shifted = crop_and_flip(image, Picked(torch.tensor([0]), torch.tensor([[2, 1]]), torch.tensor([False])), padding=1)
     assert shifted[0, 0].tolist() == [[4, 5, 6], [7, 8, 9], [0, 0, 0]]
-
-
-def test_the_images_are_not_changed():
-    images = random_images(4, 1, 5, 5)
-    before = images.clone()
-    draw = draw_augmentation(4, padding=2, flip=True, generator=torch.Generator().manual_seed(0))
-    crop_and_flip(images, draw, 2).zero_()
-    assert torch.equal(images, before)
 
 
 def test_the_result_is_in_channels_last_order():
@@ -196,7 +142,7 @@ def test_the_result_is_in_channels_last_order():
     assert result.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("padding", [0, 4])
 def test_offsets_are_uniform_over_all_windows(padding):
     draw = draw_augmentation(5000, padding=padding, flip=True, generator=torch.Generator().manual_seed(1))
     windows = 2 * padding + 1
@@ -213,21 +159,6 @@ def test_flips_are_fair_coins_or_never():
         draw = draw_augmentation(5000, padding=1, flip=flip, generator=torch.Generator().manual_seed(2))
         assert draw.flip.dtype == torch.bool
         assert low <= draw.flip.double().mean() <= high
-
-
-def test_crops_are_the_same_with_and_without_flips():
-    with_flips, without = (
-        draw_augmentation(50, padding=2, flip=flip, generator=torch.Generator().manual_seed(3))
-        for flip in (True, False)
-    )
-    assert torch.equal(with_flips.offset, without.offset)
-
-
-def test_a_draw_can_be_indexed_like_its_images():
-    draw = draw_augmentation(10, padding=2, flip=True, generator=torch.Generator().manual_seed(4))
-    part = draw[3:6]
-    assert torch.equal(part.offset, draw.offset[3:6])
-    assert torch.equal(part.flip, draw.flip[3:6])
 
 
 class TestBalanced:
@@ -256,9 +187,6 @@ class TestBalanced:
         expected = torch.cat([torch.full((n,), COUNT / 3 / n, dtype=torch.float64) for n in (15, 5, 3)])
         torch.testing.assert_close(many, expected, atol=0.06, rtol=0)
 
-    def test_equal_classes_are_a_permutation(self):
-        assert sorted(self.order(labels=torch.arange(20) % 5).tolist()) == list(range(20))
-
     def test_the_order_is_mixed_and_depends_on_seed_and_epoch(self):
         first = [torch.cat(epoch_batches(COUNT, 5, seed, epoch, balance=self.LABELS)) for seed, epoch in
                  ((0, 0), (0, 0), (0, 1), (1, 0))]  # fmt: skip
@@ -268,8 +196,8 @@ class TestBalanced:
         changes = (self.LABELS[first[0]].diff() != 0).sum()
         assert changes > 8  # sorted by class there would be 2
 
-    @pytest.mark.parametrize("world", [2, 3])
-    def test_ranks_share_the_batches_of_one_process_augmented_alike(self, world):
+    def test_ranks_share_the_batches_of_one_process_augmented_alike(self):
+        world = 3
         dataset = replace(textured(), labels=self.LABELS, classes=tuple("abcd"))
         settings = {"balanced": True, "padding": 2, "flip": True, "erasing": 0.5, "fill": (0.5,)}
         one = list(loader(dataset, **settings).epoch(1))
@@ -303,9 +231,9 @@ class TestErasing:
         for image, box, found in zip(images, boxes.tolist(), ours, strict=True):
             assert torch.equal(found, v2.functional.erase(image, *box, fill[:, None, None]))
 
-    @pytest.mark.parametrize("size", [(32, 32), (8, 24)])
-    def test_boxes_have_the_distribution_of_torchvision(self, size):
+    def test_boxes_have_the_distribution_of_torchvision(self):
         """Mean and spread of each side and place over 4,000 boxes, within 5 standard errors; and how many there are."""
+        size = (8, 24)
         ours = draw_boxes(4000, size, probability=0.5, generator=torch.Generator().manual_seed(0)).double()
         own, image = v2.RandomErasing(p=1), torch.zeros(3, *size)
         with torch.random.fork_rng():
@@ -319,11 +247,6 @@ class TestErasing:
         for a, b in ((drawn, expected), (drawn.square(), expected.square())):
             error = (a.var(0) / len(a) + b.var(0) / len(b)).sqrt()
             assert ((a.mean(0) - b.mean(0)).abs() < 5 * error).all()
-
-    def test_none_and_every_image(self):
-        generator = torch.Generator().manual_seed(0)
-        assert not draw_boxes(50, (32, 32), probability=0.0, generator=generator)[:, 2:].any()
-        assert (draw_boxes(50, (32, 32), probability=1.0, generator=generator)[:, 2:] > 0).all()
 
     def test_crops_are_those_of_before_and_float_images_get_the_colour_itself(self):
         plain = whole(loader(textured(), padding=2, flip=True).epoch(1))[0]

@@ -4,7 +4,6 @@ import gc
 import multiprocessing
 import random
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +13,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.functional import pil_to_tensor, to_pil_image
 
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb
-from regmixup.data.folders import FolderSet
 from regmixup.data.splits import seed_for
 from regmixup.data.streaming import StreamingLoader
-from regmixup.training.config import configure
-from regmixup.training.loading import make_loaders
 
 CPU = torch.device("cpu")
 
@@ -115,24 +111,6 @@ def test_the_processes_end_with_the_loader_that_nobody_closed(files):
         gc.enable()
 
 
-def test_batches_of_fewer_images_than_ranks_leave_empty_shards(files):
-    shards = [list(loader(files, batch_size=2, rank=rank, world=3, epochs=2).epoch(0)) for rank in range(3)]
-    assert [[len(batch.x) for batch in own] for own in shards] == [[1] * 6, [1] * 5 + [0], [0] * 6]
-
-
-def test_the_processes_of_training_are_kept_while_it_cools_down(files):
-    """The loaders of a run know of all its epochs, also those at the last learning rate."""
-    config = configure("imagenet-resnet50", "dnn", epochs=1, warmup_epochs=0, cooldown_epochs=2, image_size=8)
-    images = FolderSet(tuple(files[0]), files[1], tuple(map(str, range(11))), "folder:x", Path(files[0][0]).parent)
-    (read,) = make_loaders(images, config, CPU, workers=1, mine=[0])
-    pids = set()
-    for epoch in range(3):
-        for _ in read.epoch(epoch):
-            pids |= {process.pid for process in multiprocessing.active_children()}
-    assert len(pids) == 1
-    assert not multiprocessing.active_children()
-
-
 def test_two_epochs_at_once_and_one_left_early_are_those_of_a_single_process(files):
     helped, alone = loader(files, workers=1), loader(files)
     left = helped.epoch(2)
@@ -148,12 +126,6 @@ def test_an_epoch_entered_in_the_middle_is_the_rest_of_the_whole(files):
     rest = list(loader(files).epoch(1, start=2))
     assert len(rest) == 1
     assert torch.equal(rest[0].x, whole[2].x)
-
-
-def test_epochs_and_seeds_differ(files):
-    first, _ = gather(loader(files).epoch(0))
-    assert not torch.equal(first, gather(loader(files).epoch(1))[0])
-    assert not torch.equal(first, gather(loader(files, seed=1).epoch(0))[0])
 
 
 def test_the_global_generator_is_left_alone(files):
@@ -180,36 +152,11 @@ def test_pixels_are_those_of_the_files(files):
     assert torch.equal(x, expected)
 
 
-def test_training_images_are_augmented(files):
-    plain = gather(loader(files, transform=EvalTransform(size=8, resize=8)).epoch(0))[0]
-    train = gather(loader(files).epoch(0))[0]
-    assert not torch.equal(plain, train)
-
-
-@pytest.mark.parametrize("suffix", ["png", "bmp", "ppm", "jpg", "webp"])
-def test_grey_files_of_every_format_become_rgb(tmp_path, suffix):
-    grey = np.full((8, 8), 77, np.uint8)
-    Image.fromarray(grey).save(tmp_path / f"grey.{suffix}")
-    pixels = np.asarray(open_rgb(tmp_path / f"grey.{suffix}"))
-    assert pixels.shape == (8, 8, 3)
-    assert np.abs(pixels.astype(int) - 77).max() <= 2
-
-
-@pytest.mark.parametrize("name", ["broken.jpg", "broken.png", "broken.bmp"])
 @pytest.mark.parametrize("content", [b"", b"not an image", b"\xff\xd8\xff\xe0 cut"])
-def test_a_broken_file_is_named(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=name):
-        open_rgb(tmp_path / name)
-
-
-def test_wrong_arguments_are_explained(files):
-    with pytest.raises(ValueError, match="batch_size must be an integer >= 1, got 0"):
-        loader(files, batch_size=0)
-    with pytest.raises(ValueError, match="equally many, at least one, got 11 and 3"):
-        loader((files[0], torch.arange(3)))
-    with pytest.raises(ValueError, match=r"rank must lie in \[0, 2\), got 2"):
-        list(loader(files, rank=2, world=2).epoch(0))
+def test_a_broken_file_is_named(tmp_path, content):
+    (tmp_path / "broken.jpg").write_bytes(content)
+    with pytest.raises(ValueError, match=r"cannot read .*broken\.jpg as an image"):
+        open_rgb(tmp_path / "broken.jpg")
 
 
 def test_a_last_batch_of_fewer_images_than_ranks_leaves_an_empty_shard(files):
@@ -281,8 +228,11 @@ class TestCustomTransform:
     @pytest.mark.parametrize(
         ("transform", "message"),
         [
-            (v2.Resize((8, 9)), "transform mine must return images of 3x8x8, got a PIL image of 3x8x9"),
-            (v2.Compose([v2.Resize((8, 8)), v2.Grayscale()]), "must return images of 3x8x8, got a PIL image of 1x8x8"),
+            (v2.Resize((8, 9)), r"transform mine must return images of shape \(3, 8, 8\), got \(3, 8, 9\)"),
+            (
+                v2.Compose([v2.Resize((8, 8)), v2.Grayscale()]),
+                r"shape \(3, 8, 8\), got \(1, 8, 8\)",
+            ),
             (
                 v2.Compose([v2.Resize((8, 8)), v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]),
                 "must return a PIL image or a uint8 tensor, got a tensor of torch.float32; leave out ToDtype and Norm",

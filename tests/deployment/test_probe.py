@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from regmixup.data.folders import load_files
+from regmixup.data.reading import load_files
 from regmixup.deployment import probe
 from regmixup.deployment.folder import PhotoFolder, Settings
 from regmixup.deployment.probe import Features, Pace, fit_probe, make_plan, read_plan, write_plan

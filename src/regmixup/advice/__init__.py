@@ -42,7 +42,8 @@ from regmixup.advice.verdict import CANDIDATES, METRICS, PLAIN, Goal, Verdict, j
 from regmixup.cli.progress import LiveProgress
 from regmixup.config import check_count, check_number, decode
 from regmixup.data.catalogue import find
-from regmixup.data.folders import hash_files, load_files
+from regmixup.data.folders import hash_files
+from regmixup.data.reading import load_files
 from regmixup.deployment.finetune import BACKBONE
 from regmixup.deployment.finetune import RECIPE as FINETUNING
 from regmixup.deployment.folder import expected_pixels, inspect, native_size, suggest_batch

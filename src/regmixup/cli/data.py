@@ -27,7 +27,7 @@ from regmixup.names import check_name
 
 @dataclass(frozen=True)
 class ListAction:
-    """List the datasets that are present under the root, with size and content fingerprint, and the embedded ones.
+    """List the datasets that are present under the root, with their size, and the embedded ones.
 
     Example: regmixup data list --root ~/data
     """
@@ -40,17 +40,12 @@ class ListAction:
 
         root = existing_root(self.root)
         print(f"root {root}")
-        for item in present(root):
-            size = f"{item.bytes / 1e6:9.1f} MB"
-            print(f"  {item.name:28} {item.problem or _describe(item.images, size, item.fingerprint)}")
+        for dataset in present(root):
+            print(f"  {dataset.name:28} {dataset.bytes / 1e6:9.1f} MB{'  rebuilt' * dataset.rebuilt}")
         print("embedded")
-        for name in (name for name in data.names() if not find(name).files):
-            found = data.load(name)
-            print(f"  {name:28} {_describe(len(found), '', found.fingerprint)}")
-
-
-def _describe(images: int | None, size: str, fingerprint: str) -> str:
-    return f"{images:9,} images {size:12}  sha256 {fingerprint[:16]}…"
+        for name in data.names():
+            if not find(name).files:
+                print(f"  {name:28} {find(name).images:9,} images")
 
 
 @dataclass(frozen=True)
@@ -97,7 +92,7 @@ class VerifyAction:
         from regmixup.data.inventory import present
 
         root = existing_root(self.root)
-        there = [item.name for item in present(root, compute=False)]
+        there = [dataset.name for dataset in present(root)]
         # A line of the listing is a dataset, or for CIFAR-C a corruption at all its severities.
         names = self.names or [n for line in there for n in data.names() if line_of(find(n)) == line]
         if not names:
@@ -105,10 +100,10 @@ class VerifyAction:
         reports = [data.verify(name, root=root) for name in names]
         for report in reports:
             detail = f"  {report.detail}" if report.detail else ""
-            print(f"  {report.name:28} {report.status:9} {report.found[:16]}{detail}")
+            print(f"  {report.name:28} {report.status:9} {report.fingerprint[:16]}{detail}")
         wrong = [report for report in reports if report.status == "mismatch"]
         if wrong:
-            told = "; ".join(f"{r.name}: expected {r.expected}, found {r.found} {r.detail}" for r in wrong)
+            told = "; ".join(f"{report.name}: {report.detail}" for report in wrong)
             raise ValueError(f"{len(wrong)} of {len(reports)} datasets differ from what is known: {told}")
 
 
@@ -184,7 +179,7 @@ class CorruptAction:
 
 
 ACTIONS = {
-    "list": (ListAction, "list datasets that are present, with sizes and fingerprints"),
+    "list": (ListAction, "list datasets that are present, with their sizes"),
     "fetch": (FetchAction, "download official files"),
     "verify": (VerifyAction, "compare content with known checksums"),
     "show": (ShowAction, "write a contact sheet with labels"),

@@ -18,7 +18,7 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
-from regmixup.data.folders import describe_classes
+from regmixup.data.reading import describe_classes
 from regmixup.names import counted, printable
 from regmixup.study.archive import archive_places
 from regmixup.study.check import explain_missing, is_current, missing_data

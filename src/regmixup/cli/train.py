@@ -22,7 +22,7 @@ from regmixup.cli.parsing import Resources, Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.config import encode, values_of
 from regmixup.data.catalogue import get
-from regmixup.data.folders import describe_classes
+from regmixup.data.reading import describe_classes
 from regmixup.losses import LOSSES, CrossEntropy, Loss, balanced_weight
 from regmixup.names import check_name
 from regmixup.networks import name_of

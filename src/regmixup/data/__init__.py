@@ -1,25 +1,24 @@
 """Datasets by name. Nothing is ever downloaded unasked. Importing this imports no torch.
 
-`catalogue` says what datasets there are, a reader (`cifar`, `mat5` for SVHN, `tiny_imagenet`, `imagenet`, `folders`,
-`embedded`) reads one from its official files, and `load` below puts the two together.
+`catalogue` says what datasets there are, one of the `readers` (or `folders`) reads one from its official files, and
+`reading.load` puts the two together.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regmixup import plugins
-from regmixup.data.catalogue import FAMILIES, add_object, find, names, register
+from regmixup.data.catalogue import FAMILIES, add_object, names, register
+from regmixup.data.reading import load
 from regmixup.names import check_name
 
 if TYPE_CHECKING:
-    from regmixup.data.catalogue import Dataset, Role
+    from regmixup.data.catalogue import Role
     from regmixup.data.corruptions import corrupt
-    from regmixup.data.images import ImageSet, from_dataset
+    from regmixup.data.images import from_dataset
     from regmixup.data.inventory import verify
 
 __all__ = [
@@ -41,84 +40,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
-
-
-def load(name: str, *, root: str | Path | None = None) -> ImageSet | Any:
-    """Load a dataset by name: "digits/train", "cifar10/test", "cifar10-c/fog/3", "path:cifar10/test", "folder:PATH".
-
-    root: the folder with the official files, for datasets that are read from disk (the embedded ones need none);
-    default, the environment variable REGMIXUP_DATA, or the cache folder.
-
-    The result is an `ImageSet`, except for ImageNet's family and `folder:`, which do not fit in memory: those are
-    a `FolderSet`. Both are `images.LabelledImages`. Content that is known and differs is an error.
-    """
-    from regmixup.data.files import data_root
-
-    dataset, root = find(name), data_root(root)
-    if dataset.is_interpolated:
-        from regmixup.data.images import interpolate
-
-        if not dataset.in_memory:
-            raise ValueError(f"{name}: interpolations need a dataset in memory, {dataset.whole} is one of files")
-        return interpolate(load(name.removeprefix("path:"), root=root))
-    if dataset.part and dataset.is_folder:
-        from regmixup.data.folders import load_part
-
-        return load_part(dataset, root)
-    if part := dataset.part:
-        from regmixup.data.splits import split_indices
-
-        whole = load(part.of, root=root)
-        cuts = "-".join(f"{100 * fraction:g}" for fraction in part.fractions)
-        # The content of a registered dataset may change, and the split with it.
-        store = None if dataset.loader else root / "splits" / f"{part.of.replace('/', '-')}-{cuts}.json"
-        index = split_indices(whole.labels, part.fractions, store=store)[part.index]
-        return whole.select(index, name=name, info={"part_of": part.of, "whole": whole.fingerprint})
-    images = read(name, root)
-    if dataset.content:
-        from regmixup.data.inventory import check_content
-
-        check_content(images, dataset, root)
-    return images
-
-
-def read(name: str, root: Path) -> ImageSet | Any:
-    """Read a dataset from its files, without comparing it with what is known about it."""
-    dataset = find(name)
-    if dataset.loader is not None:
-        return _from_loader(dataset, root)
-    if dataset.files:
-        from regmixup.data.files import check_files
-
-        check_files(dataset, root)
-    module, _, function = dataset.reader.partition(":")
-    return getattr(import_module(f"{__name__}.{module}"), function)(dataset, root)
-
-
-def _from_loader(dataset: Dataset, root: Path) -> ImageSet | Any:
-    """Return what the loader of a registered dataset returns, under the dataset's name."""
-    from dataclasses import replace
-
-    from regmixup.data.folders import FolderSet
-    from regmixup.data.images import ImageSet, from_dataset
-
-    loader = dataset.loader
-    assert loader is not None
-    parameters = inspect.signature(loader).parameters
-    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if any(p.kind in places and p.default is p.empty for p in parameters.values()):
-        found = loader(root)
-    elif "root" in parameters:
-        found = loader(root=root)
-    else:
-        found = loader()
-    if isinstance(found, FolderSet) != dataset.on_disk:
-        raise ValueError(f"{dataset.name}: register it with on_disk={not dataset.on_disk}, got {type(found).__name__}")
-    if isinstance(found, (ImageSet, FolderSet)):
-        return replace(found, name=dataset.name)
-    if not (hasattr(found, "__len__") and hasattr(found, "__getitem__")):
-        raise ValueError(f"{dataset.name}: its loader must return an ImageSet or a torch dataset, got {found!r}")
-    return from_dataset(found, dataset.name)
 
 
 def register_transform(name: str, transform: Callable[[Any], Any], *, version: str = "") -> None:

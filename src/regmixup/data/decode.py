@@ -49,15 +49,11 @@ def open_rgb(source: Source, *, size: tuple[int, int] | None = None) -> Image.Im
     with reading(described(source), "an image"):
         if isinstance(source, Image.Image):
             return _rgb(source, size)
-        if not isinstance(source, bytes) and not Path(source).is_file():  # a pipe would be waited for
-            raise ValueError("expected a regular file" if Path(source).exists() else "no such file")
         try:
             image = Image.open(io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
         except UnidentifiedImageError as error:
-            if not (len(source) if isinstance(source, bytes) else Path(source).stat().st_size):
-                raise ValueError("the file is empty") from error
-            known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-            raise ValueError(f"expected a {known} file; convert other formats to .png or .jpg") from error
+            known = ", ".join(FORMATS)
+            raise ValueError(f"expected a file of {known}; convert other formats to .png or .jpg") from error
         with image:
             return _rgb(image, size)
 
@@ -91,9 +87,9 @@ def _rgb(image: Image.Image, size: tuple[int, int] | None) -> Image.Image:
         raise ValueError(f"expected at most {MAX_PIXELS} pixels, found {image.width}x{image.height}")
     # Pillow would clip values of more than 8 bits at 255 instead of scaling them.
     if image.mode.startswith("I;16"):
-        found = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-        found.info = dict(image.info)
-        return found
+        scaled = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        scaled.info = dict(image.info)
+        return scaled
     if image.mode in ("I", "F"):
         raise ValueError(f"expected 8 or 16 bits per channel, found Pillow's mode {image.mode}")
     return image.convert("RGB")
@@ -194,26 +190,24 @@ class CustomTransform:
         try:
             random.seed(seed)
             np.random.seed(seed)
-            found = self.function(image)
+            result = self.function(image)
         finally:
             random.setstate(states[0])
             np.random.set_state(states[1])
-        bands = len(image.getbands())
         shape: tuple[int, ...]
-        if isinstance(found, Image.Image):
-            shape, kind = (len(found.getbands()), found.height, found.width), "a PIL image"
-        elif isinstance(found, Tensor) and found.dtype == torch.uint8:
-            shape, kind = tuple(found.shape), "a tensor"
+        if isinstance(result, Image.Image):
+            shape = (len(result.getbands()), result.height, result.width)
+        elif isinstance(result, Tensor) and result.dtype == torch.uint8:
+            shape = tuple(result.shape)
         else:
-            what = f"a tensor of {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
+            kind = f"a tensor of {result.dtype}" if isinstance(result, Tensor) else type(result).__name__
             raise ValueError(
-                f"transform {self.name} must return a PIL image or a uint8 tensor, got {what}; leave out ToDtype and "
+                f"transform {self.name} must return a PIL image or a uint8 tensor, got {kind}; leave out ToDtype and "
                 "Normalize, as the network normalises its input itself"
             )
-        if shape != (bands, *self.size):
-            wanted, found_size = ("x".join(map(str, sides)) for sides in ((bands, *self.size), shape))
-            raise ValueError(f"transform {self.name} must return images of {wanted}, got {kind} of {found_size}")
-        return found
+        if shape != (expected := (len(image.getbands()), *self.size)):
+            raise ValueError(f"transform {self.name} must return images of shape {expected}, got {shape}")
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)

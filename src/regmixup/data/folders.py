@@ -10,28 +10,26 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from regmixup.data.catalogue import Dataset, find
 from regmixup.data.decode import EXTENSIONS, Reader, decode_all
-from regmixup.data.files import data_root
 from regmixup.data.images import ImageSet, check_labels
-from regmixup.data.records import FOLDER_PARTS, TEST, TRAIN, VALIDATION
+from regmixup.data.records import FOLDER_PARTS, TEST, TRAIN, VALIDATION, Dataset
 from regmixup.data.splits import stratified_by_content
 from regmixup.names import counted, printable, shortened
 from regmixup.storage import digest
 
 SPLITS = (*TRAIN, *VALIDATION, *TEST)
 _UNREAD = (".tif", ".tiff", ".gif", ".heic", ".heif", ".avif", ".jfif", ".jp2", ".tga", ".dng", ".cr2", ".nef", ".arw")
-_SHOWN = 50
+SHOWN = 50
+"""Names of classes that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +52,6 @@ class FolderSet:
         if not self.paths:
             raise ValueError(f"{self.name}: {self.folder} holds no images ({', '.join(EXTENSIONS)}) in class folders")
         check_labels(self.name, self.labels, len(self.paths), self.classes)
-        outside = next((p for p in self.paths if not p.startswith(str(self.folder) + os.sep)), None)
-        if outside is not None:
-            raise ValueError(f"{self.name}: paths must begin with {self.folder}, got {outside}")
 
     def __repr__(self) -> str:
         return f"FolderSet({self.name!r}, {counted(len(self), 'file')}, {counted(len(self.classes), 'class')})"
@@ -75,7 +70,7 @@ class FolderSet:
         Where the files have been read, their SHA-256 stand in place of the sizes.
         """
         start = len(str(self.folder)) + 1
-        known = self.digests or (str(_of_file(self, os.stat, p).st_size) for p in self.paths)
+        known = self.digests or (str(Path(p).stat().st_size) for p in self.paths)
         lines = sorted(f"{p[start:].replace(os.sep, '/')}\t{k}" for p, k in zip(self.paths, known, strict=True))
         return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -103,20 +98,12 @@ def class_folders(folder: Path) -> tuple[str, ...]:
 
 
 def image_files(folder: str | Path, suffixes: tuple[str, ...] = EXTENSIONS) -> list[str]:
-    """Return the sorted paths of all image files under a folder, without hidden files and folders.
-
-    Links are followed, but no folder is entered twice: a link may lead back to where it came from.
-    """
-    found, entered = [], set()
+    """Return the sorted paths of all image files under a folder, but for hidden ones. Links are followed."""
+    paths = []
     for where, folders, files in os.walk(folder, onerror=_fail, followlinks=True):
-        state = os.stat(where)  # noqa: PTH116
-        if (state.st_dev, state.st_ino) in entered:
-            folders.clear()
-            continue
-        entered.add((state.st_dev, state.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [os.path.join(where, f) for f in files if f.lower().endswith(suffixes) and not f.startswith(".")]  # noqa: PTH118
-    return sorted(found)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths += [os.path.join(where, f) for f in files if f.lower().endswith(suffixes) and not f.startswith(".")]  # noqa: PTH118
+    return sorted(paths)
 
 
 def loose_files(folder: Path) -> list[str]:
@@ -130,8 +117,8 @@ def _fail(error: OSError) -> None:
 
 def unread_files(*folders: str | Path) -> tuple[tuple[str, int], ...]:
     """Count the files under folders that are images of a format that is not read, by their names: (suffix, count)."""
-    found = (path for folder in folders for path in image_files(folder, _UNREAD))
-    return tuple(sorted(Counter(Path(path).suffix.lower() for path in found).items()))
+    paths = (path for folder in folders for path in image_files(folder, _UNREAD))
+    return tuple(sorted(Counter(Path(path).suffix.lower() for path in paths).items()))
 
 
 def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
@@ -141,12 +128,16 @@ def describe_unread(unread: Iterable[tuple[str, int]]) -> str:
 
 
 def from_class_folders(
-    name: str, folder: Path, labels: dict[str, int], classes: tuple[str, ...], info: dict[str, str]
+    name: str,
+    folder: Path,
+    labels: dict[str, int],
+    classes: tuple[str, ...],
+    info: dict[str, str] | None = None,
 ) -> FolderSet:
     """Return the files of the class folders named in `labels`, folder by folder."""
-    files = [(path, label) for own, label in labels.items() for path in image_files(folder / own)]
+    files = [(path, label) for subfolder, label in labels.items() for path in image_files(folder / subfolder)]
     numbers = torch.tensor([label for _, label in files], dtype=torch.int64)
-    return FolderSet(tuple(path for path, _ in files), numbers, classes, name, folder, info)
+    return FolderSet(tuple(path for path, _ in files), numbers, classes, name, folder, info or {})
 
 
 def find_folder(name: str, root: Path) -> Path | None:
@@ -160,77 +151,53 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     name = dataset.name
     folder = find_folder(name, root)
     if folder is None:
-        path = Path(name.removeprefix("folder:")).expanduser()
-        tried = " or ".join(dict.fromkeys(str(place.absolute()) for place in (path, root / path)))
-        looks = path.name.startswith(("train-", "val-", "fold-", "without-"))
-        hint = f"; a part of a folder ends in {FOLDER_PARTS}" if looks else ""
         raise ValueError(
-            f"{name}: expected a folder with one subfolder of images per class, found no folder {tried}{hint}"
+            f"{name}: expected a folder with one subfolder of images per class, found no folder of this name in "
+            f"{Path.cwd()} or in {root} (a part of a folder ends in {FOLDER_PARTS})"
         )
-    found = class_folders(folder)
-    if not found:
+    subfolders = class_folders(folder)
+    if not subfolders:
         raise ValueError(f"{name}: expected one subfolder of images per class in {folder}, found no subfolder")
-    whole = from_class_folders(name, folder, {c: label for label, c in enumerate(found)}, found, {})
-    filled = whole.labels.bincount(minlength=len(found)) > 0
-    classes = tuple(c for c, kept in zip(found, filled.tolist(), strict=True) if kept)
+    whole = from_class_folders(name, folder, {c: label for label, c in enumerate(subfolders)}, subfolders)
+    filled = whole.labels.bincount(minlength=len(subfolders)) > 0
+    classes = tuple(c for c, kept in zip(subfolders, filled.tolist(), strict=True) if kept)
     _check_classes(name, folder, classes)
-    if len(classes) < len(found):
-        empty = _listed([c for c in found if c not in classes])
+    if len(classes) < len(subfolders):
+        empty = printable_names([c for c in subfolders if c not in classes])
         warnings.warn(f"{name}: subfolders without images are no classes and were left out: {empty}", stacklevel=2)
     if loose := loose_files(folder):
-        told = f"{counted(len(loose), 'image')} outside of class folders, such as {_listed(loose[:1])}"
+        told = f"{counted(len(loose), 'image')} outside of class folders, such as {printable_names(loose[:1])}"
         warnings.warn(f"{name}: left out {told}", stacklevel=2)
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
 
 
-def load_files(name: str, root: Path | None = None) -> FolderSet:
-    """Load a folder or a part of one."""
-    from regmixup.data import load
+def cut_folder(whole: FolderSet, dataset: Dataset, root: Path) -> tuple[FolderSet, list[Tensor]]:
+    """Cut a folder, or a part of one, by the SHA-256 of its files: see `stratified_by_content`.
 
-    found = load(name, root=root)
-    assert isinstance(found, FolderSet)
-    return found
-
-
-def load_part(dataset: Dataset, root: Path) -> FolderSet:
-    """Load a part of a folder, or of a part of one, cut by the SHA-256 of the files: see `stratified_by_content`."""
+    Returns the folder with its digests, and the pieces of the split of which `dataset` is a part.
+    """
     part, name = dataset.part, dataset.name
     assert part is not None
     if (real := find_folder(name, root)) is not None:
         raise ValueError(f"{name} is both a part of {part.of} and the folder {real}: name the latter by its full path")
-    whole = load_files(part.of, root)
     whole = replace(whole, digests=whole.digests or hash_files(whole))
     try:
-        pieces = stratified_by_content(whole.labels, whole.digests, part.fractions)
+        return whole, stratified_by_content(whole.labels, whole.digests, part.fractions)
     except ValueError as error:
-        few = int(str(error))
-        files = [d for d, label in zip(whole.digests, whole.labels.tolist(), strict=True) if label == few]
+        label = int(str(error))
+        files = [d for d, own_label in zip(whole.digests, whole.labels.tolist(), strict=True) if own_label == label]
         raise ValueError(
             f"{name}: every class must have an image in each of the {len(part.fractions)} parts, and copies of a file "
-            f"stay together; {_listed([whole.classes[few]])} has {counted(len(files), 'image')}, "
+            f"stay together; {printable_names([whole.classes[label]])} has {counted(len(files), 'image')}, "
             f"{len(set(files))} of them different, some maybe also in other classes: add images, leave the class out, "
             "or cut fewer parts"
         ) from None
-    index = torch.cat([pieces[piece] for piece in sorted(part.pieces)]).sort().values
-    return whole.select(index, name=name, info={"part_of": part.of, "whole": whole.fingerprint})
 
 
 def hash_files(images: FolderSet) -> tuple[str, ...]:
     """Return `hash_file` of each file of a set."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing lets other threads run
-        return tuple(pool.map(partial(_of_file, images, hash_file), images.paths))
-
-
-def _of_file(images: FolderSet, function: Callable[[str], Any], path: str) -> Any:
-    """Return function(path); a ValueError names a file that cannot be read, such as a link to one that was moved."""
-    try:
-        return function(path)
-    except OSError as error:
-        link = f", a link to {Path(path).readlink()}," if Path(path).is_symlink() else ""
-        raise ValueError(
-            f"{images.name}: images must be files that can be read, {printable(path + link)} cannot: "
-            f"{error.strerror or error}. Restore, replace or delete it"
-        ) from error
+        return tuple(pool.map(hash_file, images.paths))
 
 
 def hash_file(path: str | Path) -> str:
@@ -248,31 +215,17 @@ def _digest(path: str, *state: int) -> str:
 
 
 def _check_classes(name: str, folder: Path, classes: tuple[str, ...]) -> None:
-    """Raise if subfolders are parts of a dataset, each with classes of its own, or if two are the same folder."""
+    """Raise if subfolders are parts of a dataset, each with classes of its own."""
     parts = [c for c in classes if c.lower() in SPLITS and class_folders(folder / c)]
     if len(parts) > 1 or parts == list(classes):
         names = " or ".join(f"{name.rstrip('/')}/{part}" for part in parts)
-        raise ValueError(f"{name}: {folder} holds {_listed(parts)}, which are parts and not classes: name {names}")
-    places: dict[Path, str] = {}
-    for c in classes:
-        other = places.setdefault((folder / c).resolve(), c)
-        if other != c:
-            raise ValueError(f"{name}: the classes {_listed([other, c])} must be two folders, both are links to one")
+        listed = printable_names(parts)
+        raise ValueError(f"{name}: {folder} holds {listed}, which are parts and not classes: name {names}")
 
 
-def describe_classes(name: str, root: str | Path | None = None) -> str:
-    """Return a line with the classes of `folder:PATH` or a part of it, and how many images each has; "" for others."""
-    if not find(name).is_folder:
-        return ""
-    found = load_files(name, data_root(root))
-    counts = found.labels.bincount().tolist()
-    entries = [f"{_listed([c])} {count:,}" for c, count in zip(found.classes, counts, strict=True)]
-    return f"{name}: {counted(len(found), 'image')} of {counted(len(entries), 'class')}: {shortened(entries, _SHOWN)}"
-
-
-def _listed(names: list[str]) -> str:
+def printable_names(names: list[str]) -> str:
     """Join names from the file system for a message; quote those with line breaks or escape sequences."""
-    return shortened([c if c.isprintable() else ascii(c) for c in names], _SHOWN)
+    return shortened([c if c.isprintable() else ascii(c) for c in names], SHOWN)
 
 
 def describe_nested(images: FolderSet) -> str:
@@ -283,5 +236,5 @@ def describe_nested(images: FolderSet) -> str:
         if not between:
             return ""
         inside.setdefault(name, set()).add(between[0])
-    name, found = max(inside.items(), key=lambda entry: len(entry[1]))
-    return f"{printable(name)}/ with {shortened([f'{printable(one)}/' for one in sorted(found)], 3)}"
+    name, subfolders = max(inside.items(), key=lambda entry: len(entry[1]))
+    return f"{printable(name)}/ with {shortened([f'{printable(subfolder)}/' for subfolder in sorted(subfolders)], 3)}"

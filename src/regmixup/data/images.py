@@ -117,10 +117,9 @@ class ImageSet:
 def check_labels(name: str, labels: Tensor, count: int, classes: Sequence[str]) -> None:
     """Raise unless there is one label of a class for each of a dataset's images."""
     if labels.dtype != torch.int64 or labels.shape != (count,):
-        several = labels.ndim == 2 and labels.shape[1] > 1
         raise ValueError(
-            f"{name}: labels must be int64 of shape ({count},), got {labels.dtype} {tuple(labels.shape)}"
-            + "; one class per image is trained, not multi-label targets" * several
+            f"{name}: labels must be int64 of shape ({count},), one class per image, "
+            f"got {labels.dtype} {tuple(labels.shape)}"
         )
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= len(classes):
@@ -166,8 +165,6 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
     uint8 stays uint8; floating point must lie in [0, 1], so leave normalisation to the network. The class names are
     the dataset's `classes` if it has them, else numbers.
     """
-    if not isinstance(name, str):
-        raise ValueError(f"name must be a string, and comes after the dataset, got {type(name).__name__}")
     if len(dataset) == 0:
         raise ValueError(f"{name}: the dataset is empty")
     images: list[Tensor] = []
@@ -175,17 +172,12 @@ def from_dataset(dataset: Any, name: str) -> ImageSet:
     for index in range(len(dataset)):
         pair = dataset[index]
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            got = f"{type(pair).__name__} of {len(pair)}" if isinstance(pair, (tuple, list)) else type(pair).__name__
-            raise ValueError(f"{name}[{index}]: an item must be a pair (image, label), got {got}")
-        image, label = pair
-        pixels = _pixels(image, f"{name}[{index}]")
-        if images and (pixels.shape != images[0].shape or pixels.dtype != images[0].dtype):
-            raise ValueError(
-                f"{name}: images must be of one size and type, got {images[0].dtype} {tuple(images[0].shape)} "
-                f"and, at {index}, {pixels.dtype} {tuple(pixels.shape)}"
-            )
-        images.append(pixels)
-        labels.append(_label(label, f"{name}[{index}]"))
+            raise ValueError(f"{name}[{index}]: an item must be a pair (image, label), got {type(pair).__name__}")
+        images.append(_pixels(pair[0], f"{name}[{index}]"))
+        labels.append(_label(pair[1], f"{name}[{index}]"))
+    kinds = {(image.dtype, tuple(image.shape)) for image in images}
+    if len(kinds) > 1:
+        raise ValueError(f"{name}: images must be of one type and size, got {kinds}")
     stacked = torch.stack(images)
     if stacked.is_floating_point() and not (float(stacked.min()) >= 0 and float(stacked.max()) <= 1):
         raise ValueError(
@@ -220,11 +212,11 @@ def _pixels(image: object, where: str) -> Tensor:
 
 
 def _label(label: Any, where: str) -> int:
-    single = isinstance(label, np.generic) or (isinstance(label, Tensor) and label.numel() == 1)
-    value = label.item() if single else label
-    if not isinstance(value, int) or isinstance(value, bool):
+    is_single = isinstance(label, np.generic) or (isinstance(label, Tensor) and label.numel() == 1)
+    number = label.item() if is_single else label
+    if not isinstance(number, int):
         raise ValueError(f"{where}: a label must be an integer, got {type(label).__name__}")
-    return value
+    return number
 
 
 def interpolate(source: ImageSet, *, pairs: int = PAIRS, lambdas: int = LAMBDAS) -> ImageSet:
@@ -248,8 +240,8 @@ def pair_ends(source: ImageSet, *, pairs: int = PAIRS) -> tuple[Tensor, Tensor]:
     if int(labels.min()) == int(labels.max()):
         raise ValueError(f"path:{source.name} needs at least two classes, {source.name} holds one")
     generator = generator_for(0, "path", source.fingerprint)
-    found = torch.empty(0, 2, dtype=torch.int64)
-    while len(found) < pairs:
+    kept = torch.empty(0, 2, dtype=torch.int64)
+    while len(kept) < pairs:
         drawn = torch.randint(len(labels), (2 * pairs, 2), generator=generator)
-        found = torch.cat([found, drawn[labels[drawn[:, 0]] != labels[drawn[:, 1]]]])
-    return found[:pairs, 0], found[:pairs, 1]
+        kept = torch.cat([kept, drawn[labels[drawn[:, 0]] != labels[drawn[:, 1]]]])
+    return kept[:pairs, 0], kept[:pairs, 1]

@@ -58,9 +58,9 @@ def balanced_order(labels: Tensor, generator: torch.Generator) -> Tensor:
     favoured = torch.randperm(len(classes), generator=generator)[:more].tolist()
     chosen = []
     for number, label in enumerate(classes.tolist()):
-        own, wanted = (labels == label).nonzero().flatten(), least + (number in favoured)
-        turns = [torch.randperm(len(own), generator=generator) for _ in range(-(-wanted // len(own)))]
-        chosen.append(own[torch.cat(turns)[:wanted]])
+        members, wanted = (labels == label).nonzero().flatten(), least + (number in favoured)
+        turns = [torch.randperm(len(members), generator=generator) for _ in range(-(-wanted // len(members)))]
+        chosen.append(members[torch.cat(turns)[:wanted]])
     together = torch.cat(chosen)
     return together[torch.randperm(len(together), generator=generator)]
 
@@ -220,15 +220,16 @@ class ResidentLoader(Loader):
             places = torch.arange(self.num_images).split(self.batch_size)
             drawn = torch.cat(share_of(list(places), self.rank, self.world))
         generator = generator_for(self.seed, "augment", epoch)
-        every = draw_augmentation(self.num_images, padding=self.padding, flip=self.flip, generator=generator)
+        choices = draw_augmentation(self.num_images, padding=self.padding, flip=self.flip, generator=generator)
         if self.erasing:
             generator, size = generator_for(self.seed, "erase", epoch), self.images.shape[2:]
             boxes = draw_boxes(self.num_images, size, probability=self.erasing, generator=generator)
-            every = replace(every, boxes=boxes)
-        mine = replace(every[drawn], index=order).to(self.device)  # one copy to the device for the whole epoch
+            choices = replace(choices, boxes=boxes)
+        # One copy to the device for the whole epoch.
+        shard_choices = replace(choices[drawn], index=order).to(self.device)
         position = sum(len(batch) for batch in batches[:start])
         for batch in batches[start:]:
-            yield mine[position : position + len(batch)]
+            yield shard_choices[position : position + len(batch)]
             position += len(batch)
 
     def load(self, picked: Picked) -> Batch:

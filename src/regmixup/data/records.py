@@ -1,4 +1,4 @@
-"""The entries of the catalogue: the record of a dataset, of a part and of a family, and the names of folders.
+"""The entries of the catalogue: the record of a dataset, its part, list and sources; and the names of folders.
 
 Importing it imports no torch.
 """
@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from regmixup.data.published import Content, Source
-
 Role = Literal["train", "validation", "test", "shifted", "ood"]
 TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation", "dev"), ("test", "testing", "eval")
 """Usual names of the folders of a dataset's parts, in lower case."""
@@ -22,6 +20,40 @@ _FOLDER_PART = re.compile(
     r"(?P<of>folder:.+?)/+(?:(?P<side>train|val)-(?P<percent>[1-9]\d?)|"
     r"(?P<fold>fold|without)-(?P<number>[1-9]\d{0,2})-of-(?P<count>[1-9]\d{0,2}))/*"
 )
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file to fetch.
+
+    urls: addresses, tried in turn. checksum: "md5:..." or "sha256:...". unpack: how it becomes files under the root.
+    """
+
+    file: str
+    urls: tuple[str, ...]
+    checksum: str
+    unpack: Literal["tar", "zip", "no"] = "no"
+
+
+@dataclass(frozen=True)
+class Content:
+    """SHA-256 of a dataset's pixels and labels.
+
+    Pixels are in (N, H, W, C) order, so that `pixels` is `ImageSet.fingerprint`; labels take one byte each. Unlike a
+    file's checksum, this does not depend on how the images were packed.
+    """
+
+    pixels: str
+    labels: str
+
+
+@dataclass(frozen=True)
+class ImageList:
+    """The images of dataset `of` that a file under the root lists, without those that the files `without` list."""
+
+    of: str
+    file: str
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,7 +89,8 @@ class Dataset:
     sources: what to fetch. by_hand: how to get it where that cannot be automated. optional: whether fetching the whole
         family leaves it out.
     loader: what reads one that was registered, instead of the reader. on_disk: whether that gives a `FolderSet`.
-    part: for a part of a split. corruption, severity: for a corrupted test set; "" and 0 elsewhere.
+    part: for a part of a split. listed: for images of another dataset that a file lists.
+    corruption, severity: for a corrupted test set; "" and 0 elsewhere.
     """
 
     name: str
@@ -76,6 +109,7 @@ class Dataset:
     loader: Callable[..., Any] | None = None
     on_disk: bool = False
     part: SplitPart | None = None
+    listed: ImageList | None = None
     corruption: str = ""
     severity: int = 0
 
@@ -137,30 +171,30 @@ def folder_record(name: str) -> Dataset:
     >>> folder_record("folder:photos/val-20").part
     SplitPart(of='folder:photos', fractions=(0.8, 0.2), index=1, rest=False)
     """
-    found = _FOLDER_PART.fullmatch(name)
-    part = _part(found) if found and not Path(name.removeprefix("folder:")).expanduser().is_dir() else None
+    ending = _FOLDER_PART.fullmatch(name)
+    part = _part(ending) if ending and not Path(name.removeprefix("folder:")).expanduser().is_dir() else None
     role: Role | None = None
-    if found and part:
-        role = "train" if part.rest or found["side"] == "train" else "validation"
+    if ending and part:
+        role = "train" if part.rest or ending["side"] == "train" else "validation"
     return Dataset(name=name, reader="folders:load_folder", benchmark="folder", role=role, part=part)
 
 
-def _part(found: re.Match[str]) -> SplitPart | None:
+def _part(ending: re.Match[str]) -> SplitPart | None:
     """Return which part the end of a name means; None for a fold that there cannot be."""
-    if found["side"]:
-        percent = int(found["percent"])
-        first = percent if found["side"] == "train" else 100 - percent
-        return SplitPart(found["of"], (first / 100, (100 - first) / 100), index=int(found["side"] == "val"))
-    number, count = int(found["number"]), int(found["count"])
+    if ending["side"]:
+        percent = int(ending["percent"])
+        first = percent if ending["side"] == "train" else 100 - percent
+        return SplitPart(ending["of"], (first / 100, (100 - first) / 100), index=int(ending["side"] == "val"))
+    number, count = int(ending["number"]), int(ending["count"])
     if not (number <= count and 2 <= count <= MAX_FOLDS):
         return None
-    return SplitPart(found["of"], (1 / count,) * count, number - 1, rest=found["fold"] == "without")
+    return SplitPart(ending["of"], (1 / count,) * count, number - 1, rest=ending["fold"] == "without")
 
 
 def rest_of_folder(dataset: Dataset) -> str:
     """Return the name of the other side of the split that a part of a folder is one of."""
     assert dataset.part is not None
     of, _, end = dataset.name.rstrip("/").rpartition("/")
-    kind, _, rest = end.partition("-")
-    other = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[kind]
-    return f"{of}/{other}-{100 - int(rest) if rest.isdigit() else rest}"
+    side, _, share = end.partition("-")
+    other_side = {"train": "val", "val": "train", "fold": "without", "without": "fold"}[side]
+    return f"{of}/{other_side}-{100 - int(share) if share.isdigit() else share}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regmixup.data.catalogue import FAMILIES, Dataset, Role, SplitPart, find
-from regmixup.data.records import TRAIN, VALIDATION, rest_of_folder
+from regmixup.data.catalogue import FAMILIES, find
+from regmixup.data.records import TRAIN, VALIDATION, Dataset, Role, SplitPart, rest_of_folder
 
 
 def role_of(name: str, train_set: str) -> Role | None:
@@ -23,8 +23,8 @@ def role_of(name: str, train_set: str) -> Role | None:
     if not dataset.is_interpolated and overlap(dataset, trained):
         return "train"
     if dataset.is_folder:
-        own = dataset.part and trained.is_folder and _place(dataset) == _place(trained)
-        return "validation" if own else None
+        is_same_folder = dataset.part and trained.is_folder and _place(dataset) == _place(trained)
+        return "validation" if is_same_folder else None
     if trained.is_folder:
         return dataset.role
     if dataset.benchmark != trained.benchmark:
@@ -36,18 +36,25 @@ def overlap(a: Dataset, b: Dataset) -> bool:
     """Return whether two datasets may share images: one is the other or a part of it, or both have a part in common.
 
     Folders are compared by the place that their names and links lead to. Parts of differently cut splits may share
-    images, so they count as if they did.
+    images, so they count as if they did; and so do lists, unless one leaves out the images of the other.
     """
     if a.is_folder and b.is_folder and (first := _place(a)) != (second := _place(b)):
         return first.is_relative_to(second) or second.is_relative_to(first)
-    if not (a.is_folder and b.is_folder) and a.whole != b.whole:
+    if not (a.is_folder and b.is_folder) and _source(a) != _source(b):
         return False
-    for one, other in zip(_cuts(a), _cuts(b), strict=False):
-        if one.fractions != other.fractions:
+    if a.listed and b.listed:
+        return a.listed.file not in b.listed.without and b.listed.file not in a.listed.without
+    for cut, other_cut in zip(_cuts(a), _cuts(b), strict=False):
+        if cut.fractions != other_cut.fractions:
             return True
-        if one.pieces != other.pieces:
-            return bool(one.pieces & other.pieces)
+        if cut.pieces != other_cut.pieces:
+            return bool(cut.pieces & other_cut.pieces)
     return True
+
+
+def _source(dataset: Dataset) -> str:
+    """Return the name of the dataset that holds all images of a dataset."""
+    return dataset.listed.of if dataset.listed else dataset.whole
 
 
 def _place(folder: Dataset) -> Path:
@@ -75,7 +82,7 @@ def validation_of(train_set: str) -> str:
         return beside
     family = FAMILIES[trained.family].datasets
     for dataset in sorted(family, key=lambda d: d.part is None):  # parts of the train set first
-        if dataset.role == "validation" and role_of(dataset.name, train_set) == "validation":
+        if dataset.role == "validation" and not dataset.listed and role_of(dataset.name, train_set) == "validation":
             return dataset.name
     raise ValueError(
         f"validation must be named: {train_set} has no validation set of its own. Name a `folder:PATH` of images that "
@@ -104,8 +111,8 @@ def check_validation(name: str, train_set: str, *, seen: bool = True) -> None:
     ValueError: validation must not be a test, shifted or OOD set for a model of digits/train, got 'digits/test'
     """
     dataset, trained = find(name), find(train_set)
-    own = dataset.benchmark == trained.benchmark and dataset.role in ("train", "validation")
-    if not dataset.is_folder and not own:
+    is_alike = dataset.benchmark == trained.benchmark and dataset.role in ("train", "validation")
+    if not dataset.is_folder and not is_alike:
         raise ValueError(f"validation must not be a test, shifted or OOD set for a model of {train_set}, got {name!r}")
     if seen and overlap(dataset, trained):
         raise ValueError(f"validation must be images that were not trained on, got {name!r} for a model of {train_set}")
@@ -129,12 +136,12 @@ def rest_of(part: str) -> str:
     >>> rest_of("cifar10/val-10")
     'cifar10/train-90'
     """
-    own = find(part)
-    if own.is_folder and own.part:
-        return rest_of_folder(own)
-    for other in FAMILIES[own.family].datasets:
-        if own.part and other.part and other.part.of == own.part.of and other.part.index != own.part.index:
-            return other.name
+    dataset = find(part)
+    if dataset.is_folder and dataset.part:
+        return rest_of_folder(dataset)
+    for sibling in FAMILIES[dataset.family].datasets:
+        if dataset.part and sibling.part and sibling.part.of == dataset.part.of and sibling.part != dataset.part:
+            return sibling.name
     raise ValueError(
         f"validation must be part of a split, such as cifar10/val-10, for a companion to be trained on the rest, "
         f"got {part!r}"

@@ -1,4 +1,4 @@
-"""Random choices, the same on every machine: named random streams, stratified splits, the file that pins one.
+"""Random choices, the same on every machine: named random streams and stratified splits.
 
 Streams are named rather than shared: every purpose and epoch has its own.
 """
@@ -6,14 +6,9 @@ Streams are named rather than shared: every purpose and epoch has its own.
 from __future__ import annotations
 
 import hashlib
-import json
-from contextlib import suppress
-from pathlib import Path
 
 import torch
 from torch import Tensor
-
-from regmixup.storage import read_json, write_text
 
 
 def seed_for(seed: int, *purpose: str | int) -> int:
@@ -100,40 +95,3 @@ def stratified_by_content(labels: Tensor, digests: tuple[str, ...], fractions: t
     for index, digest in enumerate(digests):
         parts[part_of[digest]].append(index)
     return [torch.tensor(part, dtype=torch.int64) for part in parts]
-
-
-def index_sha256(parts: list[Tensor]) -> str:
-    """Return the SHA-256 of the indices, part by part, as little-endian 64-bit integers."""
-    return hashlib.sha256(b"".join(part.numpy().astype("<i8").tobytes() for part in parts)).hexdigest()
-
-
-def split_indices(
-    labels: Tensor, fractions: tuple[float, ...], seed: int = 0, store: Path | None = None
-) -> list[Tensor]:
-    """Return the `stratified` split, pinned by a file: written the first time, and compared with from then on.
-
-    store: the JSON file, with the split's parts and their hash; None pins nothing. A folder that cannot be written to
-    is no error, since the split does not depend on the file.
-    """
-    parts = stratified(labels, fractions, seed=seed)
-    if store is None:
-        return parts
-    pinned = {
-        "fractions": list(fractions),
-        "seed": seed,
-        "sha256": index_sha256(parts),
-        "parts": [part.tolist() for part in parts],
-    }
-    if store.is_file():
-        found = read_json(store)
-        for key, expected in pinned.items():
-            value = found.get(key) if isinstance(found, dict) else found
-            if value != expected:
-                raise ValueError(
-                    f"{store} pins another split: expected {key} {str(expected)[:80]}, found {str(value)[:80]}. "
-                    "Either the labels or the file changed; delete the file to pin the split anew"
-                )
-    else:
-        with suppress(OSError):
-            write_text(store, json.dumps(pinned) + "\n")
-    return parts

@@ -103,8 +103,9 @@ class StreamingLoader(Loader):
     def picks(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
         """Yield the batches of one epoch, starting at batch `start`; x is uint8 on the loader's device."""
         pin = self.device.type == "cuda"
-        (comes, batches), self._ahead = self._ahead or (-1, iter([])), None  # of two epochs at once, each has its own
-        if comes != epoch or start:
+        # Of two epochs at once, each has its own.
+        (next_epoch, batches), self._ahead = self._ahead or (-1, iter([])), None
+        if next_epoch != epoch or start:
             batches = self._decoded(epoch, start)
         for number in range(start, len(self)):
             size = min(self.batch_size, self.num_images - number * self.batch_size)  # over all ranks
@@ -125,7 +126,7 @@ class StreamingLoader(Loader):
         order = copy(self)  # without what is read ahead: in a circle of references processes would end late
         order.close()
 
-        def every() -> Iterator[list[tuple[int, ...]]]:
+        def keys() -> Iterator[list[tuple[int, ...]]]:
             epochs = itertools.count(epoch) if order.epochs is None else range(epoch, max(order.epochs, epoch + 1))
             for number in epochs:
                 yield from filter(None, order._keys(number)[start if number == epoch else 0 :])
@@ -133,7 +134,7 @@ class StreamingLoader(Loader):
         return iter(
             DataLoader(
                 self.samples,
-                batch_sampler=every(),
+                batch_sampler=keys(),
                 num_workers=self.workers,
                 pin_memory=self.device.type == "cuda",
                 prefetch_factor=4 if self.workers else None,

@@ -27,7 +27,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from regmixup.config import check_count, check_number
-from regmixup.data.folders import FolderSet, load_files
+from regmixup.data.folders import FolderSet
+from regmixup.data.reading import load_files
 from regmixup.deployment.calibration import Calibration, first_rows
 from regmixup.deployment.finish import Say, check_export, finish, sets_aside
 from regmixup.deployment.folder import (

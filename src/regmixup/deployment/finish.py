@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regmixup.data.folders import load_files
+from regmixup.data.reading import load_files
 from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.folder import Advance, PhotoFolder
 from regmixup.deployment.predictor import Predictor

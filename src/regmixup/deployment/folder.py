@@ -33,10 +33,10 @@ from regmixup.data.folders import (
     describe_unread,
     hash_files,
     image_files,
-    load_files,
     loose_files,
     unread_files,
 )
+from regmixup.data.reading import load_files
 from regmixup.data.records import TEST, TRAIN, VALIDATION
 from regmixup.names import counted, printable, shortened
 from regmixup.recipes import BACKBONE

@@ -298,7 +298,7 @@ def provenance_record(training: Training) -> dict[str, Any]:
             "regmixup": regmixup.__version__,
             "numerics": NUMERICS_VERSION,
             "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "timm", "numpy", "scipy", "scikit-learn", "safetensors")},
+            **{name: version(name) for name in ("torch", "timm", "numpy", "scipy", "safetensors")},
         },
     }
 

@@ -47,13 +47,6 @@ def test_a_file_depends_on_the_seed_and_its_own_name_alone(source, tmp_path):
     assert not np.array_equal(first, third)
 
 
-def test_severities_draw_their_own_noise(source, tmp_path):
-    folder = build_corrupted(source, tmp_path, names=["gaussian_noise"], severities=(4, 5))
-    blocks = np.load(folder / "gaussian_noise.npy").reshape(2, -1).astype(float)
-    noise = blocks - source.images.permute(0, 2, 3, 1).numpy().ravel()
-    assert abs(np.corrcoef(noise)[0, 1]) < 0.1
-
-
 def test_an_interrupted_build_is_resumed_without_redoing_what_is_done(source, tmp_path, monkeypatch):
     calls = []
 
@@ -78,16 +71,14 @@ def test_an_interrupted_build_is_resumed_without_redoing_what_is_done(source, tm
         assert (resumed / f"{name}.npy").read_bytes() == (straight / f"{name}.npy").read_bytes()
 
 
-@pytest.mark.parametrize("damage", ["cut off", "header cut off", "empty", "another shape", "another type"])
+@pytest.mark.parametrize("damage", ["cut off", "empty", "another shape"])
 def test_a_damaged_file_is_built_again(source, tmp_path, damage):
     folder = build_corrupted(source, tmp_path, names=NAMES)
     path, whole = folder / "contrast.npy", (folder / "contrast.npy").read_bytes()
     if damage == "another shape":
         np.save(path, np.load(path)[:12])
-    elif damage == "another type":
-        np.save(path, np.load(path).astype(np.float32))
     else:
-        path.write_bytes(whole[: {"cut off": len(whole) - 1, "header cut off": 20, "empty": 0}[damage]])
+        path.write_bytes(whole[: {"cut off": len(whole) - 1, "empty": 0}[damage]])
     rebuilt = set()
     build_corrupted(source, tmp_path, names=NAMES, on_progress=lambda name, _: rebuilt.add(name))
     assert rebuilt == {"contrast"}
@@ -111,25 +102,10 @@ def test_a_folder_of_somebody_elses_arrays_is_left_alone(source, tmp_path):
     assert not (tmp_path / "provenance.json").exists()
 
 
-def test_wrong_names_severities_seeds_and_sources_are_refused_before_anything_is_written(source, tmp_path):
-    with pytest.raises(ValueError, match="did you mean 'contrast'"):
-        build_corrupted(source, tmp_path / "new", names=["contrats"])
-    with pytest.raises(ValueError, match=r"names and severities must be lists, got 'contrast' and \(1, 2, 3, 4, 5\)"):
-        build_corrupted(source, tmp_path / "new", names="contrast")
-    with pytest.raises(ValueError, match=r"names and severities must be lists, got \['contrast'\] and 3"):
-        build_corrupted(source, tmp_path / "new", names=["contrast"], severities=3)
-    for severity in (6, 3.0):
-        with pytest.raises(ValueError, match=rf"severities must be among .*got {severity}"):
-            build_corrupted(source, tmp_path / "new", names=["contrast"], severities=(5, severity))
-    with pytest.raises(ValueError, match="seed must be an integer >= 0, got -1"):
-        build_corrupted(source, tmp_path / "new", names=["contrast"], seed=-1)
-    with pytest.raises(ValueError, match="source must be an ImageSet, with its pixels in memory, got Tensor"):
-        build_corrupted(source.images, tmp_path / "new", names=["contrast"])
-    assert not (tmp_path / "new").exists()
-
-
 def test_corruptions_without_strengths_for_the_size_are_refused_before_anything_is_written(source, tmp_path):
     tiny = ImageSet(source.images[..., :8, :8], source.labels, source.classes, "tiny/test")
+    with pytest.raises(ValueError, match="did you mean 'contrast'"):
+        build_corrupted(source, tmp_path / "new", names=["contrats"])
     with pytest.raises(ValueError, match=r"tiny/test has images of 8x8, .*contrast have strengths, not fog, snow$"):
         build_corrupted(tiny, tmp_path / "new", names=["contrast", "fog", "snow"])
     assert not (tmp_path / "new").exists()

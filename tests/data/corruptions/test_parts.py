@@ -11,8 +11,8 @@ from scipy import ndimage, stats
 from regmixup.data.corruptions.blur import scramble, trail
 from regmixup.data.corruptions.digital import jpeg_compression
 from regmixup.data.corruptions.drops import canny, chamfer_distance, equalize
-from regmixup.data.corruptions.noise import alias_table, shot_noise
-from regmixup.data.corruptions.parts import box_matrix, gaussian, normal, truncate, uniform
+from regmixup.data.corruptions.noise import alias_table
+from regmixup.data.corruptions.parts import box_matrix, gaussian, normal, uniform
 from regmixup.data.corruptions.weather import SIDE, plasma, textures
 from tests.data.corruptions.photographs import arrays, pieces, whole
 from tests.references import corruptions as twins
@@ -35,26 +35,13 @@ def test_the_alias_table_is_the_poisson_distribution(photons):
         np.testing.assert_allclose(found, expected, atol=2e-7)
 
 
-def test_shot_noise_keeps_black_black_and_has_poissons_mean_and_variance():
-    for level in (0, 60, 150):
-        images = torch.full((40, 3, 32, 32), level, dtype=torch.uint8)
-        noisy = shot_noise(images, 250.0, generator=torch.Generator().manual_seed(0)).double()
-        assert level - 0.6 < noisy.mean().item() <= level  # the fraction is cut off
-        assert noisy.std().item() == pytest.approx((level * 255 / 250) ** 0.5, rel=0.03)
-
-
-@pytest.mark.parametrize("count", [1, 5, 16, 1000, 4096])
+@pytest.mark.parametrize("count", [5, 1000])
 def test_normal_numbers_are_torchs_own_and_uniform_ones_too(count):
     padded = -(-count // 16) * 16
     expected = torch.randn(padded, generator=torch.Generator().manual_seed(4))[:count]
     torch.testing.assert_close(normal((count,), CPU, torch.Generator().manual_seed(4)), expected, atol=1e-5, rtol=1e-5)
     expected = torch.rand(count, generator=torch.Generator().manual_seed(4))
     assert torch.equal(uniform((count,), CPU, torch.Generator().manual_seed(4)), expected)
-
-
-def test_every_level_survives_the_way_to_floats_and_back():
-    levels = torch.arange(256, dtype=torch.uint8)
-    assert torch.equal(truncate(levels.float() / 255), levels)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +60,7 @@ def test_gaussian_is_scipys_at_every_border(sigma, cut, border, mode):
     np.testing.assert_allclose(gaussian(x, sigma, cut=cut, border=border).numpy(), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(("source", "target"), [(32, 30), (32, 20), (224, 56), (45, 40), (61, 20), (20, 32), (7, 30)])
+@pytest.mark.parametrize(("source", "target"), [(32, 30), (224, 56), (61, 20), (7, 30)])
 def test_boxes_are_pils(source, target):
     line = np.random.default_rng(0).integers(0, 256, (1, source), dtype=np.uint8)
     expected = np.asarray(Image.fromarray(line).resize((target, 1), Image.Resampling.BOX))
@@ -131,16 +118,6 @@ def test_canny_finds_the_twins_edges(blobs):
     assert 0.02 < found.mean() < 0.5
 
 
-def test_weak_edges_need_a_strong_neighbour():
-    """A long faint step is an edge if it is strong at one end, and none if it is nowhere strong."""
-    x = torch.zeros(2, 30, 30)
-    x[:, 15:] = 25  # gradient 100: between the thresholds
-    x[0, 15:, :3] = 60
-    found = canny(x, 50, 150)
-    assert found[0].sum() > 20
-    assert found[1].sum() == 0
-
-
 def test_chamfer_distances_are_shortest_paths(blobs):
     edge = blobs[:2] > 200
     edge[1] = False
@@ -158,8 +135,9 @@ def test_equalizing_follows_the_twin_and_leaves_flat_images():
     assert (found[2] == 7).all()
 
 
-@pytest.mark.parametrize("quality", [80, 40, 7])
-@pytest.mark.parametrize(("height", "width"), [(32, 32), (45, 61), (17, 8), (5, 3)])
+@pytest.mark.parametrize(
+    ("quality", "height", "width"), [(80, 32, 32), (40, 45, 61), (7, 17, 8), (80, 5, 3), (40, 32, 32)]
+)
 def test_jpeg_is_pils_at_any_size(quality, height, width):
     images = pieces(6, 64)[..., :height, :width]
     ours = arrays(jpeg_compression(images, quality)).astype(int)

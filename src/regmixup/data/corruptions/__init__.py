@@ -62,15 +62,11 @@ def corrupt(
     [125]
     """
     check_name("corruption", name, CORRUPTIONS)
-    if not hasattr(severity, "__index__") or severity not in SEVERITIES:
+    if severity not in SEVERITIES:
         raise ValueError(f"severity must be 1, 2, 3, 4 or 5, got {severity!r}")
     check_generator(generator)
-    if not isinstance(images, Tensor):
-        raise ValueError(f"images must be a torch.Tensor, got {type(images).__name__}")
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise ValueError(f"images must be uint8 (N, C, H, W), got {images.dtype} {tuple(images.shape)}")
-    if images.shape[1] not in (1, 3):
-        raise ValueError(f"images must have 3 channels, or 1 if they are grey, got {images.shape[1]}")
+    if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
+        raise ValueError(f"images must be uint8 (N, 3 or 1, H, W), got {images.dtype} {tuple(images.shape)}")
     check_name("constants", constants, ["auto", *CONSTANTS])
     chosen = nearest_constants(*images.shape[-2:]) if constants == "auto" else constants
     if name not in CONSTANTS[chosen]:

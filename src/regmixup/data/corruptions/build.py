@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from regmixup import __version__
-from regmixup.config import check_count
 from regmixup.data.catalogue import BENCHMARK, SEVERITIES
 from regmixup.data.corruptions import CORRUPTIONS, corrupt
 from regmixup.data.corruptions.constants import CONSTANTS, nearest_constants
@@ -45,17 +44,9 @@ def build_corrupted(
     device: where the work is done; the random numbers are the same on all. on_progress: called with the corruption
     and the severity that have just been finished.
     """
-    if isinstance(names, str) or not isinstance(severities, Iterable):
-        raise ValueError(f"names and severities must be lists, got {names!r} and {severities!r}")
     names, severities, folder = list(names), list(severities), Path(folder)
     for name in names:
         check_name("corruption", name, CORRUPTIONS)
-    for severity in severities:
-        if not hasattr(severity, "__index__") or severity not in SEVERITIES:
-            raise ValueError(f"severities must be among {SEVERITIES}, got {severity!r}")
-    check_count("seed", seed, least=0)
-    if not isinstance(source, ImageSet):
-        raise ValueError(f"source must be an ImageSet, with its pixels in memory, got {type(source).__name__}")
     count, channels, height, width = source.images.shape
     constants = nearest_constants(height, width)
     if without := [name for name in names if name not in CONSTANTS[constants]]:
@@ -113,11 +104,11 @@ def _record(path: Path, plan: dict[str, Any]) -> None:
             raise ValueError(f"{path.parent} holds arrays that were not built here: choose another folder")
         write_json(path, plan)
         return
-    found = read_json(path)
-    other = [
-        f"{key} is {found.get(key)!r}, not {plan[key]!r}"
+    recorded = read_json(path)
+    differences = [
+        f"{key} is {recorded.get(key)!r}, not {plan[key]!r}"
         for key in plan
-        if key != "version" and found.get(key) != plan[key]
+        if key != "version" and recorded.get(key) != plan[key]
     ]
-    if other:
-        raise ValueError(f"{path.parent} holds another build ({'; '.join(other)}): choose another folder")
+    if differences:
+        raise ValueError(f"{path.parent} holds another build ({'; '.join(differences)}): choose another folder")

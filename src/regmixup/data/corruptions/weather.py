@@ -109,12 +109,12 @@ def frost(images: Tensor, keep: float, ice: float, stride: float, *, generator: 
     table = textures()[:, :, step // 2 :: step, step // 2 :: step].to(images.device).float()
     table = (table if channels == 3 else luma(table)).contiguous()
     u = uniform((count, 3), images.device, generator)
-    pick = (u[:, 0] * len(table)).long()
+    texture = (u[:, 0] * len(table)).long()
     row, column = (
         (((u[:, k] * side).long()[:, None] + torch.arange(size, device=images.device)) % side)
         for k, size in ((1, height), (2, width))
     )
-    plane = (pick[:, None] * channels + torch.arange(channels, device=images.device))[:, :, None, None]
+    plane = (texture[:, None] * channels + torch.arange(channels, device=images.device))[:, :, None, None]
     place = (plane * side + row[:, None, :, None]) * side + column[:, None, None, :]
     return (images.float() * keep).add_(table.take(place), alpha=ice).clamp_(0, 255).to(torch.uint8)
 

@@ -16,30 +16,27 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regmixup.data.catalogue import Dataset
 from regmixup.data.decode import decode_all, open_rgb
-from regmixup.data.files import is_rebuilt, read_text, rebuilt_info, wrong_file
+from regmixup.data.files import reading, wrong_file
 from regmixup.data.images import ImageSet
+from regmixup.data.records import Dataset
 
 FOLDER = "tiny-imagenet-200"
-CLASSES = 200
 CHUNK = 1000
 
 
 def load_tiny_imagenet(dataset: Dataset, root: Path) -> ImageSet:
     """Read `tiny-imagenet/train` or `tiny-imagenet/val`, or the same of `tiny-imagenet-64`."""
-    folder, split = root / FOLDER, dataset.split
-    classes = _classes(folder)
-    files = _val_files(folder, classes) if split == "val" else _train_files(folder, classes)
-    if len(files) != dataset.images and not is_rebuilt(folder):
-        raise wrong_file(folder / split, f"{dataset.images} images", len(files))
+    folder = root / FOLDER
+    classes = tuple(sorted(_read_lines(folder / "wnids.txt")))
+    files = _val_files(folder, classes) if dataset.split == "val" else _train_files(folder, classes)
     if not files:
-        raise wrong_file(folder / split, "images", "none")
+        raise wrong_file(folder / dataset.split, "images", "none")
     paths, labels = zip(*files, strict=True)
     read = partial(open_rgb, size=(64, 64))
     chunks = (decode_all(paths[start : start + CHUNK], read) for start in range(0, len(paths), CHUNK))
     images = torch.cat([halve(chunk) if dataset.side == 32 else chunk for chunk in chunks])
-    return ImageSet(images, torch.tensor(labels), classes, dataset.name, rebuilt_info(folder))
+    return ImageSet(images, torch.tensor(labels), classes, dataset.name)
 
 
 def halve(images: Tensor) -> Tensor:
@@ -52,14 +49,9 @@ def halve(images: Tensor) -> Tensor:
     return (small + (0.5 + 1e-3)).floor().to(torch.uint8)
 
 
-def _classes(folder: Path) -> tuple[str, ...]:
-    path = folder / "wnids.txt"
-    found = read_text(path).splitlines()
-    if len(set(found)) != len(found) or not all(re.fullmatch(r"n\d{8}", wnid) for wnid in found):
-        raise wrong_file(path, "one WordNet id (n and 8 digits) per line", f"{found[:1]} and others")
-    if len(found) != CLASSES and not is_rebuilt(folder):
-        raise wrong_file(path, f"{CLASSES} classes", len(found))
-    return tuple(sorted(found))
+def _read_lines(path: Path) -> list[str]:
+    with reading(path, "text"):
+        return path.read_text(encoding="utf-8").splitlines()
 
 
 def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]:
@@ -70,13 +62,10 @@ def _val_files(folder: Path, classes: tuple[str, ...]) -> list[tuple[Path, int]]
     path = folder / "val" / "val_annotations.txt"
     label_of = {wnid: label for label, wnid in enumerate(classes)}
     files = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        file, _, rest = line.partition("\t")
-        wnid = rest.partition("\t")[0]
+    for line in _read_lines(path):
+        file, wnid, *_ = [*line.split("\t"), ""]
         if wnid not in label_of or not re.fullmatch(r"[\w.-]+\.JPEG", file):
-            raise wrong_file(
-                path, "a file's name and one of the classes, separated by a tab", f"line {number}: {line!r:.80}"
-            )
+            raise wrong_file(path, "a file's name and one of the classes, separated by a tab", f"{line!r:.80}")
         files.append((folder / "val" / "images" / file, label_of[wnid]))
     return files
 

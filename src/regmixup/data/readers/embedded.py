@@ -1,4 +1,4 @@
-"""Datasets that ship with scikit-learn, so that everything can be tried without a download: 8x8 pixels, grey.
+"""Datasets that ship with this package, so that everything can be tried without a download: 8x8 pixels, grey.
 
 `digits/train`, `digits/val`, `digits/test`: 1,797 handwritten digits in a fixed stratified 25/25/50 split. Digits are
     easy; a small train set leaves errors to measure, and a large test set measures them better.
@@ -8,8 +8,15 @@
     these five are no digit at all. 0, 1 and 8 stay themselves when mirrored, and a mirrored 2 resembles a 5 and a
     mirrored 5 a 2, so those five are left out.
 `photographs/test`: a far out-of-distribution set, patches of scikit-learn's two sample photographs. Both photographs
-    (427x640) are turned grey, averaged over 4x4 blocks and cut into patches on a regular grid, 520 in all. The
+    (427x640) were turned grey, averaged over 4x4 blocks and cut into patches on a regular grid, 520 in all. The
     averaging keeps patches from being nearly constant, so that a patch has edges, as digits do.
+
+`embedded.npz` holds `digits`, uint8 (1797, 8, 8) with values 0 to 16, their labels, and `patches`, uint8 (520, 8, 8).
+
+The digits are scikit-learn's copy of the test part of the Optical Recognition of Handwritten Digits dataset
+    (E. Alpaydin and C. Kaynak, 1998, UCI Machine Learning Repository), under CC BY 4.0.
+The photographs are china.jpg, by the Flickr user danielbuechele (photo 6061409035), and flower.jpg, by the Flickr user
+    vultilion (photo 6056698931), as scikit-learn ships them; both under CC BY 2.0. The patches are changed as above.
 """
 
 from __future__ import annotations
@@ -19,31 +26,28 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
-from regmixup.data.catalogue import Dataset
-from regmixup.data.files import file_of
-from regmixup.data.images import ImageSet, luma
+from regmixup.data.images import ImageSet
+from regmixup.data.records import Dataset
 from regmixup.data.splits import generator_for, stratified
 
 DIGITS = tuple("0123456789")
 FRACTIONS = {"train": 0.25, "val": 0.25, "test": 0.5}
 MIRRORED = (3, 4, 6, 7, 9)
 PHOTOGRAPHS = ("china", "flower")
-PATCH, BLOCK = 8, 4
 
 
 @lru_cache(maxsize=1)
-def _all_digits() -> tuple[torch.Tensor, torch.Tensor]:
-    table = np.loadtxt(file_of("sklearn", "datasets/data/digits.csv.gz"), delimiter=",")
-    images = np.rint(table[:, :-1] * (255 / 16)).astype(np.uint8)
-    return torch.from_numpy(images).reshape(-1, 1, 8, 8), torch.from_numpy(table[:, -1]).long()
+def _arrays() -> dict[str, np.ndarray]:
+    with np.load(Path(__file__).with_name("embedded.npz"), allow_pickle=False) as arrays:
+        return dict(arrays)
 
 
 def _digits(split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    images, labels = _all_digits()
+    images = np.rint(_arrays()["digits"] * (255 / 16)).astype(np.uint8)
+    labels = torch.from_numpy(_arrays()["digit_labels"]).long()
     index = stratified(labels, tuple(FRACTIONS.values()))[list(FRACTIONS).index(split)]
-    return images[index], labels[index]
+    return torch.from_numpy(images)[index].unsqueeze(1), labels[index]
 
 
 def load_digits(dataset: Dataset, root: Path) -> ImageSet:
@@ -70,16 +74,6 @@ def load_mirrored_digits(dataset: Dataset, root: Path) -> ImageSet:
 
 def load_photographs(dataset: Dataset, root: Path) -> ImageSet:
     """Return `photographs/test`; the label says which photograph a patch comes from."""
-    files = [file_of("sklearn", f"datasets/images/{photograph}.jpg") for photograph in PHOTOGRAPHS]
-    patches = [_patches(np.asarray(Image.open(file))) for file in files]
-    labels = torch.cat([torch.full((len(p),), i) for i, p in enumerate(patches)])
-    return ImageSet(torch.cat(patches), labels, PHOTOGRAPHS, dataset.name)
-
-
-def _patches(photograph: np.ndarray) -> torch.Tensor:
-    """Cut (H, W, 3) uint8 into (N, 1, 8, 8) uint8."""
-    grey = luma(torch.from_numpy(photograph.astype(np.float64)).permute(2, 0, 1)).squeeze(0)
-    side = PATCH * BLOCK
-    rows, columns = grey.shape[0] // side, grey.shape[1] // side
-    grid = grey[: rows * side, : columns * side].reshape(rows, PATCH, BLOCK, columns, PATCH, BLOCK).mean(dim=(2, 5))
-    return grid.permute(0, 2, 1, 3).reshape(-1, 1, PATCH, PATCH).round().to(torch.uint8)
+    patches = torch.tensor(_arrays()["patches"]).unsqueeze(1)
+    labels = torch.arange(len(PHOTOGRAPHS)).repeat_interleave(len(patches) // len(PHOTOGRAPHS))
+    return ImageSet(patches, labels, PHOTOGRAPHS, dataset.name)

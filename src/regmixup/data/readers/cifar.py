@@ -1,0 +1,100 @@
+"""CIFAR-10 and CIFAR-100, their corrupted test sets, and the new test sets for CIFAR-10.
+
+CIFAR-10 and CIFAR-100 in their python version: `cifar-10-batches-py/` and `cifar-100-python/`. A file is a pickled
+    dictionary: `data`, uint8 (N, 3072), the red, green and blue plane of each image one after the other, row by row;
+    `labels` (CIFAR-10) or `fine_labels` (CIFAR-100), a list of N integers. A file beside it has the class names.
+CIFAR-10-C and CIFAR-100-C (Hendrycks and Dietterich, 2019): `CIFAR-10-C/<corruption>.npy` is uint8 (50000, 32, 32, 3),
+    the test images at severity 1, then at severity 2, up to 5; `labels.npy` repeats the test labels five times. Files
+    are memory-mapped: loading one severity reads a fifth of one.
+CIFAR-10.1 (Recht et al., 2018; version 6): `cifar10.1_v6_data.npy`, uint8 (2000, 32, 32, 3), and its labels.
+CIFAR-10.2 (Lu et al., 2020): `cifar102_test.npz`, with the arrays `images` and `labels`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from regmixup.data.catalogue import SEVERITIES
+from regmixup.data.files import reading, wrong_file
+from regmixup.data.images import ImageSet
+from regmixup.data.readers.unpickle import read_pickle
+from regmixup.data.records import Dataset
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR100_CLASSES = (
+    "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl", "boy",
+    "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair", "chimpanzee", "clock",
+    "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin", "elephant", "flatfish",
+    "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp", "lawn_mower", "leopard", "lion",
+    "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain", "mouse", "mushroom", "oak_tree", "orange",
+    "orchid", "otter", "palm_tree", "pear", "pickup_truck", "pine_tree", "plain", "plate", "poppy", "porcupine",
+    "possum", "rabbit", "raccoon", "ray", "road", "rocket", "rose", "sea", "seal", "shark", "shrew", "skunk",
+    "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower", "sweet_pepper", "table", "tank",
+    "telephone", "television", "tiger", "tractor", "train", "trout", "tulip", "turtle", "wardrobe", "whale",
+    "willow_tree", "wolf", "woman", "worm",
+)  # fmt: skip
+"""The official names, for CIFAR-100-C without a copy of CIFAR-100 beside it."""
+
+
+def load_cifar(dataset: Dataset, root: Path) -> ImageSet:
+    """Read `cifar10/train`, `cifar10/test`, `cifar100/train` or `cifar100/test`."""
+    meta, *batches = (root / file for file in dataset.files)
+    key = "labels" if dataset.family == "cifar10" else "fine_labels"
+    pixels, labels = [], []
+    for path in batches:
+        batch = read_pickle(path)
+        with reading(path, "a batch of CIFAR"):
+            pixels.append(torch.tensor(batch["data"]).view(-1, 3, 32, 32))
+            labels.append(torch.tensor(batch[key], dtype=torch.int64))
+    return ImageSet(torch.cat(pixels), torch.cat(labels), class_names(meta, dataset.family), dataset.name)
+
+
+def class_names(path: Path, family: str) -> tuple[str, ...]:
+    """Read the class names in `batches.meta` or `meta`."""
+    key = "label_names" if family == "cifar10" else "fine_label_names"
+    content = read_pickle(path)
+    with reading(path, "CIFAR's class names"):
+        return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in content[key])
+
+
+def load_cifar_c(dataset: Dataset, root: Path) -> ImageSet:
+    """Read one corruption at one severity: `cifar10-c/fog/3`."""
+    path, labels_path = (root / file for file in dataset.files)
+    images, labels = _open_npy(path), _open_npy(labels_path)
+    block, remainder = divmod(len(images), len(SEVERITIES))
+    if remainder:
+        raise wrong_file(path, "images at 5 severities", f"{len(images)} images")
+    part = slice((dataset.severity - 1) * block, dataset.severity * block)
+    classes: tuple[str, ...] = CIFAR10_CLASSES
+    if dataset.benchmark == "cifar100":
+        meta = root / "cifar-100-python" / "meta"
+        classes = class_names(meta, "cifar100") if meta.is_file() else CIFAR100_CLASSES
+    return _from_arrays(path, images[part], labels[part], classes, dataset.name)
+
+
+def load_new_test_set(dataset: Dataset, root: Path) -> ImageSet:
+    """Read `cifar10.1/test`, from a file of images and one of labels, or `cifar10.2/test`, from an archive of both."""
+    path = root / dataset.files[0]
+    if path.suffix == ".npz":
+        with reading(path, "a .npz archive"), np.load(path, allow_pickle=False) as arrays:
+            images, labels = arrays["images"], arrays["labels"]
+    else:
+        images, labels = _open_npy(path), _open_npy(root / dataset.files[1])
+    return _from_arrays(path, images, labels, CIFAR10_CLASSES, dataset.name)
+
+
+def _open_npy(path: Path) -> np.ndarray:
+    """Memory-map the array in a .npy file; only its header is read. Pickles are refused."""
+    with reading(path, "a .npy array"):
+        return np.load(path, mmap_mode="c", allow_pickle=False)
+
+
+def _from_arrays(path: Path, images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...], name: str) -> ImageSet:
+    """Return a set of images (N, 32, 32, 3) and labels (N,)."""
+    if images.dtype != np.uint8 or images.shape[1:] != (32, 32, 3):
+        raise wrong_file(path, "images of type uint8 and shape (N, 32, 32, 3)", f"{images.dtype} {images.shape}")
+    pixels = torch.from_numpy(np.array(images.transpose(0, 3, 1, 2), order="C"))
+    return ImageSet(pixels, torch.from_numpy(labels.astype(np.int64)), classes, name)

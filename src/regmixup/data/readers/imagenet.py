@@ -1,0 +1,61 @@
+"""ImageNet-1K and the sets that test its classifiers, as files on disk, in class folders.
+
+imagenet/train, /val    `imagenet/train/<wnid>/*.JPEG`, `imagenet/val/<wnid>/*.JPEG`
+imagenet-a, -r, -o      `imagenet-a/<wnid>/*`, 200 of the classes each; O's images belong to none of them
+imagenet-v2             `imagenetv2-matched-frequency-format-val/<0..999>/*.jpeg`
+imagenet-sketch         `sketch/<wnid>/*.JPEG`
+
+Labels number the 1000 classes in the sorted order of their WordNet ids, everywhere. `imagenet/val` is in the order of
+the files' names.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from regmixup.data.files import file_of, wrong_file
+from regmixup.data.folders import FolderSet, class_folders, from_class_folders
+from regmixup.data.records import Dataset
+
+
+def load_imagenet(dataset: Dataset, root: Path) -> FolderSet:
+    """List the files of `imagenet/train` or `imagenet/val`."""
+    folder = root / "imagenet" / dataset.split
+    classes = class_folders(folder)
+    strange = [name for name in classes if not re.fullmatch(r"n\d{8}", name)]
+    if strange or not classes:
+        got = repr(strange[0]) if strange else "no folder: sort the images into them, for example by valprep.sh"
+        raise wrong_file(folder, "folders named by WordNet ids (n and 8 digits)", got)
+    files = from_class_folders(dataset.name, folder, {name: label for label, name in enumerate(classes)}, classes)
+    if dataset.split == "train":
+        return files
+    names = [Path(path).name for path in files.paths]
+    return files.select(torch.tensor(sorted(range(len(names)), key=names.__getitem__)))
+
+
+def load_variant(dataset: Dataset, root: Path) -> FolderSet:
+    """List the files of `imagenet-a/test`, or of -r, -o, -v2 or -sketch."""
+    folder = root / dataset.files[0]
+    classes = wnids(root)
+    is_numbered = dataset.family == "imagenet-v2"
+    label_of = {str(label) if is_numbered else wnid: label for label, wnid in enumerate(classes)}
+    folders = class_folders(folder)
+    if unknown := [name for name in folders if name not in label_of]:
+        named = "numbers 0 to 999" if is_numbered else "WordNet ids of the 1000 classes"
+        raise wrong_file(folder, f"only folders named by {named}", repr(unknown[0]))
+    labels = {name: label_of[name] for name in sorted(folders, key=lambda name: label_of[name])}
+    info = {"class_subset": ",".join(map(str, labels.values()))} if dataset.num_classes == 200 else {}
+    return from_class_folders(dataset.name, folder, labels, classes, info)
+
+
+def wnids(root: Path) -> tuple[str, ...]:
+    """Return the sorted WordNet ids of the classes, from ImageNet's folders under the root, else from timm's list."""
+    for split in ("train", "val"):
+        folder = root / "imagenet" / split
+        names = class_folders(folder) if folder.is_dir() else ()
+        if len(names) == 1000:
+            return names
+    return tuple(sorted(file_of("timm", "data/_info/imagenet_synsets.txt").read_text(encoding="utf-8").split()))

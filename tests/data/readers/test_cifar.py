@@ -1,0 +1,224 @@
+"""CIFAR-10 and CIFAR-100 from files as Python 2 and Python 3 write them; CIFAR-10.1, CIFAR-10.2 and CIFAR-C."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from regmixup import data
+from regmixup.data.catalogue import DATASETS, find
+from regmixup.data.files import MissingDataError
+from regmixup.data.readers import cifar
+from regmixup.data.records import Content
+from tests.data.official import (
+    CIFAR10,
+    channel_statistics,
+    planes,
+    python3_batch,
+    random_images,
+    write_cifar,
+    write_cifar10_1,
+    write_cifar10_2,
+    write_cifar_c,
+)
+
+EXPECTED = {
+    "cifar10/train": (50_000, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar10/test": (10_000, (0.4942, 0.4851, 0.4504), (0.2467, 0.2429, 0.2616)),
+    "cifar100/train": (50_000, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "cifar100/test": (10_000, (0.5088, 0.4874, 0.4419), (0.2683, 0.2574, 0.2771)),
+}
+
+
+@pytest.mark.parametrize(
+    ("family", "split", "python"),
+    [("cifar10", "train", 2), ("cifar10", "test", 3), ("cifar100", "train", 3), ("cifar100", "test", 2)],
+)
+def test_reads_what_was_written(tmp_path: Path, family: str, split: str, python: int) -> None:
+    images, labels = write_cifar(tmp_path, family, python=python)[split]
+    dataset = data.load(f"{family}/{split}", root=tmp_path)
+    np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
+    assert dataset.images.is_contiguous()
+    assert dataset.labels.tolist() == labels
+    assert dataset.name == f"{family}/{split}"
+    assert dataset.info == {"rebuilt": "true"}
+    assert dataset.classes == (CIFAR10 if family == "cifar10" else tuple(f"class {n}" for n in range(100)))
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_protocols_of_python_3(tmp_path: Path, protocol: int) -> None:
+    write_cifar(tmp_path, "cifar10")
+    images = random_images(3, seed=1)
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(python3_batch(images, [1, 2, 3], protocol=protocol))
+    np.testing.assert_array_equal(data.load("cifar10/test", root=tmp_path).images.permute(0, 2, 3, 1).numpy(), images)
+
+
+def _with(**changes: Any) -> dict[str, Any]:
+    return {"labels": [1, 2, 3], "data": planes(random_images(3, seed=1)), **changes}
+
+
+@pytest.mark.parametrize("labels", [np.array([4, 0, 9]), [np.int64(4), np.int64(0), np.uint8(9)]])
+def test_labels_may_be_an_array_or_numpy_integers(tmp_path: Path, labels: Any) -> None:
+    write_cifar(tmp_path, "cifar10")
+    path = tmp_path / "cifar-10-batches-py" / "test_batch"
+    path.write_bytes(pickle.dumps(_with(labels=labels), protocol=2))
+    assert data.load("cifar10/test", root=tmp_path).labels.tolist() == [4, 0, 9]
+
+
+WRONG = {
+    "no data": ({"labels": [1, 2, 3]}, "test_batch as a batch of CIFAR: 'data'"),
+    "no labels": ({"data": planes(random_images(3, seed=1))}, "test_batch as a batch of CIFAR: 'labels'"),
+    "data of int64": (_with(data=np.zeros((3, 3072), np.int64)), "images must be uint8"),
+    "images of another size": (_with(data=np.zeros((3, 1024), np.uint8)), r"labels must be int64 of shape \(1,\)"),
+    "a label too many": (_with(labels=[1, 2, 3, 4]), r"labels must be int64 of shape \(3,\)"),
+    "a label out of range": (_with(labels=[1, 10, 3]), r"labels must lie in \[0, 10\)"),
+    "a label that is text": (_with(labels=[1, "2", 3]), "test_batch as a batch of CIFAR"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_content_is_an_error(tmp_path: Path, case: str) -> None:
+    write_cifar(tmp_path, "cifar10")
+    content, message = WRONG[case]
+    (tmp_path / "cifar-10-batches-py" / "test_batch").write_bytes(pickle.dumps(content, protocol=2))
+    with pytest.raises(ValueError, match=message):
+        data.load("cifar10/test", root=tmp_path)
+
+
+def test_official_files_must_have_the_official_number_of_images(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "provenance.json").unlink()
+    with pytest.raises(ValueError, match=r"data_batch_5 .* expected 50000 images, found 15"):
+        data.load("cifar10/train", root=tmp_path)
+
+
+def test_official_files_must_have_the_official_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The official content is replaced by a small one, so that it can be changed."""
+    images, labels = write_cifar(tmp_path, "cifar10")["train"]
+    folder = tmp_path / "cifar-10-batches-py"
+    (folder / "provenance.json").unlink()
+    content = Content(hashlib.sha256(images.tobytes()).hexdigest(), hashlib.sha256(bytes(labels)).hexdigest())
+    monkeypatch.setitem(DATASETS, "cifar10/train", replace(find("cifar10/train"), images=15, content=content))
+    assert data.load("cifar10/train", root=tmp_path).fingerprint == content.pixels
+    assert data.verify("cifar10/train", root=tmp_path).status == "ok"
+    assert data.verify("cifar10/val-10", root=tmp_path).status == "ok"
+
+    (folder / "data_batch_4").write_bytes(python3_batch(images[:3], labels[9:12]))
+    with pytest.raises(ValueError, match=rf"data_batch_5 .* pixels with SHA-256 {content.pixels}, found"):
+        data.load("cifar10/train", root=tmp_path)
+    report = data.verify("cifar10/train", root=tmp_path)
+    assert (report.status, content.pixels in report.detail) == ("mismatch", True)
+    (folder / "data_batch_4").write_bytes(python3_batch(images[9:12], [0, 0, 0]))
+    with pytest.raises(ValueError, match=rf"data_batch_5 .* labels with SHA-256 {content.labels}"):
+        data.load("cifar10/train", root=tmp_path)
+
+
+def test_missing_files_give_the_layout_and_the_command(tmp_path: Path) -> None:
+    write_cifar(tmp_path, "cifar10")
+    (tmp_path / "cifar-10-batches-py" / "data_batch_2").unlink()
+    with pytest.raises(MissingDataError) as error:
+        data.load("cifar10/train-90", root=tmp_path)
+    message = str(error.value)
+    assert "cifar-10-batches-py/data_batch_2  missing" in message
+    assert "cifar-10-batches-py/data_batch_1  found" in message
+    assert f"under {tmp_path}. " in message
+    assert f"`regmixup data fetch cifar10/train --root {tmp_path}`" in message
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", EXPECTED)
+def test_real_cifar(name: str, real_root: Path) -> None:
+    count, mean, std = EXPECTED[name]
+    dataset = data.load(name, root=real_root)
+    assert dataset.images.shape == (count, 3, 32, 32)
+    assert dataset.fingerprint == find(name).content.pixels
+    means, stds = channel_statistics(dataset.images)
+    np.testing.assert_allclose(means, mean, atol=6e-5)
+    np.testing.assert_allclose(stds, std, atol=6e-5)
+    counts = dataset.labels.bincount()
+    assert counts.min() == counts.max() == count // len(dataset.classes)
+    assert dataset.classes == (cifar.CIFAR10_CLASSES if name.startswith("cifar10/") else cifar.CIFAR100_CLASSES)
+    assert data.verify(name, root=real_root).status == "ok"
+
+
+@pytest.mark.parametrize(("name", "write"), [("cifar10.1/test", write_cifar10_1), ("cifar10.2/test", write_cifar10_2)])
+def test_new_test_sets(tmp_path: Path, name: str, write: Any) -> None:
+    images, labels = write(tmp_path)
+    dataset = data.load(name, root=tmp_path)
+    np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
+    assert dataset.labels.tolist() == labels.tolist()
+    assert dataset.classes == CIFAR10
+    (tmp_path / "provenance.json").unlink()
+    with pytest.raises(ValueError, match="expected 2000 images, found 5"):
+        data.load(name, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.zeros((5, 32, 32, 3), np.float32), "found float32"),
+        (np.zeros((5, 3, 32, 32), np.uint8), r"found uint8 \(5, 3, 32, 32\)"),
+        (np.zeros((4, 32, 32, 3), np.uint8), r"labels must be int64 of shape \(4,\)"),
+        (np.array([{}], dtype=object), r"cannot read .*cifar10\.1_v6_data\.npy as a \.npy array"),
+    ],
+)
+def test_wrong_arrays_and_pickled_ones(tmp_path: Path, array: np.ndarray, message: str) -> None:
+    write_cifar10_1(tmp_path)
+    np.save(tmp_path / "cifar10.1_v6_data.npy", array, allow_pickle=True)
+    with pytest.raises(ValueError, match=message):
+        data.load("cifar10.1/test", root=tmp_path)
+
+
+def test_an_archive_without_its_arrays(tmp_path: Path) -> None:
+    write_cifar10_2(tmp_path)
+    np.savez(tmp_path / "cifar102_test.npz", other=np.zeros(3))
+    with pytest.raises(ValueError, match=r"cifar102_test.npz as a .npz archive: 'images is not a file"):
+        data.load("cifar10.2/test", root=tmp_path)
+
+
+@pytest.mark.parametrize(("family", "folder"), [("cifar10-c", "CIFAR-10-C"), ("cifar100-c", "CIFAR-100-C")])
+def test_severities_are_blocks(tmp_path: Path, family: str, folder: str) -> None:
+    images, labels = write_cifar_c(tmp_path, folder, "fog")
+    for severity in range(1, 6):
+        dataset = data.load(f"{family}/fog/{severity}", root=tmp_path)
+        part = slice(4 * (severity - 1), 4 * severity)
+        np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images[part])
+        assert dataset.labels.tolist() == labels[part].tolist()
+        assert dataset.info["rebuilt"] == "true"
+
+
+def test_cifar100_c_has_the_class_names_of_the_cifar100_beside_it_or_the_official_ones(tmp_path: Path) -> None:
+    write_cifar_c(tmp_path, "CIFAR-100-C", "snow")
+    official = data.load("cifar100-c/snow/1", root=tmp_path).classes
+    assert (len(set(official)), official[5], list(official)) == (100, "bed", sorted(official))
+    write_cifar(tmp_path, "cifar100")
+    assert data.load("cifar100-c/snow/1", root=tmp_path).classes[5] == "class 5"
+
+
+def test_released_files_are_not_marked_and_have_the_released_size(tmp_path: Path) -> None:
+    write_cifar_c(tmp_path, block=4)
+    folder = tmp_path / "CIFAR-10-C"
+    (folder / "provenance.json").write_text('{"rebuilt": false}')
+    with pytest.raises(ValueError, match=r"expected 10000 images, found 4"):
+        data.load("cifar10-c/fog/1", root=tmp_path)
+    # A sparse file: only the block that is asked for is ever read.
+    np.lib.format.open_memmap(folder / "fog.npy", mode="w+", dtype=np.uint8, shape=(50_000, 32, 32, 3))[40_000] = 7
+    np.save(folder / "labels.npy", np.tile(np.arange(10_000) % 10, 5))
+    dataset = data.load("cifar10-c/fog/5", root=tmp_path)
+    assert dataset.info == {}
+    assert len(dataset) == 10_000
+    assert int(dataset.images[0].min()) == 7
+    assert "CIFAR-10-C/fog.npy: expected md5:7b39" in data.verify("cifar10-c/fog/5", root=tmp_path).detail
+
+
+def test_a_number_of_images_that_is_no_multiple_of_five(tmp_path: Path) -> None:
+    write_cifar_c(tmp_path)
+    np.save(tmp_path / "CIFAR-10-C" / "fog.npy", random_images(19, seed=0))
+    with pytest.raises(ValueError, match="images at 5 severities, found 19 images"):
+        data.load("cifar10-c/fog/1", root=tmp_path)

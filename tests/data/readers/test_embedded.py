@@ -1,0 +1,117 @@
+"""The embedded datasets: digits, corrupted and mirrored digits, and patches of photographs."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sklearn.datasets
+import torch
+
+from regmixup import data
+from regmixup.data.catalogue import DIGIT_CORRUPTIONS, find
+
+SPLITS = ("digits/train", "digits/val", "digits/test")
+FINGERPRINTS = {
+    "digits/train": "561f48e52da983c56e8ccbf92b97587005b04a3906cd9079eb54cee6cefd11d5",
+    "digits/val": "6b88d4f45540eff294596608b5be13dfe9c419607c3469696fb9d770997c18b6",
+    "digits/test": "ef4d0bcfdd879f6c2c124eb286f75e226ce2cfa94c6bd60890f93908513f41b1",
+    "digits-mirrored/test": "45f4a0211ce441d5300388d109f9a5dec7fbca748229e04bd004ffc99cb18847",
+    "photographs/test": "3e743715fbc8240b851bc2947d2c0ec5ceac777432624d2e94569637e2a63fb4",
+}
+
+
+def keys(dataset):
+    """Each image with its label, as one hashable value."""
+    return [(image.numpy().tobytes(), int(label)) for image, label in zip(dataset.images, dataset.labels, strict=True)]
+
+
+@pytest.mark.parametrize("name", FINGERPRINTS)
+def test_the_pixels_never_change(name):
+    assert data.load(name).fingerprint == FINGERPRINTS[name]
+
+
+def test_they_are_read_without_scikit_learn():
+    code = (
+        "import sys\nsys.modules['sklearn'] = None\nfrom regmixup import data\n"
+        "assert len(data.load('digits/test')) == 899\nassert len(data.load('photographs/test')) == 520"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_splits_share_no_image_and_together_are_scikit_learns_digits():
+    bunch = sklearn.datasets.load_digits()
+    images = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None]
+    everything = sorted((image.tobytes(), int(label)) for image, label in zip(images, bunch.target, strict=True))
+    assert len(set(everything)) == len(everything) == 1797
+    assert sorted(key for name in SPLITS for key in keys(data.load(name))) == everything
+
+
+@pytest.mark.parametrize(("name", "fraction"), [*zip(SPLITS, (0.25, 0.25, 0.5), strict=True)])
+def test_every_class_is_divided_alike(name, fraction):
+    whole = torch.from_numpy(np.bincount(sklearn.datasets.load_digits().target))
+    counts = data.load(name).labels.bincount(minlength=10)
+    assert (counts - fraction * whole).abs().max() <= 1
+
+
+def test_loading_twice_gives_independent_tensors():
+    for name in ("digits/test", "photographs/test"):
+        data.load(name).images.zero_()
+        assert data.load(name).fingerprint == FINGERPRINTS[name]
+
+
+def test_mirrored_digits_are_flipped_test_digits_of_the_classes_that_are_no_digit_then():
+    test, mirrored = data.load("digits/test"), data.load("digits-mirrored/test")
+    keep = [i for i, label in enumerate(test.labels.tolist()) if label in (3, 4, 6, 7, 9)]
+    assert torch.equal(mirrored.images.flip(-1), test.images[keep])
+    assert torch.equal(mirrored.labels, test.labels[keep])
+
+
+@pytest.mark.parametrize("corruption", DIGIT_CORRUPTIONS)
+def test_corrupted_digits_keep_their_labels_and_get_stronger_with_severity(corruption):
+    test = data.load("digits/test")
+    distances = []
+    for severity in range(1, 6):
+        corrupted = data.load(f"digits-c/{corruption}/{severity}")
+        assert corrupted.images.shape == test.images.shape
+        assert torch.equal(corrupted.labels, test.labels)
+        distances.append((corrupted.images.double() - test.images.double()).abs().mean().item())
+    assert distances[0] > 0
+    assert distances == sorted(set(distances))
+
+
+def test_corrupted_digits_are_the_same_every_time():
+    torch.manual_seed(0)
+    first = data.load("digits-c/gaussian_noise/3")
+    torch.manual_seed(1)
+    assert data.load("digits-c/gaussian_noise/3").fingerprint == first.fingerprint
+
+
+def test_severities_draw_their_own_noise():
+    """The same noise at another scale would make the severities one sample instead of five."""
+    test = data.load("digits/test").images.double()
+    inner = (test > 90) & (test < 165)  # where the noise is seldom clipped
+    first, second = ((data.load(f"digits-c/gaussian_noise/{s}").images.double() - test)[inner] for s in (1, 2))
+    assert torch.corrcoef(torch.stack([first, second]))[0, 1].abs() < 0.1
+
+
+@pytest.mark.parametrize("name", [n for n in data.names() if not find(n).files and find(n).severity < 2])
+def test_the_record_of_an_embedded_dataset_is_right(name):
+    record, dataset = find(name), data.load(name)
+    assert dataset.name == name
+    assert (record.images, record.num_classes) == (len(dataset), len(dataset.classes))
+    assert dataset.images.dtype == torch.uint8
+    assert dataset.shape == (1, record.side, record.side)
+
+
+def test_patches_are_block_averages_of_scikit_learns_grey_photographs():
+    """Patch p lies in row p // 20 and column p % 20 of a grid of 32x32 pixels; each value averages a 4x4 block."""
+    photographs = data.load("photographs/test")
+    assert photographs.labels.tolist() == [0] * 260 + [1] * 260
+    assert photographs.classes == ("china", "flower")
+    for start, name in ((0, "china.jpg"), (260, "flower.jpg")):
+        photograph = sklearn.datasets.load_sample_image(name).astype(np.float64)
+        grey = photograph @ (0.299, 0.587, 0.114)
+        blocks = grey[:416, :640].reshape(104, 4, 160, 4).mean(axis=(1, 3))
+        expected = blocks.reshape(13, 8, 20, 8).transpose(0, 2, 1, 3).reshape(260, 8, 8)
+        assert np.abs(photographs.images[start : start + 260, 0].numpy() - expected).max() <= 0.5 + 1e-9

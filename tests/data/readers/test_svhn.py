@@ -1,0 +1,67 @@
+"""SVHN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from regmixup import data
+from tests.data.official import channel_statistics, random_images, write_svhn
+
+
+@pytest.mark.parametrize(("split", "compressed"), [("train", True), ("test", False), ("extra", True)])
+def test_reads_what_was_written(tmp_path: Path, split: str, compressed: bool) -> None:
+    images, digits = write_svhn(tmp_path, split, count=12, compressed=compressed)
+    dataset = data.load(f"svhn/{split}", root=tmp_path)
+    np.testing.assert_array_equal(dataset.images.permute(0, 2, 3, 1).numpy(), images)
+    assert dataset.images.is_contiguous()
+    assert dataset.labels.tolist() == digits
+    assert dataset.classes == tuple("0123456789")
+
+
+def _content(**changes: Any) -> dict[str, Any]:
+    images = random_images(4, seed=1).transpose(1, 2, 3, 0)
+    return {"X": images, "y": np.array([[1], [10], [3], [4]], np.uint8), **changes}
+
+
+WRONG = {
+    "no X": ({"y": np.ones((4, 1))}, "a MAT-file with X and y: 'X'"),
+    "X of float": (_content(X=np.zeros((32, 32, 3, 4))), r"X of type uint8 .* found float64"),
+    "X in another order": (_content(X=np.zeros((4, 32, 32, 3), np.uint8)), r"found uint8 \(4, 32, 32, 3\)"),
+    "a label too few": (_content(y=np.ones((3, 1))), r"shape \(32, 32, 3, 3\), found uint8 \(32, 32, 3, 4\)"),
+    "label 0": (_content(y=np.array([[1], [0], [3], [4]])), "labels from 1 to 10"),
+    "label 11": (_content(y=np.array([[1], [11], [3], [4]])), "labels from 1 to 10"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_content_names_the_file_and_the_difference(tmp_path: Path, case: str) -> None:
+    write_svhn(tmp_path)
+    content, message = WRONG[case]
+    savemat(tmp_path / "test_32x32.mat", content)
+    with pytest.raises(ValueError, match=message) as error:
+        data.load("svhn/test", root=tmp_path)
+    assert str(tmp_path / "test_32x32.mat") in str(error.value)
+
+
+def test_a_cut_file_is_named(tmp_path: Path) -> None:
+    write_svhn(tmp_path)
+    path = tmp_path / "test_32x32.mat"
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(ValueError, match=r"test_32x32\.mat as a MAT-file"):
+        data.load("svhn/test", root=tmp_path)
+
+
+@pytest.mark.real_data
+def test_real_svhn(real_root: Path) -> None:
+    dataset = data.load("svhn/test", root=real_root)
+    assert dataset.images.shape == (26_032, 3, 32, 32)
+    assert dataset.labels.bincount().tolist() == [1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595]
+    mean, std = channel_statistics(dataset.images)
+    np.testing.assert_allclose(mean, (0.4524, 0.4525, 0.4690), atol=6e-5)
+    np.testing.assert_allclose(std, (0.2194, 0.2266, 0.2285), atol=6e-5)
+    assert data.verify("svhn/test", root=real_root).status == "ok"
