@@ -12,9 +12,9 @@ from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training, gather
 from regmixup.report.results import Results, RunRecord
 from regmixup.study.archive import archive_places, archived_rows
-from regmixup.study.cost import spent
 from regmixup.study.plan import load_study, studies
-from regmixup.study.planned import PlannedRun
+from regmixup.study.planned_run import PlannedRun
+from regmixup.study.status import spent
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.types import Row
 
@@ -49,7 +49,7 @@ def archives(study: str, results: Path = RESULTS) -> list[tuple[PlannedRun, Path
 
 def cost(study: str, results: Path = RESULTS) -> str:
     """Return what a study's archives cost, companions included; what it reuses is counted where it was trained."""
-    found = [folder for task in tasks(study, results) for folder in task.trained()]
+    found = [folder for task in tasks(study, results) for folder in task.trained_folders()]
     return spent((folder for folder in found if folder.parent.name == study), found)
 
 

@@ -21,7 +21,7 @@ from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation
 from regmixup.report.claims import Training
 from regmixup.report.writers import markdown_table
-from regmixup.study.cost import step_times
+from regmixup.study.status import step_times
 
 DOCS = Path(__file__).parent
 WORDS = tomllib.loads((DOCS / "cards.toml").read_text(encoding="utf-8"))

@@ -8,8 +8,8 @@ from make_archives import RESULTS, Archived, command, cost, tasks
 from make_tables import FIELD
 
 from regmixup.report.writers import markdown_table
-from regmixup.study.cost import estimate
 from regmixup.study.plan import load_study, studies
+from regmixup.study.status import estimate
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "equivalence.py"
 PRECISION = (

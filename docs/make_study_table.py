@@ -2,14 +2,14 @@
 
     python docs/make_study_table.py
 
-Run it after a change of src/regmixup/study/step_times.toml, cost.py or a study file; a test compares.
+Run it after a change of src/regmixup/study/step_times.toml, status.py or a study file; a test compares.
 """
 
 import re
 from pathlib import Path
 
-from regmixup.study.cost import estimate, step_times
 from regmixup.study.plan import load_study, read_header, studies
+from regmixup.study.status import estimate, step_times
 
 PAGE = Path(__file__).parent / "studies.md"
 STUDIES_HEAD = "| study | what | runs | cost | remakes |\n|---|---|---|---|---|\n"

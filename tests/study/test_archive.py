@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from regmixup.study.cost import Paces
 
 from regmixup import predictions, run_folder
 from regmixup.cli import main
@@ -21,7 +22,6 @@ from regmixup.run_folder import check_archive, rows_path
 from regmixup.storage import digest, read_rows, read_table, write_table
 from regmixup.study import runner, tasks
 from regmixup.study.archive import NOTE, archived_rows, find_archive, is_of, write_archive
-from regmixup.study.cost import Paces
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.status import Budget, run_status

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from regmixup.study.cost import estimate, evaluation_minutes, kind_of, training_minutes
 
 from regmixup import run_folder
 from regmixup.config import encode
@@ -14,7 +15,6 @@ from regmixup.run_folder import HISTORY, write_config, write_provenance
 from regmixup.storage import write_rows
 from regmixup.study import cost
 from regmixup.study import status as module
-from regmixup.study.cost import estimate, evaluation_minutes, kind_of, training_minutes
 from regmixup.study.plan import load_study
 from regmixup.study.runner import _tasks
 from regmixup.study.status import Budget, run_status

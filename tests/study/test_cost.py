@@ -7,11 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from regmixup.data import load
-from regmixup.data.catalogue import find
-from regmixup.methods import METHODS
-from regmixup.objectives.regmixup import RegMixup
 from regmixup.study.cost import (
     PASSES,
     Estimate,
@@ -22,6 +17,11 @@ from regmixup.study.cost import (
     timing_lines,
     training_minutes,
 )
+
+from regmixup.data import load
+from regmixup.data.catalogue import find
+from regmixup.methods import METHODS
+from regmixup.objectives.regmixup import RegMixup
 from regmixup.study.plan import load_study
 from regmixup.study.tasks import find_tasks
 from regmixup.training.config import configure, resolve

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from regmixup.study.cost import Paces, estimate
+from regmixup.study.measure import PAIRS, cached_rows, complete_run, figure_data
 
 from regmixup import data, metrics
 from regmixup.cli import main
@@ -24,8 +26,6 @@ from regmixup.run_folder import figures_path, write_provenance
 from regmixup.storage import InUseError, read_rows, read_table
 from regmixup.study import measure as module
 from regmixup.study.archive import archive_places
-from regmixup.study.cost import Paces, estimate
-from regmixup.study.measure import PAIRS, cached_rows, complete_run, figure_data
 from regmixup.study.plan import load_study
 from regmixup.study.runner import FailedRunsError, run_study
 from regmixup.study.status import run_status

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from regmixup.study.planned import Evaluation
 
 from regmixup import study as public
 from regmixup.study.plan import load_study, read_header
-from regmixup.study.planned import Evaluation
 from tests.study.mini import MINI, write_mini
 
 

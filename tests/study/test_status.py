@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from regmixup.study.cost import Paces, estimate, evaluation_minutes
 from rich.console import Console
 
 from regmixup.run_folder import rows_path
 from regmixup.storage import is_held
 from regmixup.study import status
-from regmixup.study.cost import Paces, estimate, evaluation_minutes
 from regmixup.study.plan import load_study
 from regmixup.study.status import Budget, run_status, show_status, status_table
 from regmixup.study.tasks import find_tasks

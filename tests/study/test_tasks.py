@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 
 import pytest
+from regmixup.study.planned import Evaluation, PlannedRun
 
 from regmixup.run_folder import write_history
 from regmixup.study import tasks
-from regmixup.study.planned import Evaluation, PlannedRun
 from regmixup.study.status import Budget
 from regmixup.study.tasks import Job, Task, TaskOutcome, attempt, dispatch
 from regmixup.training.config import choose_device, configure
