@@ -6,16 +6,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from regmixup import data
 from regmixup.data.catalogue import find, sets_of
 from regmixup.data.files import MissingDataError, data_root, missing_files
-from regmixup.data.folders import FolderSet, find_folder
+from regmixup.data.folders import find_folder
 from regmixup.data.roles import overlap, role_of
 from regmixup.names import shortened
 from regmixup.storage import read_table
 from regmixup.study.plan import Study
 from regmixup.study.planned_run import PlannedRun
-from regmixup.training.loading import reader
 
 
 def missing_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> dict[str, list[str]]:
@@ -44,13 +42,6 @@ def check_data(plan: Iterable[PlannedRun], root: str | Path | None = None) -> No
             f"{explain_missing(missing)}\nunder {data_root(root)}.{fetch} If you have the files, name their folder by "
             "--root or the environment variable REGMIXUP_DATA"
         )
-    evaluated = {(find(p.config.train_set).side, name) for p in plan for name in p.evaluate.datasets()}
-    for side, name in evaluated:
-        if side is not None and not find(name).in_memory:
-            # As prediction does with every file, for the first one: models of images in memory resize none.
-            files = data.load(name, root=root)
-            assert isinstance(files, FolderSet)
-            reader(None, (side, side))(files.paths[0])
 
 
 def explain_missing(missing: dict[str, list[str]]) -> str:

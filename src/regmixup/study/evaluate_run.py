@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -62,8 +62,7 @@ def complete_run(
     Callbacks see the epochs of the companion and of the run counted through, as `Task.epochs` does.
     """
     device = choose_device(device)
-    companion, choices = planned.choosing, None
-    epochs_before = companion.config.all_epochs if companion is not None and chosen is None else 0
+    companion = planned.choosing
 
     def train_here(config: TrainConfig, earlier: int) -> Run:
         return train(
@@ -79,16 +78,16 @@ def complete_run(
         )
 
     with Run.of(resolve(planned.config, device), runs).owned():
-        if companion is not None and chosen is None:
+        if companion is None:
+            return evaluate_run(planned, train_here(planned.config, 0), root=root, device=device)
+        if chosen is not None:
+            choices = archived_rows(chosen, companion.stem)  # before training, as it may be damaged
+            run = train_here(planned.config, 0)
+        else:
             with suppress(InUseError):  # another process trains it; this run needs it only at the end
                 train_here(companion.config, 0)
-        run = train_here(planned.config, epochs_before)
-        if companion is not None:
-            if chosen is not None:
-                rows = archived_rows(chosen, companion.stem)
-            else:
-                rows = evaluate_run(companion, train_here(companion.config, 0), root=root, device=device)
-            choices = {row.metric: row.value for row in rows}
+            run = train_here(planned.config, companion.config.all_epochs)
+            choices = evaluate_run(companion, train_here(companion.config, 0), root=root, device=device)
         return evaluate_run(planned, run, root=root, device=device, choices=choices)
 
 
@@ -98,18 +97,20 @@ def evaluate_run(
     *,
     root: str | Path | None = None,
     device: torch.device,
-    choices: Mapping[str, float] | None = None,
+    choices: Sequence[Row] = (),
 ) -> list[Row]:
     """Predict the datasets that are not predicted yet, evaluate them, and keep rows and figures in the run folder.
 
-    Other lines and studies may share the run. choices: T and sigma_0 as its companion chose them, if it has one.
+    Other lines and studies may share the run. choices: the rows of its companion, if it has one; T and sigma_0 are
+    those of that.
     """
     sets, posthoc_map, temperature = planned.evaluate, planned.posthoc, None
-    if choices is not None:  # so that this run needs no validation set
-        temperature, sets = choices["temperature"], replace(sets, validation="", calibration="holdout")
+    if choices:  # so that this run needs no validation set
+        values = {row.metric: row.value for row in choices}
+        temperature, sets = values["temperature"], replace(sets, validation="", calibration="holdout")
         if posthoc_map is not None and posthoc_map.needs_validation:
             assert isinstance(posthoc_map, LastLayerLaplace), "no other map chooses anything on a validation set"
-            posthoc_map = replace(posthoc_map, prior_variance=choices.get("prior_variance"))
+            posthoc_map = replace(posthoc_map, prior_variance=values.get("prior_variance"))
     run = replace(run, batch_norm=planned.batch_norm, predicts_in=sets.precision)
     features = True if planned.keeps_features else None
     subject = _Subject(planned.label, run, sets, posthoc_map, temperature, features, root, device)
@@ -235,36 +236,28 @@ class _Subject:
 def are_current(results: Sequence[Path], key: str) -> bool:
     """Return whether all results are there, unchanged since they were written, and computed from what `key` names.
 
-    The first are rows; beside them `mark_current` has left a note with the key and the digests of the results.
+    results: rows first; beside them `mark_current` has left a note.
     """
     note = results[0].with_suffix(".json")
     if not all(path.is_file() for path in (note, *results)):
         return False
     try:
         stored = read_table(note)
-    except ValueError as error:
-        warnings.warn(f"{error}; measured again", stacklevel=3)
+    except ValueError:
         return False
-    if stored.pop("key", "") != key:
-        return False
-    digests = _digests(results)
-    if changed := [path for path in results if stored.get(_kind(path)) != digests[_kind(path)]]:
-        warnings.warn(f"{changed[0]} has changed since it was written; measured again", stacklevel=3)
-    return not changed
+    if stored.get("key") == key and stored != _marks(results, key):
+        warnings.warn(f"{results[0]}, or what lies beside it, was changed after it was written", stacklevel=3)
+    return stored == _marks(results, key)
 
 
 def mark_current(results: Sequence[Path], key: str) -> None:
-    """Record what results were computed from, and their digests; see `are_current`."""
-    write_json(results[0].with_suffix(".json"), {"key": key, **_digests(results)})
+    """Leave a note of what results were computed from; see `are_current`."""
+    write_json(results[0].with_suffix(".json"), _marks(results, key))
 
 
-def _digests(results: Sequence[Path]) -> dict[str, str]:
-    return {_kind(path): digest(path) for path in results}
-
-
-def _kind(path: Path) -> str:
-    """Return rows, figures or outcomes."""
-    return path.name.partition("-")[0]
+def _marks(results: Sequence[Path], key: str) -> dict[str, str]:
+    """Return the key, and the digests of rows, figures and outcomes under these names."""
+    return {"key": key, **{path.name.partition("-")[0]: digest(path) for path in results}}
 
 
 def stored_rows(folder: Path, stem: str) -> list[Row]:

@@ -148,32 +148,32 @@ def attempt(job: Job, task: Task, device: torch.device, **hooks: Unpack[Hooks]) 
         error = f"{job.runs} is not there: the runs folder must lie on storage that all machines share"
         return TaskOutcome(task=task, error=error)
     try:
-        if task.archive is not None:
-            return TaskOutcome(task=task, rows=task.rows())
-        if task.chosen is not None:
-            run_folder.check_archive(task.chosen)
-    except (OSError, ValueError) as error:  # a damaged archive, which is no failure of the run
-        return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
-    try:
-        run_folder.clear_failure(task.run.folder)
-        rows = complete_run(
-            task.planned,
-            job.runs,
-            root=job.root,
-            device=device,
-            workers=job.workers,
-            engine=job.engine,
-            chosen=task.chosen,
-            **hooks,
-        )
-        if job.archive is not None:
-            _archive(job, task, job.archive)
-        return TaskOutcome(task=task, rows=rows)
+        rows = task.rows() if task.archive is not None else _complete(job, task, device, hooks)
     except InUseError as error:
         return TaskOutcome(task=task, held=error.held)
     except Exception as error:
-        run_folder.write_failure(task.run.folder, traceback.format_exc())
+        if task.archive is None:  # a damaged archive is no failure of the run
+            run_folder.write_failure(task.run.folder, traceback.format_exc())
         return TaskOutcome(task=task, error=f"{type(error).__name__}: {error}")
+    return TaskOutcome(task=task, rows=rows)
+
+
+def _complete(job: Job, task: Task, device: torch.device, hooks: Hooks) -> list[Row]:
+    """Train and evaluate a task, and archive it where that is asked for."""
+    run_folder.clear_failure(task.run.folder)
+    rows = complete_run(
+        task.planned,
+        job.runs,
+        root=job.root,
+        device=device,
+        workers=job.workers,
+        engine=job.engine,
+        chosen=task.chosen,
+        **hooks,
+    )
+    if job.archive is not None:
+        _archive(job, task, job.archive)
+    return rows
 
 
 def _archive(job: Job, task: Task, into: Path) -> None:
