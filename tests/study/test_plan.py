@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from regmixup.study.planned import Evaluation
+from regmixup.study.planned_run import Evaluation
 
 from regmixup import study as public
 from regmixup.study.plan import load_study, read_header
