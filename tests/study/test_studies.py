@@ -53,7 +53,12 @@ OTHER_LENGTHS = (
 """Studies that need fewer epochs than their recipe has, or ask how many are needed."""
 
 
-@pytest.mark.parametrize("name", studies())
+PAPER = ("accuracy", "calibration", "imagenet", "cv-regmixup", "vicinals", "fast-search", "length")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in PAPER else pytest.param(name, marks=pytest.mark.soak) for name in studies()]
+)
 def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     study = load_study(name)
     plan = planned_runs(name)
