@@ -27,7 +27,7 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.mixing import to_float
 from regmixup.networks.precision import Precision, autocast, memory_format, products
 from regmixup.predictions.predict import BATCH_SIZES
-from regmixup.study.planned import Evaluation
+from regmixup.study.planned_run import Evaluation
 from regmixup.training.run import Run
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -25,7 +25,7 @@ import torch
 
 from regmixup.config import encode
 from regmixup.data.catalogue import BENCHMARK
-from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves
+from regmixup.evaluation.curves import path_curves, reliability_bins, score_curves, thumbnail
 from regmixup.evaluation.metric_rows import ON_SHIFT
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION
 from regmixup.posthoc import as_given
@@ -33,7 +33,7 @@ from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.run_folder import figures_path
 from regmixup.storage import write_json, write_rows, write_text
-from regmixup.study.measure import PAIRS, png
+from regmixup.study.figures import PAIRS
 from regmixup.training.config import configure
 from regmixup.types import MEAN, Predictions, Row
 
@@ -70,7 +70,10 @@ def figures(position: int) -> dict[str, Any]:
         "scores": scores | dict.fromkeys(FEATURE_SCORES, scores["energy"]),
         "path": path_curves(path, pairs=PAIRS),
         "images": [
-            {"classes": [CLASSES[i], CLASSES[i + 1]], "png": [png(image[2 * i]), png(image[2 * i + 1])]}
+            {
+                "classes": [CLASSES[i], CLASSES[i + 1]],
+                "png": [thumbnail(end).partition(",")[2] for end in image[2 * i : 2 * i + 2]],
+            }
             for i in range(PAIRS)
         ],
     }

@@ -1,5 +1,6 @@
 """Archived runs: small, complete for tables and figures, checked, and as good as the run for a study."""
 
+import gzip
 import json
 import os
 import re
@@ -14,21 +15,22 @@ import torch
 
 from regmixup import predictions, run_folder
 from regmixup.cli import main
+from regmixup.config import fingerprint
 from regmixup.metrics import scores
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.run_folder import check_archive, rows_path
-from regmixup.storage import digest, read_rows, read_table, write_table
-from regmixup.study import runner, tasks
-from regmixup.study.archive import NOTE, archived_rows, find_archive, is_of, write_archive
-from regmixup.study.cost import Paces
+from regmixup.storage import read_rows, read_table, write_table
+from regmixup.study.archive import NOTE, archived_rows, find_archive, write_archive
 from regmixup.study.plan import load_study
-from regmixup.study.runner import FailedRunsError, run_study
-from regmixup.study.status import Budget, run_status
+from regmixup.study.runner import FailedRunsError, collect_archived, run_study
+from regmixup.study.status import Paces, run_status
 from regmixup.study.tasks import find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.run import Run
 from tests.failing import unreadable
+from tests.holding import held_by_another_process
+from tests.study.mini import MINI, write_mini
 
 CPU = torch.device("cpu")
 
@@ -39,6 +41,24 @@ def kept(finished_study, tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     run_study(finished_study.study, finished_study.runs, device="cpu", archive=folder, logits=True)
     return folder
+
+
+@pytest.fixture
+def here(finished_study, kept, tmp_path):
+    """A copy of the study file, of its runs, and of the archives: mini.toml, runs, results."""
+    write_mini(tmp_path)
+    shutil.copytree(finished_study.runs, tmp_path / "runs")
+    shutil.rmtree(tmp_path / "runs" / "study-mini")
+    shutil.copytree(kept, tmp_path / "results")
+    return tmp_path
+
+
+def words(here: Path, *more: str) -> list[str]:
+    return ["study", str(here / "mini.toml"), "--runs", str(here / "runs"), "--device", "cpu", *more]
+
+
+def report(here: Path) -> list[str]:
+    return ["report", str(here / "mini.toml"), "--runs", str(here / "results")]
 
 
 def test_an_archive_holds_everything_but_weights_and_predictions(finished_study, kept):
@@ -84,11 +104,7 @@ def test_archives_repeat_byte_by_byte(finished_study, kept, tmp_path):
         assert (tmp_path / path.relative_to(kept)).read_bytes() == path.read_bytes(), path
 
 
-def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(
-    finished_study, kept, tmp_path, monkeypatch
-):
-    tables, write = [], runner._collect
-    monkeypatch.setattr(runner, "_collect", lambda *given: (tables.append(len(given[2])), write(*given)))
+def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(finished_study, kept, tmp_path):
     study = finished_study.study
     here = tmp_path / "results"
     shutil.copytree(kept, here)
@@ -103,28 +119,9 @@ def test_a_study_counts_archived_runs_as_done_and_mixes_them_with_fresh_ones(
     folder = run_study(study, tmp_path / "runs", device="cpu", archive=here)
     assert (folder / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
     assert [path.name for path in (tmp_path / "runs").glob("*-s*")] == [gone.name]  # nothing else was needed
-    assert tables == [3, 4, 4]  # before the fresh run, after it, and at the end; not between archived ones
     assert check_archive(here / gone.name) is None
     for one in write_report(Results.open(folder)):
         assert one.stat().st_size > 0
-
-
-def test_an_archive_that_has_the_whole_path_of_its_images_in_its_name_is_found_and_added_to(
-    finished_study, tmp_path, monkeypatch
-):
-    """As earlier versions called runs on folders with an absolute path."""
-    planned = next(iter(finished_study.study.runs()))
-    images = f"folder:{tmp_path}/photos"
-    config = replace(resolve(planned.config, CPU), train_set=images)
-    earlier = tmp_path / "archive" / config.name.replace("photos", images.replace("/", "-").replace(":", "-"))
-    assert earlier.name != config.name
-    earlier.mkdir(parents=True)
-    write_table(earlier / NOTE, {"evaluations": [planned.stem]})
-    assert find_archive([tmp_path / "archive"], config, planned.stem) == earlier
-    run = Run.of(resolve(planned.config, CPU), finished_study.runs)
-    record = run.provenance()
-    monkeypatch.setattr(Run, "provenance", lambda _: record)
-    assert write_archive(replace(run, config=config), planned, tmp_path / "archive") == earlier
 
 
 def test_outcomes_and_rows_are_kept_of_every_seed(finished_study, kept, tmp_path):
@@ -148,7 +145,7 @@ def test_a_study_takes_what_lies_in_the_folder_of_one_that_it_reuses(finished_st
         main(["study", str(source), *words, "--dry-run"])
         shown = capsys.readouterr().out
         assert shown.count("done ") == shown.count(f"  {place / 'results' / 'other'}/") == done  # where each lies
-        main(["study", str(source), *words, "--minutes", "0"])
+        assert main(["study", str(source), *words, "--minutes", "0"]) == (0 if done else 2)
         assert (place / "runs" / "study-mini" / "rows.csv").is_file() == bool(done)
     assert (place / "runs" / "study-mini" / "rows.csv").read_bytes() == (
         finished_study.folder / "rows.csv"
@@ -172,7 +169,8 @@ def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, cap
     main(["report", str(finished_study.study.source), "--runs", str(tmp_path / "results")])
     shown = capsys.readouterr()
     assert "report.html" in shown.out
-    assert shown.err.endswith(f"neither archived nor measured in {tmp_path / 'results'}: regmixup seed 1\n")
+    assert f"neither archived nor measured in {tmp_path / 'results'} with precision float32" in shown.err
+    assert shown.err.endswith(": regmixup seed 1\n")
     folder = tmp_path / "results" / "study-mini"
     whole = {row for row in read_rows(finished_study.folder / "rows.csv") if "relative" not in row.metric}
     rows = [row for row in read_rows(folder / "rows.csv") if "relative" not in row.metric]
@@ -183,7 +181,7 @@ def test_a_report_needs_nothing_but_archives(finished_study, kept, tmp_path, cap
     assert (tmp_path / "bare" / "report.md").is_file()
 
 
-@pytest.mark.parametrize("pattern", ["rows-*", "history.jsonl", "outcomes-*"])
+@pytest.mark.parametrize("pattern", ["rows-*", "outcomes-*"])
 def test_damage_to_an_archive_is_found(kept, tmp_path, pattern):
     one = next(kept.iterdir())
     shutil.copytree(one, tmp_path / one.name)
@@ -199,121 +197,53 @@ def test_damage_to_an_archive_is_found(kept, tmp_path, pattern):
         archived_rows(tmp_path / one.name, stem)
 
 
-@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", NOTE])
-def test_a_damaged_archive_is_shown_as_damaged_and_not_as_done(finished_study, kept, tmp_path, capsys, pattern):
-    """Nor as left to do: the study refuses it, and a queue that looks for work would begin again for ever."""
-    shutil.copytree(kept, tmp_path / "kept")
-    (path, *_) = sorted(tmp_path.glob(f"kept/*/{pattern}"))
+def test_a_damaged_archive_is_shown_as_damaged_and_refused(here, capsys):
+    """Neither done nor left to do: a queue that looks for work would begin again for ever."""
+    (path, *_) = sorted(here.glob("results/*/provenance.json"))
     path.write_bytes(path.read_bytes()[:-9])
-    words = ["--runs", str(tmp_path / "runs"), "--archive", str(tmp_path / "kept"), "--device", "cpu"]
-    said = f"cannot read {path}: " if pattern == NOTE else f"{path} has changed since it was archived: take the folder"
-    left = "0 networks to train, no time; 1 archive damaged"
-    for flag, counted in (("--status", "3 done, 1 damaged of 4 runs"), ("--dry-run", f"left   {left}\n")):
-        assert main(["study", str(finished_study.study.source), *words, flag]) == 0
-        shown = capsys.readouterr().out
-        assert counted in shown
-        assert "".join(said.split()) in "".join(shown.split())  # a narrow column folds it
-        starts = [re.match(r"(\w+) +", line) for line in shown.splitlines() if " seed " in line]
-        assert sorted(start[1] for start in starts) == ["damaged", "done", "done", "done"]
-        assert len({start.end() for start in starts}) == 1  # so that names line up
-    assert main(["study", str(finished_study.study.source), *words]) == 1
-    assert said in (error := capsys.readouterr().err)
-    assert "1 of 4 runs failed\n" in error  # the same command would fail again
-    assert error.endswith("or delete it to run it again\n")
-    assert [folder.name for folder in (tmp_path / "runs").iterdir()] == ["study-mini"]
+    study = words(here, "--archive", str(here / "results"))
+    shutil.rmtree(here / "runs")
+    said = f"{path} has changed since it was archived: take the folder"
+    assert main([*study, "--status"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 done, 1 damaged of 4 runs" in shown
+    assert "".join(said.split()) in "".join(shown.split())
+    assert main([*study, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(rf"^damaged \w+ seed \d +{re.escape(said)}", shown, flags=re.MULTILINE)
+    assert "to do" not in shown
+    assert "; 1 archive damaged\n" in shown
+    assert main(study) == 1
+    assert "1 of 4 runs failed" in capsys.readouterr().err
+    assert len({row.run for row in read_rows(here / "runs" / "study-mini" / "rows.csv")}) == 3
+    assert not list((here / "runs").glob("*-s*"))
 
 
-@pytest.mark.parametrize("call", ["stat", "open"])
-@pytest.mark.parametrize("pattern", ["rows-*", "provenance.json", "history.jsonl", NOTE])
-def test_an_archive_that_cannot_be_read_now_is_not_damaged_and_is_not_trained_again(
-    finished_study, kept, tmp_path, capsys, pattern, call
-):
-    """A file server that stumbles costs no training, nor the archive, which people delete if it is damaged."""
-    kept = shutil.copytree(kept, tmp_path / "kept")  # of which no checksum is known
-    (path, *_) = sorted(kept.glob(f"*/{pattern}"))
-    study, where = str(finished_study.study.source), ["--runs", str(tmp_path / "runs"), "--archive", str(kept)]
-    words = ["study", study, *where, "--device", "cpu"]
-    (earlier := tmp_path / "runs" / path.parent.name / "failure.txt").parent.mkdir(parents=True)
-    earlier.write_text("no luck")
-    with unreadable(path, call):
-        for flag, counted in (("--status", "3 done, 1 unread of 4 runs"), ("--dry-run", "no time; 1 archive unread\n")):
-            assert main([*words, flag]) == 0
-            shown = capsys.readouterr().out
-            assert counted in shown
-            assert "".join(f"Input/output error: {str(path)!r}".split()) in "".join(shown.split())
-        assert main(words) == 1
-        error = capsys.readouterr().err
-        assert f"OSError: [Errno 5] Input/output error: {str(path)!r}\n" in error
-        assert "1 of 4 runs failed; the same command tries them again\n" in error
-        assert "delete" not in error
-        assert "failure.txt" not in error
-        assert not any(earlier.parent.iterdir())
-        assert main(["report", str(path.parent), "--out", str(tmp_path / "report")]) == 2
-        assert capsys.readouterr().err == f"error: [Errno 5] Input/output error: {str(path)!r}\n"
-    assert main(words) == 0
+@pytest.mark.parametrize("pattern", ["rows-*", NOTE])
+def test_an_archive_that_cannot_be_read_now_is_not_trained_again(here, pattern):
+    """A file server that stumbles costs no training."""
+    shutil.rmtree(here / "runs")
+    (path, *_) = sorted((here / "results").glob(f"*/{pattern}"))
+    study = load_study(str(here / "mini.toml"))
+    with unreadable(path), pytest.raises(FailedRunsError, match=r"1 of 4 runs failed(.|\n)*Input/output error"):
+        run_study(study, here / "runs", device="cpu", archive=here / "results")
+    assert not list((here / "runs").glob("*-s*"))
+    run_study(study, here / "runs", device="cpu", archive=here / "results")
 
 
-def test_failed_runs_are_tried_again_unless_their_archive_is_damaged(finished_study, kept, tmp_path, monkeypatch):
-    def fail(*args, **kwargs):
-        raise RuntimeError("no luck")
-
-    monkeypatch.setattr(tasks, "complete_run", fail)
-    damaged, absent, *_ = sorted(shutil.copytree(kept, tmp_path / "kept").iterdir())
-    (damaged / NOTE).write_text("{")
-    shutil.rmtree(absent)
-    with pytest.raises(FailedRunsError, match="2 of 4 runs failed; the same command tries 1 of them again") as error:
-        run_study(finished_study.study, tmp_path / "runs", device="cpu", archive=tmp_path / "kept")
-    (failure,) = (tmp_path / "runs").glob("*/failure.txt")
-    assert failure.parent.name == absent.name
-    assert str(error.value).count("failure.txt") == 1
-
-
-def test_an_archive_whose_note_is_damaged_is_of_no_training(finished_study, kept, tmp_path):
-    """Else logits could not be asked for without an error for the whole study."""
-    run = Run.of(resolve(next(finished_study.study.runs()).config, torch.device("cpu")), finished_study.runs)
-    folder = shutil.copytree(kept / run.folder.name, tmp_path / run.folder.name)
-    assert is_of(folder, run)
-    (folder / NOTE).write_text("{")
-    assert not is_of(folder, run)
-
-
-def test_reports_refuse_to_mix_numerics_versions(kept, tmp_path):
-    folders = []
-    for index, one in enumerate(sorted(kept.iterdir())[:2]):
-        folders.append(shutil.copytree(one, tmp_path / one.name))
-        record = read_table(folders[-1] / "provenance.json")
-        record["versions"]["numerics"] += index
-        write_table(folders[-1] / "provenance.json", record)
-        note = read_table(folders[-1] / NOTE)
-        note["files"]["provenance.json"] = digest(folders[-1] / "provenance.json")
-        write_table(folders[-1] / NOTE, note)
-    with pytest.raises(ValueError, match=r"one numerics version, got 2 .* 3 "):
-        Results.of_runs(folders, tmp_path / "out")
-
-
-def test_minutes_begin_no_run_that_would_not_end_in_time(finished_study, kept, tmp_path, capsys):
-    source = finished_study.study.source
-    here = tmp_path / "results"
-    shutil.copytree(sorted(kept.iterdir())[0], here / sorted(kept.iterdir())[0].name)
-    words = [source, "--runs", str(tmp_path / "runs"), "--archive", str(here), "--device", "cpu"]
-    main(["study", *words, "--minutes", "0"])
-    assert "left   3 networks to train" in capsys.readouterr().out
-    assert not list((tmp_path / "runs").glob("*-s*"))  # what was archived is collected, nothing is begun
-    assert len({row.run for row in read_rows(tmp_path / "runs" / "study-mini" / "rows.csv")}) == 1
-    assert load_study(source).name == "mini"
-
-
-def test_minutes_too_few_for_any_run_are_an_error_so_that_a_queue_does_not_begin_again_for_ever(
-    finished_study, kept, tmp_path, capsys, monkeypatch
-):
-    source, made, begin = finished_study.study.source, [], Budget.__init__
-    monkeypatch.setattr(Budget, "__init__", lambda self, *more: (made.append(self), begin(self, *more))[1])
-    words = [source, "--runs", str(tmp_path / "runs"), "--device", "cpu", "--minutes", "0"]
-    assert main(["study", *words]) == 2
-    assert len(made) == 1  # what is said at the end is judged by what the runs were
-    said = r"enough for one of the 4 runs .* got 0; the shortest takes about \d+ s: \w+ seed \d, 5 epochs of \S+ s "
+def test_minutes_too_few_for_any_run_are_an_error_so_that_a_queue_does_not_begin_again_for_ever(here, capsys):
+    shutil.rmtree(here / "runs")
+    (lost, *_) = sorted((here / "results").iterdir())
+    shutil.rmtree(lost)
+    limited = words(here, "--archive", str(here / "results"), "--minutes", "0")
+    assert main(limited) == 2
+    said = r"enough for one of the 1 runs that are left, got 0; the shortest, dnn seed \d, takes about \d+ s"
     assert re.search(said, capsys.readouterr().err)
-    assert main(["study", *words, "--archive", str(kept)]) == 0  # nothing is left
+    assert not list((here / "runs").glob("*-s*"))  # what was archived is collected, nothing is begun
+    assert len({row.run for row in read_rows(here / "runs" / "study-mini" / "rows.csv")}) == 3
+    with held_by_another_process(here / "runs" / lost.name):
+        assert main(limited) == 0  # another process is at it
+    assert "left   1 network to train" in capsys.readouterr().out
 
 
 def test_the_job_of_the_page_on_launchers_comes_back_until_the_study_is_done(finished_study, kept, tmp_path, capsys):
@@ -351,13 +281,14 @@ def test_a_report_keeps_measured_runs_beside_archived_ones_and_writes_where_it_i
     assert (tmp_path / "out" / "rows.csv").read_bytes() == (finished_study.folder / "rows.csv").read_bytes()
 
 
-def test_an_archive_is_not_trained_over(finished_study, kept, tmp_path):
-    shutil.copytree(kept, tmp_path / "runs")
-    text = Path(finished_study.study.source).read_text().replace('ood = ["photographs/test"]', "")
-    (tmp_path / "mini.toml").write_text(text)
-    with pytest.raises(ValueError, match="is an archived run without weights, which was not evaluated as this study"):
-        run_study(load_study(str(tmp_path / "mini.toml")), tmp_path / "runs", device="cpu")
-    for folder in (tmp_path / "runs").iterdir():
+@pytest.mark.parametrize("methods", ['"dnn", "regmixup"', '"deep-ensemble"'])
+def test_an_archive_is_not_trained_over(here, methods):
+    """Nor is an archived member of an ensemble."""
+    text = MINI.replace('"dnn", "regmixup"', methods).replace('ood = ["photographs/test"]', "")
+    text += "[grid.deep-ensemble]\nmembers = 2\n" if "ensemble" in methods else ""
+    with pytest.raises(ValueError, match=r"erm-.*-s0-\w+ is an archived run without weights, which was not evaluated"):
+        run_study(load_study(str(write_mini(here, text))), here / "results", device="cpu")
+    for folder in (here / "results").iterdir():
         check_archive(folder)
 
 
@@ -378,3 +309,111 @@ def test_archiving_another_line_does_not_bless_damage(finished_study, kept, tmp_
 def test_the_archive_is_another_folder_than_the_runs(finished_study, tmp_path):
     with pytest.raises(ValueError, match="archive must be another folder than that of the runs"):
         run_study(finished_study.study, tmp_path, device="cpu", archive=tmp_path)
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_table_from_before_an_edit_is_not_shown_as_that_of_the_file(here, capsys):
+    assert main(words(here)) == 0
+    (here / "mini.toml").write_text(MINI.replace("[0, 1]", "[7]"))
+    capsys.readouterr()
+    assert main(words(here, "--minutes", "0")) == 2
+    assert "accuracy" not in capsys.readouterr().out
+    assert main(["report", str(here / "mini.toml"), "--runs", str(here / "runs")]) == 0
+    assert (
+        f"study-mini has results from before {here / 'mini.toml'}, or a plugin that it uses, was edited: "
+        in capsys.readouterr().err
+    )
+
+
+def test_rows_that_were_unpacked_beside_the_archived_ones_are_not_read(here):
+    folder = next((here / "results").glob("erm-*"))
+    (packed,) = folder.glob("rows-*.csv.gz")
+    stem = packed.name.removeprefix("rows-").removesuffix(".csv.gz")
+    expected = archived_rows(folder, stem)
+    packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()).replace(b"0.", b"0.1"))
+    assert archived_rows(folder, stem) == expected != read_rows(packed.with_suffix(""))
+
+
+@pytest.mark.parametrize("note", [None, {"evaluations": ["another line"]}])
+@pytest.mark.filterwarnings("default")
+def test_rows_that_the_note_of_an_archive_does_not_name_do_not_count(here, capsys, note):
+    """As after half a copy, or where somebody else archived another line of the run."""
+    path = next((here / "results").glob("erm-*")) / NOTE
+    path.unlink()
+    if note is not None:
+        write_table(path, note)
+    assert main(report(here)) == 0
+    (rows,) = path.parent.glob("rows-*")
+    assert f"{rows} does not count, as {NOTE} beside it does not name it" in capsys.readouterr().err
+    assert len({row.run for row in read_rows(here / "results" / "study-mini" / "rows.csv")}) == 3
+
+
+def test_a_report_notices_an_edited_number_in_a_run_folder(here, capsys):
+    archived = next((here / "results").glob("erm-*"))  # which makes the report collect rows
+    shutil.copytree(archived, here / "runs" / archived.name, dirs_exist_ok=True)
+    (table,) = next((here / "runs").glob("regmixup-*-s0-*")).glob("rows-*.csv")
+    table.write_text(table.read_text().replace("0.", "0.1"))
+    assert main(["report", str(here / "mini.toml"), "--runs", str(here / "runs")]) == 2
+    assert "its content has changed since it was written" in capsys.readouterr().err
+
+
+def test_runs_of_another_precision_are_not_left_out_in_silence(here):
+    study = load_study(str(here / "mini.toml"))
+    planned = next(study.runs())
+    config = replace(resolve(planned.config, CPU), precision="bfloat16")
+    other = config.folder_in(here / "results")
+    write_table(other / NOTE, {"fingerprint": fingerprint(config), "evaluations": [planned.stem], "files": {}})
+    source = find_archive([here / "results"], resolve(planned.config, CPU), planned.stem)
+    shutil.copy(source / f"rows-{planned.stem}.csv.gz", other)
+    found = resolve(planned.config, torch.device("cuda")).name
+    assert found == config.name
+    shutil.rmtree(source)
+    with pytest.warns(UserWarning, match=r"left out of the table, .* with precision float32: dnn seed 0"):
+        collect_archived(study, here / "results")
+
+
+def test_lines_of_two_trainings_in_one_archive_are_pointed_out(here):
+    planned = next(load_study(str(here / "mini.toml")).runs())
+    run = Run.of(resolve(planned.config, CPU), here / "runs")
+    twin = replace(planned, label="other")
+    for path in run.folder.glob(f"*-{planned.stem}.*"):
+        shutil.copy(path, path.with_name(path.name.replace(planned.stem, twin.stem)))
+    write_archive(run, twin, here / "results")  # of the same training: nothing to say
+    record = run.folder / "provenance.json"
+    write_table(record, {**read_table(record), "seconds": 2.0})
+    with pytest.warns(UserWarning, match=rf"lines of two trainings .* {planned.stem} of an earlier one"):
+        write_archive(run, twin, here / "results")
+
+
+def test_an_archive_that_cannot_be_written_is_an_error_before_anything_is_trained(here):
+    (here / "file").write_text("")
+    study = load_study(str(write_mini(here, MINI.replace("[0, 1]", "[7]"))))
+    with pytest.raises(OSError, match=r"cannot write .*file"):
+        run_study(study, here / "runs", device="cpu", archive=here / "file")
+    assert not list((here / "runs").glob("*-s7-*"))
+
+
+def test_what_is_archived_needs_neither_its_data_nor_its_device(tmp_path, capsys):
+    """Networks of an H200, predicted in TF32: their table is made on a CPU, without CIFAR."""
+    archive = Path(__file__).parents[2] / "results" / "precision"
+    places = ["--archive", str(archive), "--runs", str(tmp_path), "--root", str(tmp_path), "--device", "cpu"]
+    assert main(["study", "precision", *places, "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("done ") == 10
+    assert shown.rstrip().endswith("left   0 networks to train, no time")  # and no word of missing data
+    folder = run_study(load_study("precision"), tmp_path, root=tmp_path, device="cpu", archive=archive)
+    assert len({row.run for row in read_rows(folder / "rows.csv")}) == 10
+
+
+def test_a_dry_run_tells_what_others_work_on_and_what_is_not_archived_yet(here, capsys):
+    """A queue's job that asks for `to do` does not come back for the former; a kill before archiving is the latter."""
+    dnn, regmixup = next((here / "runs").glob("erm-*-s0-*")), next((here / "runs").glob("regmixup-*-s1-*"))
+    next(dnn.glob("rows-*.csv")).unlink()
+    shutil.rmtree(here / "results" / dnn.name)
+    shutil.rmtree(here / "results" / regmixup.name)
+    with held_by_another_process(dnn):
+        assert main(words(here, "--archive", str(here / "results"), "--dry-run")) == 0
+    shown = capsys.readouterr().out
+    assert [line[:6] for line in shown.splitlines()[1:5]] == ["in use", "done  ", "done  ", "done  "]
+    assert f"not yet archived in {here / 'results'}" in shown
+    assert "--dry-run does: regmixup seed 1\n" in shown

@@ -3,17 +3,16 @@
 import re
 
 import pytest
-from PIL import Image
 
 from regmixup.data.files import MissingDataError
 from regmixup.study.check import check_data, check_folder, is_current, missing_data
 from regmixup.study.plan import load_study, studies
 from regmixup.study.runner import run_study
-from regmixup.study.select import write_selected
 from tests.data.official import write_cifar
-from tests.failing import unreadable
 from tests.study.mini import MINI, write_mini
 from tests.study.test_plan import CIFAR
+
+SOME = ("standard", "imagenet", "cv-laplace", "digits")
 
 
 def planned(folder, text):
@@ -61,11 +60,7 @@ def test_a_folder_of_images_must_be_there(tmp_path):
         ),
         ('test = "digits/test"', 'test = "digits/train"', "test must be a set that the models are not trained on"),
         ('"photographs/test"', '"digits/test"', "ood must not name the test set, got digits/test"),
-        ('test = "digits/test"', 'test = "photographs/test"', "photographs/test does not show the classes"),
         ('"digits-c/contrast/5"', '"photographs/test"', "photographs/test does not show the classes of digits/train"),
-        ('"digits-c/contrast/5"', '"digits/test"', "shift must not name the test set, got digits/test"),
-        ('"digits-c/contrast/5"', '"digits/train"', "shift must be a set that the models are not trained on"),
-        ('"photographs/test"', '"digits/train"', "ood must be a set that the models are not trained on"),
         ('"photographs/test"', '"digits/val"', "ood must be a set unlike that trained on, got digits/val"),
     ],
 )
@@ -74,23 +69,12 @@ def test_sets_that_do_not_fit_are_refused(tmp_path, old, new, message):
         check_data(planned(tmp_path, MINI.replace(old, new)), tmp_path)
 
 
-@pytest.mark.parametrize("scale", ["full", "smoke"])
-def test_the_sets_of_the_published_studies_fit(scale, tmp_path):
-    for name in studies():
-        try:
-            check_data(load_study(name, scale).runs(), tmp_path)
-        except MissingDataError:  # which comes after the sets were found to fit
-            assert scale == "full"
-
-
-def test_files_of_another_size_than_the_train_images_are_found_before_training(tmp_path):
-    (tmp_path / "ood" / "a").mkdir(parents=True)
-    plan = planned(tmp_path, MINI.replace('"photographs/test"', f'"folder:{tmp_path}/ood"'))
-    Image.new("RGB", (8, 8)).save(tmp_path / "ood" / "a" / "1.png")
-    check_data(plan, tmp_path)
-    Image.new("RGB", (9, 8)).save(tmp_path / "ood" / "a" / "1.png")
-    with pytest.raises(ValueError, match=r"1\.png must have 8x8 pixels, .* got 9x8"):
-        check_data(plan, tmp_path)
+@pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.soak) for name in studies())])
+def test_the_sets_of_the_published_studies_fit(name, tmp_path):
+    check_data(load_study(name, "smoke").runs(), tmp_path)
+    if name != "digits":  # missing data comes after the sets were found to fit
+        with pytest.raises(MissingDataError):
+            check_data(load_study(name).runs(), tmp_path)
 
 
 def test_cifar_100_c_is_no_shifted_version_of_cifar_10(tmp_path):
@@ -120,15 +104,10 @@ class TestFolder:
         with pytest.raises(ValueError, match=r"belongs to the study 'Mini' of .*mini\.toml.* its own `name`"):
             run_study(other, finished_study.runs, device="cpu")
 
-    @pytest.mark.parametrize(
-        ("name", "use"),
-        [("study.json", check_folder), ("study.json", is_current), ("study.json", write_selected),
-         ("rows.csv", write_selected)],
-    )  # fmt: skip
-    def test_what_cannot_be_read_now_is_neither_missing_nor_damaged(self, finished_study, name, use):
-        """Else a study would write over that of another file, or choose nothing, in silence."""
-        with unreadable(finished_study.folder / name) as error, pytest.raises(OSError, match=error):
-            use(finished_study.study, finished_study.folder)
+    def test_a_record_that_cannot_be_read_is_nobodys(self, finished_study, tmp_path):
+        (tmp_path / "study.json").write_text("{")
+        check_folder(finished_study.study, tmp_path)
+        assert not is_current(finished_study.study, tmp_path)
 
     def test_a_folder_without_a_study_is_nobodys(self, finished_study, tmp_path):
         check_folder(finished_study.study, tmp_path)

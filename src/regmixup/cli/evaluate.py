@@ -27,7 +27,7 @@ from regmixup.posthoc.base import FitOn
 from regmixup.predictions.formats import LabelColumn
 from regmixup.run_folder import PROVENANCE, read_provenance
 from regmixup.storage import write_rows
-from regmixup.study.planned import usual_posthoc
+from regmixup.study.planned_run import usual_posthoc
 from regmixup.types import Predictions, Row
 
 
@@ -188,7 +188,7 @@ def _show_summary(console: Console, measured: Measured, score: str | None, *, wh
 
 def _write_page(verb: EvaluateVerb, measured: Measured, score: str | None) -> None:
     from regmixup.report.evaluation_page import write_page
-    from regmixup.study.measure import find_images
+    from regmixup.study.figures import find_images
 
     assert verb.html is not None
     model = measured.models[0]

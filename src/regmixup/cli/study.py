@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,12 +21,21 @@ from regmixup.data.reading import describe_classes
 from regmixup.names import counted, printable
 from regmixup.study.archive import archive_places
 from regmixup.study.check import explain_missing, is_current, missing_data
-from regmixup.study.cost import TIMING_HEADS, Paces, estimate, spent, timing_lines
-from regmixup.study.launchers import InTurn, Launcher, Processes, RayTasks, all_devices
+from regmixup.study.dispatch import Launcher
+from regmixup.study.launchers import InTurn, Processes, RayTasks, all_devices
 from regmixup.study.plan import Scale, Study, load_study, read_header, studies
 from regmixup.study.runner import missing_choices, run_study
 from regmixup.study.select import take_selected
-from regmixup.study.status import REFUSED, Budget, RunStatus, run_status, show_status
+from regmixup.study.status import (
+    TIMING_HEADS,
+    Paces,
+    RunStatus,
+    estimate,
+    run_status,
+    show_status,
+    spent,
+    timing_lines,
+)
 from regmixup.study.tasks import Task, find_tasks
 from regmixup.training.engine import Engine
 
@@ -112,29 +120,18 @@ def main(args: Sequence[str]) -> None:
         for name in dict.fromkeys(planned.config.train_set for planned in plan):
             if classes := describe_classes(name, verb.root):
                 print(classes)
-        before = _waiting(look()) if verb.minutes is not None else []
-        budget = Budget(verb.minutes, places, launcher.device) if verb.minutes is not None else None
         with LiveProgress(console, total=len(plan)) as progress, warnings.catch_warnings():
             if verb.scale == "smoke":  # two epochs on digits: nothing that a reader should or could change
                 warnings.filterwarnings("ignore", "the best temperature")
             folder = run_study(
                 study, runs, root=verb.root, workers=verb.workers, engine=verb.engine, progress=progress,
-                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=budget,
+                launcher=launcher, archive=verb.archive, logits=verb.logits, minutes=verb.minutes,
             )  # fmt: skip
-        if budget is None or is_current(study, folder):
+        if verb.minutes is None or is_current(study, folder):
             timing = timing_lines(plan, runs, launcher.device) if study.timing else []
             _print_results(folder, console, timing)
-        if budget is not None:
-            found = look()
-            print(f"left   {estimate(_waiting(found), Paces(places, launcher.device))}")
-            idle = _waiting(found) == before and all(status.state != "running" for status in found)
-            if idle and (refusal := budget.refusal(before)):
-                # So that a queue does not start the same command for ever.
-                raise ValueError(
-                    f"--minutes must be enough for one of the {len(before)} runs that are left, got {verb.minutes:g}; "
-                    f"the shortest takes {refusal}. Without --minutes a run "
-                    "is trained in pieces: stopped by SIGTERM or Ctrl-C it saves a checkpoint"
-                )
+        if verb.minutes is not None:
+            print(f"left   {estimate(_waiting(look()), Paces(places, launcher.device))}")
 
 
 def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str]]) -> None:
@@ -184,17 +181,16 @@ def _print_plan(study: Study, found: Sequence[RunStatus], verb: StudyVerb, paces
     states = [words.get(status.state, status.state) for status in found]
     wide, longest = max(6, *map(len, states)), max(len(status.task.planned.name) for status in found)
     for state, status in zip(states, found, strict=True):
-        where = status.note if state in REFUSED else status.task.source
+        where = status.note if state == "damaged" else status.task.source
         print(f"{state:{wide}} {status.task.planned.name:{longest}}  {where}")
     # As after a kill or on a full disk.
     lacking = [one.task.planned.name for one in found if one.state == "done" and one.task.archive is None]
     if lacking and verb.archive is not None:
         print(f"not yet archived in {verb.archive}, which the command without --dry-run does: {', '.join(lacking)}")
-    if trained := [folder for one in found if one.state not in REFUSED for folder in one.task.trained()]:
+    if trained := [folder for one in found if one.state != "damaged" for folder in one.task.trained_folders()]:
         print(f"spent  {spent(trained)}")
-    refused = {one.task.archive or one.task.chosen: one.state for one in found if one.state in REFUSED}
-    kinds = Counter(refused.values()).items()
-    broken = "".join(f"; {counted(count, 'archive')} {kind}" for kind, count in sorted(kinds))
+    damaged = {one.task.archive or one.task.chosen for one in found if one.state == "damaged"}
+    broken = f"; {counted(len(damaged), 'archive')} damaged" if damaged else ""
     print(f"left   {estimate(_waiting(found), paces)}{broken}")
     if choices := missing_choices(study, verb.runs):
         print(f"needs  {choices}; the plan above has the methods' usual values, and is refused")

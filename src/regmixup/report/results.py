@@ -63,7 +63,7 @@ class RunRecord:
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        """Return what `regmixup.study.measure.figure_data` stored; empty if it stored nothing."""
+        """Return what `regmixup.study.figures.figure_data` made; empty if it stored nothing."""
         return run_folder.read_figures(self.folder, self.stem)
 
     @property

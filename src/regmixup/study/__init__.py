@@ -4,17 +4,21 @@
     [planned.name for planned in study.runs()]   # its plan
     folder = rm.study.run(study, "runs")         # resumes; `rm.report.build(folder)` writes the report
 
-What `rm.study.run` does, in order:
+What `regmixup study` and `rm.study.run` do, in order:
 
-    plan       from the file to planned runs, each with its companion   plan.py, planned.py, grid.py, smoke.py
-    find       what is done: among the run folders, and in archives     tasks.py, archive.py
-    check      data, folders, and the time that there is                check.py, cost.py, status.py
-    dispatch   which run starts next, in which process                  tasks.py, launchers.py
-    complete   train a run, predict and measure; archive it             measure.py, archive.py
-    collect    one table of rows, and the choices on validation sets    runner.py, select.py
+    plan       read the file, list its planned runs          plan.py, planned_run.py, grid.py, smoke.py
+    find       make each a task; `Task.done` says if it is done   tasks.py, archive.py
+    check      data, folders and archives; stop here if not  check.py, runner.py
+    dispatch   decide which task starts next, and where      dispatch.py, launchers.py; a time limit: status.py
+    complete   train, predict, evaluate, draw                evaluate_run.py, figures.py, called by tasks.attempt
+    archive    keep the results without the weights          archive.py
+    collect    write one table of rows and the selection     runner.py, select.py
 
-A planned run is one line of a table; several lines can share one training. A companion is a second training, without
-the validation images, that chooses temperature and prior variance for a model trained on all images.
+`--status` and `--dry-run` stop after the second step and print what status.py says: states, time spent, time left.
+
+A planned run is one line of a table; several lines can share one training. A row is one measured value. A companion is
+a second training, without the validation images, that chooses temperature and prior variance for a model trained on
+all images; evaluate_run.py begins with where the temperature comes from.
 """
 
 from __future__ import annotations
@@ -23,27 +27,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regmixup.study.cost import estimate
     from regmixup.study.launchers import InTurn, Processes, RayTasks
     from regmixup.study.plan import Study
     from regmixup.study.plan import load_study as load
     from regmixup.study.plan import studies as available
-    from regmixup.study.planned import Evaluation, PlannedRun
+    from regmixup.study.planned_run import Evaluation, PlannedRun
     from regmixup.study.runner import run_study as run
+    from regmixup.study.status import estimate
 
 __all__ = [
     "Evaluation", "InTurn", "PlannedRun", "Processes", "RayTasks", "Study", "available", "estimate", "load", "run",
 ]  # fmt: skip
 
 _PLACES = {
-    "Evaluation": "planned.Evaluation",
+    "Evaluation": "planned_run.Evaluation",
     "InTurn": "launchers.InTurn",
-    "PlannedRun": "planned.PlannedRun",
+    "PlannedRun": "planned_run.PlannedRun",
     "Processes": "launchers.Processes",
     "RayTasks": "launchers.RayTasks",
     "Study": "plan.Study",
     "available": "plan.studies",
-    "estimate": "cost.estimate",
+    "estimate": "status.estimate",
     "load": "plan.load_study",
     "run": "runner.run_study",
 }

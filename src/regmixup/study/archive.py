@@ -16,19 +16,17 @@ import json
 import shutil
 import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from regmixup import predictions, run_folder
-from regmixup.config import fingerprint
 from regmixup.metrics.scores import dempster_shafer
 from regmixup.posthoc import probabilities
 from regmixup.storage import digest, read_rows, replacing, write_table
 from regmixup.study.plan import Study
-from regmixup.study.planned import PlannedRun
+from regmixup.study.planned_run import Evaluation, PlannedRun
 from regmixup.training.config import TrainConfig
 from regmixup.training.run import Run
 from regmixup.types import Predictions, Row
@@ -36,77 +34,13 @@ from regmixup.types import Predictions, Row
 NOTE = run_folder.ARCHIVED
 
 
-def outcomes_path(folder: Path, stem: str) -> Path:
-    """Return where a run folder keeps the outcomes of every image of an evaluation."""
-    return folder / f"outcomes-{stem}.npz"
-
-
-def write_outcomes(path: Path, found: Iterable[Predictions]) -> None:
-    """Write for every image of some sets whether it was right, and its two usual scores, in float16.
-
-    Keys: SET:correct (bool; always false where no label is known), SET:uncertainty, which is 1 - the largest
-    probability (float16 has few numbers near 1), and SET:dempster_shafer.
-    """
-    arrays: dict[str, np.ndarray[Any, Any]] = {}
-    for own in found:
-        top = probabilities(own).max(dim=1)
-        arrays[f"{own.dataset}:correct"] = (top.indices == own.labels).numpy()
-        arrays[f"{own.dataset}:uncertainty"] = (1 - top.values).half().numpy()
-        arrays[f"{own.dataset}:dempster_shafer"] = dempster_shafer(own.logits).half().numpy()
-    _write_arrays(path, arrays)
-
-
-def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool = True, logits: bool = False) -> Path:
-    """Archive a measured run in the folder `into`, adding to what is archived of it already; return its folder."""
-    folder, stem, sets = run.config.folder_in(into), planned.stem, planned.evaluate
-    written = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]
-    before = run_folder.read_archived(folder)
-    stored = [path for name in sets.reported() if (path := run.predictions_path(name)).is_file()]
-    checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
-    others = [name for name in before.get("evaluations", []) if name != stem]
-    if others and not is_of(folder, run) and not checksums.items() <= before.get("predictions", {}).items():
-        warnings.warn(
-            f"{folder} now holds lines of two trainings of one configuration, whose weights need not be equal: "
-            f"{', '.join(others)} of an earlier one ({before.get('commit')}), {stem} of this one",
-            stacklevel=2,
-        )
-    if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
-        written.append(path.name)
-    for name in written:
-        with replacing(folder / name) as temporary:
-            shutil.copyfile(run.folder / name, temporary)
-    path = run_folder.rows_path(run.folder, stem)
-    written.append(_pack(path.read_bytes(), folder / path.name))
-    if figures := run_folder.read_figures(run.folder, stem):
-        figures.pop("examples", None)  # images of a dataset, which is not ours to pass on; and 80 kilobytes
-        content = json.dumps(figures, separators=(",", ":")).encode()
-        written.append(_pack(content, run_folder.figures_path(folder, stem)))
-    if logits and sets.test:
-        kept = [predictions.load(run.predictions_path(name)) for name in (sets.test, *sets.ood)]
-        own = {f"{one.dataset}:logits": one.logits.half().numpy() for one in kept}
-        small = "int16" if kept[0].logits.shape[1] < 2**15 else "int32"
-        own |= {f"{one.dataset}:labels": one.labels.numpy().astype(small) for one in kept}
-        written.append(f"logits-{stem}.npz")
-        _write_arrays(folder / written[-1], own)
-    record = run.provenance()
-    write_table(
-        folder / NOTE,
-        {
-            "fingerprint": run.fingerprint,
-            "numerics": record["versions"]["numerics"],
-            "commit": record.get("commit"),
-            "evaluations": sorted({*before.get("evaluations", []), stem}),
-            "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(written)}},
-            "predictions": {**before.get("predictions", {}), **checksums},
-        },
-    )
-    return folder
-
-
 def archive_places(study: Study, *folders: Path | None) -> list[Path]:
     """Return where a study's archives may lie: in some folders, and beside each in those of the studies it reuses."""
-    given = [folder for folder in folders if folder is not None]
-    return [place for own in given for place in (own, *(own.absolute().parent / name for name in study.reuses))]
+    places = []
+    for folder in folders:
+        if folder is not None:
+            places += [folder, *(folder.absolute().parent / name for name in study.reuses)]
+    return places
 
 
 def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path | None:
@@ -117,25 +51,22 @@ def find_archive(places: Iterable[Path], config: TrainConfig, stem: str) -> Path
     for folder in map(config.folder_in, places):
         try:
             note = run_folder.read_archived(folder)
-        except (OSError, ValueError):  # damaged, or not readable now, which `check_archive` says
+        except (OSError, ValueError):  # which `check_archive` raises again where the archive is used
             return folder
-        if note.get("fingerprint", fingerprint(config)) != fingerprint(config):
-            raise ValueError(f"{folder} must hold the run that its name says, got an archive of {note['fingerprint']}")
         if stem in note.get("evaluations", []):
             return folder
-        if (rows := _packed(run_folder.rows_path(folder, stem))).is_file():  # the note is written last
-            lack = "does not name it and is of an older copy or another training" if note else "is missing"
-            remedy = f"take the folder {folder} from where it was copied from again, with {NOTE}"
-            warnings.warn(f"{rows} is there but does not count, as {NOTE} {lack}: {remedy}", stacklevel=2)
+        if (rows := _packed(run_folder.rows_path(folder, stem))).is_file():
+            warnings.warn(
+                f"{rows} does not count, as {NOTE} beside it does not name it: copy the whole folder {folder} again",
+                stacklevel=2,
+            )
     return None
 
 
-def is_of(folder: Path, run: Run) -> bool:
-    """Return whether an archive was made from this very training, not from another one of the same configuration."""
-    record = run.folder / run_folder.PROVENANCE
-    with suppress(OSError, ValueError):  # a note that cannot be read says nothing
-        return record.is_file() and run_folder.read_archived(folder).get("files", {}).get(record.name) == digest(record)
-    return False
+def archived_rows(folder: Path, stem: str) -> list[Row]:
+    """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it."""
+    run_folder.check_archive(folder)
+    return read_rows(_packed(run_folder.rows_path(folder, stem)))
 
 
 def check_trainable(run: Run) -> None:
@@ -147,14 +78,76 @@ def check_trainable(run: Run) -> None:
         )
 
 
-def archived_rows(folder: Path, stem: str) -> list[Row]:
-    """Read the rows of an archived evaluation; damage to any file of the archive is an error that names it.
+def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool = True, logits: bool = False) -> Path:
+    """Archive an evaluated run in the folder `into`, adding to what is archived of it already; return its folder."""
+    folder, stem = run.config.folder_in(into), planned.stem
+    before = run_folder.read_archived(folder)
+    earlier = before.get("files", {}).get(run_folder.PROVENANCE)
+    others = [name for name in before.get("evaluations", []) if name != stem]
+    if others and earlier != digest(run.folder / run_folder.PROVENANCE):
+        warnings.warn(
+            f"{folder} now holds lines of two trainings of one configuration, whose weights need not be equal: "
+            f"{', '.join(others)} of an earlier one ({before.get('commit')}), {stem} of this one",
+            stacklevel=2,
+        )
+    names = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]
+    if outcomes and (path := outcomes_path(run.folder, stem)).is_file():
+        names.append(path.name)
+    for name in names:
+        with replacing(folder / name) as temporary:
+            shutil.copyfile(run.folder / name, temporary)
+    path = run_folder.rows_path(run.folder, stem)
+    names.append(_pack(path.read_bytes(), folder / path.name))
+    if figures := run_folder.read_figures(run.folder, stem):
+        figures.pop("examples", None)  # images of a dataset, which is not ours to pass on; and 80 kilobytes
+        content = json.dumps(figures, separators=(",", ":")).encode()
+        names.append(_pack(content, run_folder.figures_path(folder, stem)))
+    if logits and planned.evaluate.test:
+        names.append(f"logits-{stem}.npz")
+        _write_arrays(folder / names[-1], _logit_arrays(run, planned.evaluate))
+    record = run.provenance()
+    stored = [path for name in planned.evaluate.reported() if (path := run.predictions_path(name)).is_file()]
+    checksums = {path.relative_to(run.folder).as_posix(): digest(path) for path in stored}
+    note = {
+        "fingerprint": run.fingerprint,
+        "numerics": record["versions"]["numerics"],
+        "commit": record.get("commit"),
+        "evaluations": sorted({*before.get("evaluations", []), stem}),
+        "files": {**before.get("files", {}), **{name: digest(folder / name) for name in sorted(names)}},
+        "predictions": {**before.get("predictions", {}), **checksums},
+    }
+    write_table(folder / NOTE, note)  # at the end: a run without it is not archived
+    return folder
 
-    OSError if a file cannot be read now.
+
+def outcomes_path(folder: Path, stem: str) -> Path:
+    """Return where a run folder keeps the outcomes of every image of an evaluation."""
+    return folder / f"outcomes-{stem}.npz"
+
+
+def write_outcomes(path: Path, sets: Iterable[Predictions]) -> None:
+    """Write for every image of some sets whether it was right, and its two usual scores, in float16.
+
+    Keys: SET:correct (bool; always false where no label is known), SET:uncertainty, which is 1 - the largest
+    probability (float16 has few numbers near 1), and SET:dempster_shafer.
     """
-    run_folder.check_archive(folder)
-    with run_folder.reading(_packed(run_folder.rows_path(folder, stem))) as path:
-        return read_rows(path)  # the checked file, whatever else was unpacked beside it
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for predicted in sets:
+        top = probabilities(predicted).max(dim=1)
+        arrays[f"{predicted.dataset}:correct"] = (top.indices == predicted.labels).numpy()
+        arrays[f"{predicted.dataset}:uncertainty"] = (1 - top.values).half().numpy()
+        arrays[f"{predicted.dataset}:dempster_shafer"] = dempster_shafer(predicted.logits).half().numpy()
+    _write_arrays(path, arrays)
+
+
+def _logit_arrays(run: Run, sets: Evaluation) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the logits of the test and OOD sets, in float16, and their labels."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name in (sets.test, *sets.ood):
+        predicted = predictions.load(run.predictions_path(name))
+        arrays[f"{name}:logits"] = predicted.logits.half().numpy()
+        arrays[f"{name}:labels"] = predicted.labels.numpy().astype("int16")
+    return arrays
 
 
 def _packed(path: Path) -> Path:

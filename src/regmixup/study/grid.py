@@ -86,11 +86,11 @@ class ValueGrid:
         (['(alpha=10)', '(alpha=20)'], (('objective.eta', 1),))
         """
         entries = {tuple(part.strip() for part in key.split(",")): value for key, value in _flat(table)}
-        varied = {fields: values for fields, values in entries.items() if isinstance(values, list | tuple)}
+        varied = {fields: values for fields, values in entries.items() if isinstance(values, list)}
         names = _short_names(varied)
         for fields, values in varied.items():
             check_distinct(f"grid over {names[fields]}", values)
-        axes = tuple(Axis(fields, tuple(map(tupled, values)), names[fields]) for fields, values in varied.items())
+        axes = tuple(Axis(fields, tuple(map(as_tuple, values)), names[fields]) for fields, values in varied.items())
         fixed = [(field, value) for fields, value in entries.items() if fields not in varied for field in fields]
         return cls(axes, tuple(fixed))
 
@@ -115,22 +115,21 @@ def adjust(
     """Return the configuration and the posthoc map with dotted fields changed: objective.alpha, posthoc.factor."""
     # The map's name first: the other fields belong to the map that it names.
     for field, value in sorted(changes.items(), key=lambda change: change[0] != "posthoc.name"):
-        part, _, rest = field.partition(".")
         if field == "posthoc.name":
             from regmixup.posthoc import build
 
             posthoc = build(str(value))
-        elif part == "posthoc":
-            posthoc = _set(posthoc, rest, value, part)
+        elif field.startswith("posthoc."):
+            posthoc = _set(posthoc, field.removeprefix("posthoc."), value, "posthoc")
         else:
             config = _set(config, field, value, "TrainConfig")
     return config, posthoc
 
 
-def check_distinct(what: str, values: Sequence[Any]) -> None:
+def check_distinct(name: str, values: Sequence[Any]) -> None:
     """Raise if a list of a study file is empty or repeats itself."""
     if not values or any(value in values[:index] for index, value in enumerate(values)):
-        raise ValueError(f"{what} must be one or more, without repetition, got {list(values)}")
+        raise ValueError(f"{name} must be one or more, without repetition, got {list(values)}")
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -142,7 +141,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def tupled(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
     """Return a list of TOML as the tuple that a configuration holds; any other value as it is."""
     return tuple(value) if isinstance(value, list | tuple) else value
 
@@ -159,7 +158,7 @@ def _set(owner: Any, field: str, value: Any, where: str) -> Any:
     """Return a frozen dataclass with one field, or a field of a field, changed; its own checks apply."""
     if not dataclasses.is_dataclass(owner):
         raise ValueError(f"grid names {where}.{field}, but {where} is {owner!r} here")
-    name, _, rest = field.partition(".")
+    name, _, inner_field = field.partition(".")
     check_name(f"field of {type(owner).__name__} in grid", name, [f.name for f in dataclasses.fields(owner)])
-    changed = _set(getattr(owner, name), rest, value, name) if rest else value
+    changed = _set(getattr(owner, name), inner_field, value, name) if inner_field else value
     return dataclasses.replace(owner, **{name: changed})  # type: ignore[type-var]

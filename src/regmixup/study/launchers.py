@@ -23,11 +23,13 @@ import torch
 
 from regmixup.config import check_number
 from regmixup.run_folder import write_failure
-from regmixup.study.tasks import RETRIES, Job, Launcher, Progress, Task, TaskOutcome, attempt
+from regmixup.study.dispatch import Progress
+from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import check_present, choose_device
 from regmixup.training.stopping import Interrupted
 
-__all__ = ["InTurn", "Launcher", "Processes", "Progress", "RayTasks", "all_devices"]
+RETRIES = 3
+"""Retries of a run in one study after its process was lost."""
 
 
 class InTurn:
@@ -119,8 +121,8 @@ class _Workers:
 
     def wait(self, seconds: float) -> list[TaskOutcome]:
         ended = []
-        heard = wait([worker.connection for worker in self.busy], seconds)
-        for worker in [worker for worker in self.busy if worker.connection in heard]:
+        answered = wait([worker.connection for worker in self.busy], seconds)
+        for worker in [worker for worker in self.busy if worker.connection in answered]:
             task = self.busy.pop(worker)
             try:
                 ended.append(worker.connection.recv())
@@ -128,17 +130,19 @@ class _Workers:
             except (EOFError, ConnectionResetError):
                 worker.leave()
                 self.without_worker.append(worker.device)
-                self.losses[task.index] += 1
-                times, code = self.losses[task.index], worker.process.exitcode
-                if times <= RETRIES:
-                    warnings.warn(f"the process of {task.label} ended with exit code {code}: tried again", stacklevel=2)
-                    self.submit(task)
-                else:
-                    error = f"its process ended {times} times without a word, at last with exit code {code}"
-                    hint = "A negative code is a signal's: -9 is often the system, short of memory"
-                    write_failure(task.run.folder, f"{error}. {hint}\n")
-                    ended.append(TaskOutcome(task=task, error=error))
+                ended += self._lost(task, worker.process.exitcode)
         return ended
+
+    def _lost(self, task: Task, code: int | None) -> list[TaskOutcome]:
+        """Start a task again whose process was lost; after RETRIES of them it has failed."""
+        self.losses[task.index] += 1
+        if self.losses[task.index] <= RETRIES:
+            warnings.warn(f"the process of {task.label} ended with exit code {code}: tried again", stacklevel=3)
+            self.submit(task)
+            return []
+        error = f"its process ended {self.losses[task.index]} times without a word, at last with exit code {code}"
+        write_failure(task.run.folder, f"{error}. Exit code -9 often means that the system was short of memory\n")
+        return [TaskOutcome(task=task, error=error)]
 
     def stop(self) -> None:
         """Stop every process. A run in progress saves a checkpoint first."""
@@ -213,23 +217,20 @@ class RayTasks:
             ray.init(address=address or "local", log_to_driver=False, **local)
         pool = _RayPool(self, job)
         try:
-            if missing := self._missing(ray.cluster_resources()):
-                if not address:
-                    raise ValueError(missing)
-                warnings.warn(f"{missing}; waiting for the cluster to grow", stacklevel=2)
+            if not address:  # a cluster may still grow
+                self._check_shares(ray.cluster_resources())
             yield pool
         finally:
             pool.stop()
             if not connected:
                 ray.shutdown()
 
-    def _missing(self, resources: dict[str, float]) -> str:
-        """Describe what one run needs and Ray does not have; "" if nothing."""
+    def _check_shares(self, resources: dict[str, float]) -> None:
+        """Raise if one run needs more than this machine has: Ray would wait for it for ever."""
         for flag, name in (("gpus_per_run", "GPU"), ("cpus_per_run", "CPU")):
             wanted, present = getattr(self, flag), resources.get(name, 0.0)
             if wanted > present:
-                return f"{flag} must be at most {present:g}, which is all that Ray has, got {wanted:g}"
-        return ""
+                raise ValueError(f"{flag} must be at most {present:g}, which is all that Ray has, got {wanted:g}")
 
 
 class _RayPool:

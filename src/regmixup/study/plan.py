@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from regmixup import methods, recipes
 from regmixup.config import check_choices, decode, encode, fingerprint, introduced, values_of
 from regmixup.data.catalogue import FAMILIES, find
-from regmixup.names import check_name, is_hidden, unknown
-from regmixup.study.grid import Point, ValueGrid, adjust, check_distinct, tupled
-from regmixup.study.planned import Evaluation, PlannedRun, usual_posthoc
+from regmixup.names import check_name, unknown
+from regmixup.study.grid import Point, ValueGrid, adjust, as_tuple, check_distinct
+from regmixup.study.planned_run import Evaluation, PlannedRun, usual_posthoc
 from regmixup.study.smoke import SEEDS, shrink
 
 if TYPE_CHECKING:
     from regmixup.training.config import TrainConfig
+    from regmixup.training.run import BatchNorm
 
 Scale = Literal["full", "smoke"]
 
@@ -48,9 +49,9 @@ class StudyKeys:
     confirms: the study that selects what this one measures; this one then only runs with these choices.
     select: choose the best point of each grid on the validation set; no other dataset may then be evaluated.
     timing: report the time of an epoch of each method, too.
-    refresh_batch_norm: the methods (true for all) that are also measured with batch-norm statistics estimated again
+    refresh_batch_norm: the methods (true for all) that are also evaluated with batch-norm statistics estimated again
     from their train images. These are further lines of the same runs, such as regmixup(bn=refreshed).
-    refresh_augmented, refresh_mixed: measure them with statistics of augmented images, and of mixed ones, too.
+    refresh_augmented, refresh_mixed: evaluate them with statistics of augmented images, and of mixed ones, too.
     about: what the study can and cannot show, printed in the report.
     """
 
@@ -81,45 +82,43 @@ class Study(StudyKeys):
         check_choices(self)
         if not re.fullmatch(r"[\w.-]+", self.name):
             raise ValueError(f"name must be letters, digits, '-', '_' and '.': it names a folder, got {self.name!r}")
-        for name in self.reuses:
-            if not re.fullmatch(r"\w[\w.-]*", name):
-                raise ValueError(f"reuses must be names of studies, each the name of a folder, got {name!r}")
-        for name, seeds in self.seeds_of.items():
-            check_name("method under [seeds_of]", name, self.methods)
+        check_distinct("seeds", self.seeds)
+        for method, seeds in self.seeds_of.items():
+            check_name("method under [seeds_of]", method, self.methods)
             if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
-                raise ValueError(f"seeds_of.{name} must be a list of int, got {seeds!r}")
-        own = {f"seeds_of.{name}": seeds for name, seeds in self.seeds_of.items()}
-        for what, values in {"methods": self.methods, "seeds": self.seeds, **own}.items():
-            check_distinct(f"{what} of study {self.name!r}", values)
-        if self.select and self.refresh_batch_norm:
+                raise ValueError(f"seeds_of.{method} must be a list of int, got {seeds!r}")
+            check_distinct(f"seeds_of.{method}", seeds)
+        for method in self.refreshed:
+            check_name("method of refresh_batch_norm", method, self.methods)
+        if (self.refresh_augmented or self.refresh_mixed) and not self.refreshed:
+            raise ValueError("refresh_augmented and refresh_mixed must be false where refresh_batch_norm is")
+        if self.select:
+            self._check_selection()
+        for method in self.grid:
+            check_name("method with a grid", method, self.methods)
+            self._check_grids(method, self.grids_of(method))
+
+    def _check_selection(self) -> None:
+        """Raise if a study that selects could see anything but validation images."""
+        if self.refresh_batch_norm:
             raise ValueError("refresh_batch_norm must be false in a study that selects, whose lines are candidates")
-        for name in ("refresh_augmented", "refresh_mixed"):
-            if getattr(self, name) and not self.refreshed:
-                raise ValueError(f"{name} must be false where refresh_batch_norm names no method, got true")
-        for name in self.refreshed:
-            check_name("method of refresh_batch_norm", name, self.methods)
         for part in self.parts:
-            if self.select and (part.evaluate.test or not part.evaluate.validation):
+            if part.evaluate.test:
                 raise ValueError(
                     "a study that selects must evaluate on a validation set and on nothing else, so that no test, "
-                    f"shifted or OOD set can reach the choice; {part.recipe} is evaluated on "
-                    f"{', '.join(part.evaluate.reported())}"
+                    f"shifted or OOD set can reach the choice; {part.recipe} names {part.evaluate.test}"
                 )
-        for name in self.grid:
-            check_name("method with a grid", name, self.methods)
-            self._check_grids(name, self.grids_of(name))
 
     def _check_grids(self, method: str, grids: list[ValueGrid]) -> None:
         for grid in grids:
             _check_fields(grid.fields, f"grid.{method}")
         labels = [f"{method}{point}" for grid in grids for point in grid.points()]
-        if twice := [label for label in labels if labels.count(label) > 1]:
+        if repeated := [label for label in labels if labels.count(label) > 1]:
             raise ValueError(
-                f"grid.{method} must give each point a label of its own, got {twice[0]} twice: a value appears in it "
-                "if it stands in a list"
+                f"grid.{method} must give each point a label of its own, got {repeated[0]} twice: a value appears in "
+                "it if it stands in a list"
             )
-        kinds = {axis.of_posthoc for grid in grids for axis in grid.axes}
-        if self.select and len(kinds) > 1:
+        if self.select and len({axis.of_posthoc for grid in grids for axis in grid.axes}) > 1:
             raise ValueError(
                 f"the grid of {method} must be over training or over posthoc fields where a study selects: the "
                 "former are chosen by accuracy, the latter by ECE"
@@ -137,15 +136,16 @@ class Study(StudyKeys):
 
     @property
     def refreshed(self) -> tuple[str, ...]:
-        """Return the methods that are also measured with refreshed batch-norm statistics."""
-        asked = self.refresh_batch_norm
-        return asked if isinstance(asked, tuple) else self.methods if asked else ()
+        """Return the methods that are also evaluated with refreshed batch-norm statistics."""
+        if isinstance(self.refresh_batch_norm, tuple):
+            return self.refresh_batch_norm
+        return self.methods if self.refresh_batch_norm else ()
 
     def grids_of(self, method: str) -> list[ValueGrid]:
         """Return a method's grids, one for each of its tables; without any, the single point that changes nothing."""
         tables = self.grid.get(method, {})
         tables = [tables] if isinstance(tables, Mapping) else tables
-        if not isinstance(tables, list) or not tables or not all(isinstance(one, Mapping) for one in tables):
+        if not isinstance(tables, list) or not tables or not all(isinstance(table, Mapping) for table in tables):
             raise ValueError(f"grid.{method} must be a table, or several ([[grid.{method}]]), got {tables!r}")
         return [ValueGrid.of(table) for table in tables]
 
@@ -153,41 +153,55 @@ class Study(StudyKeys):
         """Plan every run, seed by seed, so that an interrupted study has whole seeds to compare."""
         plan = list(self._runs() if self.scale == "full" else shrink(self._runs()))
         # Lines of one run share its predictions, which are made again where features are needed and not stored.
-        keys = [(own.config, own.batch_norm, own.evaluate) for own in plan]
-        needed = {key for key, own in zip(keys, plan, strict=True) if own.posthoc and own.posthoc.needs_features}
-        return (replace(own, keeps_features=key in needed) for key, own in zip(keys, plan, strict=True))
+        keys = [(planned.config, planned.batch_norm, planned.evaluate) for planned in plan]
+        with_features = {
+            key for key, planned in zip(keys, plan, strict=True) if planned.posthoc and planned.posthoc.needs_features
+        }
+        return (replace(planned, keeps_features=key in with_features) for key, planned in zip(keys, plan, strict=True))
 
     def at_smoke_scale(self) -> Study:
         """Return the study at smoke scale, under a name and a title that say so."""
-        seeds_of = {method: seeds[:SEEDS] for method, seeds in self.seeds_of.items()}
-        fewer = replace(self, seeds=self.seeds[:SEEDS], seeds_of=seeds_of)
-        return replace(fewer, name=f"{self.name}-smoke", title=f"{self.title} (smoke scale)", scale="smoke")
+        return replace(
+            self,
+            name=f"{self.name}-smoke",
+            title=f"{self.title} (smoke scale)",
+            seeds=self.seeds[:SEEDS],
+            seeds_of={method: seeds[:SEEDS] for method, seeds in self.seeds_of.items()},
+            scale="smoke",
+        )
 
     def _runs(self) -> Iterator[PlannedRun]:
-        for seed in dict.fromkeys([*self.seeds, *(seed for own in self.seeds_of.values() for seed in own)]):
+        all_seeds = [*self.seeds, *(seed for seeds in self.seeds_of.values() for seed in seeds)]
+        for seed in dict.fromkeys(all_seeds):
             for part in self.parts:
-                for method in (name for name in part.methods if seed in self.seeds_of.get(name, self.seeds)):
-                    for grid, point in ((one, point) for one in self.grids_of(method) for point in one.points()):
-                        try:
-                            planned = self._plan(part, method, seed, point, grid.changes(point))
-                        except ValueError as error:
-                            where = f"{method}{point}, {part.recipe}, of study {self.source or self.name}"
-                            raise ValueError(f"cannot plan {where}: {error}") from error
-                        yield planned
-                        if method in self.refreshed:
-                            yield planned.refreshed()
-                            if self.refresh_augmented:
-                                yield planned.refreshed("refreshed-augmented")
-                            if self.refresh_mixed:
-                                yield planned.refreshed("refreshed-mixed")
+                for method in part.methods:
+                    if seed in self.seeds_of.get(method, self.seeds):
+                        yield from self._lines(part, method, seed)
+
+    def _lines(self, part: Part, method: str, seed: int) -> Iterator[PlannedRun]:
+        """Plan the points of a method's grid, each with the lines of its refreshed batch-norm statistics."""
+        refreshed: list[BatchNorm] = []
+        if method in self.refreshed:
+            refreshed.append("refreshed")
+            refreshed += ["refreshed-augmented"] if self.refresh_augmented else []
+            refreshed += ["refreshed-mixed"] if self.refresh_mixed else []
+        for grid in self.grids_of(method):
+            for point in grid.points():
+                try:
+                    planned = self._plan(part, method, seed, point, grid.changes(point))
+                except ValueError as error:
+                    where = f"{method}{point}, {part.recipe}, of study {self.source or self.name}"
+                    raise ValueError(f"cannot plan {where}: {error}") from error
+                yield planned
+                yield from (planned.refreshed(statistics) for statistics in refreshed)
 
     def _plan(self, part: Part, method: str, seed: int, point: Point, changes: dict[str, Any]) -> PlannedRun:
         from regmixup.training.config import configure
 
         changes = part.values.get(method, {}) | changes
-        plain = {name: value for name, value in (part.train | changes).items() if "." not in name}
-        config = configure(part.recipe, method, seed=seed, **{name: tupled(value) for name, value in plain.items()})
+        plain = {name: as_tuple(value) for name, value in (part.train | changes).items() if "." not in name}
         dotted = {name: value for name, value in changes.items() if "." in name}
+        config = configure(part.recipe, method, seed=seed, **plain)
         config, posthoc = adjust(config, usual_posthoc(method, part.recipe), dotted)
         return PlannedRun(
             method=method,
@@ -219,8 +233,8 @@ class Study(StudyKeys):
         """Return a fingerprint of what the study asks for, wherever its file lies, and of the plugins it trains by."""
         from regmixup.training.config import plugins_of
 
-        used = {origin for planned in self.runs() for origin in plugins_of(planned.config, planned.method)}
-        return fingerprint(replace(self, source=" ".join(sorted(origin.sha256 for origin in used))))
+        plugins = {origin for planned in self.runs() for origin in plugins_of(planned.config, planned.method)}
+        return fingerprint(replace(self, source=" ".join(sorted(origin.sha256 for origin in plugins))))
 
     @cached_property
     def record(self) -> Mapping[str, Any]:
@@ -228,15 +242,19 @@ class Study(StudyKeys):
 
         recipes: network, train set and evaluation sets of every recipe. recipe, evaluate: those of the first.
         """
-        found: dict[str, Any] = {}
+        by_recipe: dict[str, Any] = {}
         for planned in self.runs():
             trained = {"network": planned.config.network, "train_set": planned.config.train_set}
-            found.setdefault(planned.recipe, {**trained, "evaluate": encode(planned.evaluate)})
-        first = next(iter(found))
-        own = {"content": self.content, "methods": list(self.methods), "recipes": found}
-        values = encode(self)
-        head = {name: values[name] for name in ("kind", "name", "title", "parts")}  # in the order of older files
-        return {**head, **values, **own, "recipe": first, "evaluate": found[first]["evaluate"]}
+            by_recipe.setdefault(planned.recipe, {**trained, "evaluate": encode(planned.evaluate)})
+        first = next(iter(by_recipe))
+        return {
+            **encode(self),
+            "content": self.content,
+            "methods": list(self.methods),
+            "recipes": by_recipe,
+            "recipe": first,
+            "evaluate": by_recipe[first]["evaluate"],
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,10 +289,11 @@ class StudyFile(StudyKeys, StudyHeader):
 
     def study(self, source: str) -> Study:
         """Return the study, with every section resolved. source: the path of the file."""
+        if bool(self.recipe) == bool(self.recipes):
+            raise ValueError("study must have recipe (str), or recipes (a list of str)")
         names = (self.recipe,) if self.recipe else self.recipes
-        if not names or (self.recipe and self.recipes) or len(set(names)) != len(names):
-            raise ValueError("study must have recipe (str), or recipes (a list of str without repetition)")
-        check_distinct(f"methods of study {self.name!r}", self.methods)
+        check_distinct("recipes", names)
+        check_distinct("methods", self.methods)
         for method in self.methods:
             methods.get(method)
         for method, chosen in self.only.items():
@@ -291,11 +310,14 @@ class StudyFile(StudyKeys, StudyHeader):
         return Study(**values_of(self, StudyKeys), parts=parts, source=source)
 
     def _part(self, recipe: str, family: str) -> Part:
-        own = [method for method in self.methods if recipe in self.only.get(method, [recipe])]
         train = _section(self.train, recipe, family)
         _check_fields(train, "train")
-        evaluate = decode(Evaluation, _section(self.evaluate, recipe, family), "study.evaluate")
-        return Part(recipe=recipe, methods=tuple(own), evaluate=evaluate, train=train)
+        return Part(
+            recipe=recipe,
+            methods=tuple(method for method in self.methods if recipe in self.only.get(method, [recipe])),
+            evaluate=decode(Evaluation, _section(self.evaluate, recipe, family), "study.evaluate"),
+            train=train,
+        )
 
 
 def _check_fields(names: Collection[str], section: str) -> None:
@@ -325,20 +347,10 @@ def studies() -> dict[str, Path]:
 def read_header(path: Path) -> StudyHeader:
     """Read the keys of a study file that are for its readers, without planning its runs (and without torch)."""
     values = tomllib.loads(path.read_text(encoding="utf-8"))
-    own = {f.name: values[f.name] for f in fields(StudyHeader) if f.name in values}
-    header = decode(StudyHeader, own, f"study {path}")
+    keys = {f.name: values[f.name] for f in fields(StudyHeader) if f.name in values}
+    header = decode(StudyHeader, keys, f"study {path}")
     description, expected = (" ".join(text.split()) for text in (header.description, header.expected))
     return replace(header, description=description, expected=expected)
-
-
-def _check_words(values: Any, where: str = "study") -> None:
-    """Raise for text with control characters: titles and labels appear in terminals, reports and file names."""
-    if isinstance(values, str) and any(is_hidden(c) for c in values if c not in "\n\t"):
-        raise ValueError(f"{where} must be text without control characters, got {values!a}")
-    pairs = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
-    for name, value in pairs:
-        _check_words(name, f"a name in {where}")
-        _check_words(value, f"{where}.{name}")
 
 
 def load_study(name_or_file: str, scale: Scale = "full") -> Study:
@@ -351,9 +363,8 @@ def load_study(name_or_file: str, scale: Scale = "full") -> Study:
         raise unknown("study", name_or_file, known)
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-        _check_words(values)
         file = decode(StudyFile, {"name": path.stem, **values}, "study")
         study = file.study(name_or_file if name_or_file in known else str(path))
         return study if scale == "full" else study.at_smoke_scale()
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ValueError(f"cannot read study {path}: {error}") from error

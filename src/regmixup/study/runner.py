@@ -1,4 +1,4 @@
-"""Run a study: pass its plan to a launcher, and collect one table of rows."""
+"""Run a study: pass its tasks to a launcher, and collect one table of rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -20,18 +20,22 @@ from regmixup.evaluation.evaluate import relative_rows
 from regmixup.methods import REFERENCE
 from regmixup.names import shortened
 from regmixup.networks.precision import check_precision
-from regmixup.storage import InUseError, check_writable, digest, owning, read_rows, read_table, write_json, write_rows
-from regmixup.study.archive import NOTE, archive_places, archived_rows, check_trainable, is_of
+from regmixup.storage import InUseError, check_writable, digest, is_held, owning, write_json, write_rows
+from regmixup.study.archive import NOTE, archive_places, check_trainable
 from regmixup.study.check import check_data, check_folder
-from regmixup.study.launchers import InTurn, Launcher, Progress, RayTasks
+from regmixup.study.dispatch import Launcher, Progress, dispatch
+from regmixup.study.launchers import InTurn, RayTasks
 from regmixup.study.plan import Study
 from regmixup.study.select import write_selected
 from regmixup.study.status import Budget
-from regmixup.study.tasks import RETRY_SECONDS, HeldFolder, Job, Task, TaskOutcome, dispatch, find_tasks
+from regmixup.study.tasks import Job, Task, TaskOutcome, find_tasks
 from regmixup.training.config import resolve
 from regmixup.training.distributed import world_size
 from regmixup.training.engine import Engine
+from regmixup.types import Row
 
+COLLECT_SECONDS = 0.1
+"""Time until a table that another process writes is tried again."""
 _SHOWN = 10
 
 
@@ -58,7 +62,7 @@ def run_study(
     launcher: Launcher | None = None,
     archive: str | Path | None = None,
     logits: bool = False,
-    minutes: float | Budget | None = None,
+    minutes: float | None = None,
 ) -> Path:
     """Run a study to its end and return its folder, with study.json and rows.csv in it.
 
@@ -68,7 +72,7 @@ def run_study(
     where there is a limit of `minutes`.
     archive: a folder for small archives of finished runs, see `archive.py`; a run archived there or among the runs is
     done, also one of a study that this one `reuses`. logits: archive those of test and OOD sets, too. minutes: start no
-    run that would not end within them; a `Budget` counts them from when it was made.
+    run that would not end within them; if none would, that is an error.
     """
     if launcher is not None and device is not None:
         raise ValueError(f"device must be None where a launcher brings its own, got {device!r}")
@@ -76,45 +80,37 @@ def run_study(
     _check_request(study, Path(runs), launcher, Path(archive) if archive else None, minutes)
     folder = study_folder(study, runs)
     job = Job(
-        study=study, runs=Path(runs).absolute(), root=Path(root).absolute() if root else None, workers=workers,
-        engine=engine, archive=Path(archive).absolute() if archive else None, logits=logits,
-    )  # fmt: skip
+        study=study,
+        runs=Path(runs).absolute(),
+        root=Path(root).absolute() if root else None,
+        workers=workers,
+        engine=engine,
+        archive=Path(archive).absolute() if archive else None,
+        logits=logits,
+    )
     places = archive_places(study, job.archive, job.runs)
-    budget = minutes if isinstance(minutes, Budget | None) else Budget(minutes, [job.runs, *places], launcher.device)
-    tasks = _tasks(job, launcher.device)
+    budget = Budget(minutes, [job.runs, *places], launcher.device) if minutes is not None else None
+    tasks = find_tasks(list(study.runs()), job.runs, launcher.device, places)
     _check_tasks(job, [task for task in tasks if task.archive is None], launcher.device)
     check_folder(study, folder)
-    ended: list[TaskOutcome] = []
-    with ExitStack() as stack:
-        if (holder := _hold(folder, stack)) and budget is None:
-            warnings.warn(
-                f"another process runs this study, and the two share it: {holder}. At the end this one waits at most "
-                f"{HeldFolder.limit()} for it",
-                stacklevel=2,
-            )
-        with launcher.open(job, progress) as pool, _stopped_by_sigterm():
-            for outcome in dispatch(tasks, pool, progress, budget):
-                ended.append(outcome)
-                near = tasks[outcome.task.index : outcome.task.index + 2]
-                # Between two archived runs it would cost more than to read them: every row is written each time.
-                if not holder and any(task.archive is None for task in near):
-                    _collect(study, folder, ended)
-        if budget is not None:  # what was left to other processes, as far as they are ready
-            seen = {outcome.task.index for outcome in ended}
-            ended += _stored(task for task in tasks if task.index not in seen)
-        if holder:
-            folder_held = HeldFolder(holder)
-            while (holder := _hold(folder, stack)) and budget is None:
-                if error := folder_held.gives_up("the study's table", holder):
-                    raise InUseError(error)
-                time.sleep(RETRY_SECONDS)
-        if holder:
-            warnings.warn(f"the table is written by the other process, later with these runs: {holder}", stacklevel=2)
-        else:
-            _collect(study, folder, ended)
-            write_selected(study, folder)
-    if failed := [outcome for outcome in ended if outcome.rows is None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    undone = {task.index for task in tasks if not task.done}
+    outcomes: dict[int, TaskOutcome] = {}
+    with launcher.open(job, progress) as pool, _stopped_by_sigterm():
+        for outcome in dispatch(tasks, pool, progress, budget):
+            outcomes[outcome.task.index] = outcome
+            if outcome.task.archive is None:  # after archived runs it would take longer than reading them
+                with suppress(InUseError):
+                    _collect(study, folder, tasks, outcomes)
+    while True:
+        with suppress(InUseError):
+            _collect(study, folder, tasks, outcomes)
+            break
+        time.sleep(COLLECT_SECONDS)
+    if failed := [outcome for outcome in outcomes.values() if outcome.rows is None]:
         raise FailedRunsError(_explain(failed, total=len(tasks)))
+    if budget is not None and undone.isdisjoint(outcomes):
+        _check_minutes(budget, [task for task in tasks if task.index in undone])
     return folder
 
 
@@ -139,11 +135,11 @@ def missing_choices(study: Study, runs: Path) -> str:
     """Return what must be given to a study that confirms what another one selected; "" if nothing is missing."""
     if not study.confirms or study.scale != "full" or any(part.values for part in study.parts):
         return ""
-    found = study_folder(study, runs).with_name(f"study-{study.confirms}")
-    return f"what study {study.confirms} selected (--selected {found}/selected.json)"
+    searched = study_folder(study, runs).with_name(f"study-{study.confirms}")
+    return f"what study {study.confirms} selected (--selected {searched}/selected.json)"
 
 
-def _check_tasks(job: Job, tasks: list[Task], device: torch.device) -> None:
+def _check_tasks(job: Job, tasks: Sequence[Task], device: torch.device) -> None:
     """Raise unless these tasks can be trained, measured and archived: now, not after hours of training."""
     for task in tasks:
         check_precision(task.planned.evaluate.precision, device)
@@ -154,47 +150,40 @@ def _check_tasks(job: Job, tasks: list[Task], device: torch.device) -> None:
     check_data([task.planned for task in tasks], job.root)
 
 
-def _tasks(job: Job, device: torch.device) -> list[Task]:
-    """Return a task per planned run; one whose archive lacks the logits asked for is archived again if possible."""
-    tasks = find_tasks(list(job.study.runs()), job.runs, device, archive_places(job.study, job.archive, job.runs))
-    without_logits = []
-    for task in tasks if job.logits else ():
-        planned, archive = task.planned, task.archive
-        if archive is not None and planned.evaluate.test and not (archive / f"logits-{planned.stem}.npz").is_file():
-            if archive.parent == job.archive and task.run.finished and is_of(archive, task.run):
-                # Everything is measured, and is archived again with logits.
-                tasks[task.index] = replace(task, archive=None)
-            else:
-                without_logits.append(task.label)
-    if without_logits:
-        warnings.warn(
-            f"no logits are archived of {', '.join(without_logits)}: archived without them before, and the weights of "
-            f"that training are not in {job.runs}",
-            stacklevel=3,
+def _check_minutes(budget: Budget, undone: Sequence[Task]) -> None:
+    """Raise if a time limit was too short for any run, so that a queue does not start the same command for ever."""
+    if undone and not any(is_held(task.run.folder) for task in undone):
+        shortest = min(undone, key=budget.seconds)
+        raise ValueError(
+            f"minutes must be enough for one of the {len(undone)} runs that are left, got {budget.minutes:g}; the "
+            f"shortest, {shortest.label}, takes about {budget.seconds(shortest):.0f} s. Without a limit a run is "
+            "trained in pieces: stopped by SIGTERM or Ctrl-C it saves a checkpoint"
         )
-    return tasks
 
 
-def _hold(folder: Path, stack: ExitStack) -> str:
-    """Hold the study's folder until the stack is left and return "", or return which other process holds it.
+def _collect(study: Study, folder: Path, tasks: Sequence[Task], outcomes: Mapping[int, TaskOutcome]) -> None:
+    """Write the rows of all tasks that are done, in the plan's order, and what they select.
 
-    Only the holder writes an incomplete table.
+    An interrupted study has a table, too. Rows of tasks that have no outcome here, as another process has done them or
+    this one has not come to them, are read from their run folders. InUseError while another process writes the table.
     """
-    try:
-        stack.enter_context(owning(folder))
-    except InUseError as error:
-        return error.held
-    return ""
+    with owning(folder):
+        rows: dict[int, list[Row]] = {}
+        for task in tasks:
+            if task.index in outcomes:
+                rows[task.index] = outcomes[task.index].rows or []
+            elif task.archive is None and task.done:
+                with suppress(ValueError):  # damaged: it is measured again when its turn comes
+                    rows[task.index] = task.rows()
+        if any(rows.values()):
+            _write_table(study, folder, [(task, rows[task.index]) for task in tasks if rows.get(task.index)])
+            write_selected(study, folder)
 
 
-def _collect(study: Study, folder: Path, ended: list[TaskOutcome]) -> None:
-    """Write the rows of all tasks that have ended, in the plan's order: an interrupted study has a table, too."""
-    done = sorted((outcome for outcome in ended if outcome.rows is not None), key=lambda outcome: outcome.task.index)
-    if not done:
-        return
-    beside = folder.parent.resolve()
-    entries = [o.task.planned.entry(os.path.relpath(o.task.source.resolve(), beside)) for o in done]
-    rows = [replace(row, study=study.name) for outcome in done for row in outcome.rows or ()]
+def _write_table(study: Study, folder: Path, measured: Sequence[tuple[Task, list[Row]]]) -> None:
+    runs = folder.parent.resolve()
+    entries = [task.planned.entry(os.path.relpath(task.source.resolve(), runs)) for task, _ in measured]
+    rows = [replace(row, study=study.name) for _, of_task in measured for row in of_task]
     write_rows(folder / "rows.csv", [*rows, *relative_rows(rows, reference=REFERENCE)])
     write_json(folder / "study.json", {**study.record, "runs": entries, "rows_digest": digest(folder / "rows.csv")})
 
@@ -206,63 +195,37 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
     decides the precision and so the names of runs: the one with more of them is taken.
     """
     plan, archives = list(study.runs()), archive_places(study, runs.absolute())
-    found, tasks = [list[TaskOutcome]()], list[Task]()
+    tasks: list[Task] = []
     for device in (torch.device("cuda"), torch.device("cpu")):
-        try:
+        with suppress(ValueError):  # a precision that this kind of device does not have
             for planned in plan:
                 resolve(planned.config, device)
-        except ValueError:  # a precision that this kind of device does not have
-            continue
-        found.append(_stored(tasks := find_tasks(plan, runs.absolute(), device, archives)))
-    ended = max(found, key=len)
-    if all(outcome.task.archive is None for outcome in ended):
+            found = find_tasks(plan, runs.absolute(), device, archives)
+            tasks = max(tasks, found, key=lambda tasks: sum(task.done for task in tasks))
+    done = [task for task in tasks if task.done]
+    if all(task.archive is None for task in done):
         return None
-    taken = {outcome.task.run.folder for outcome in ended}
-    left_out = [o.task for other in found for o in other if o.task.run.folder not in taken]
-    if left_out:
-        names = ", ".join(f"{task.label} ({task.run.config.precision})" for task in left_out)
-        warnings.warn(f"left out of the table, as most runs have another precision: {names}", stacklevel=2)
-    seen = {outcome.task.index for other in found for outcome in other}
-    if absent := [task.label for task in tasks if task.index not in seen]:
-        names = shortened(absent, _SHOWN)
-        warnings.warn(f"left out of the table, as neither archived nor measured in {runs}: {names}", stacklevel=2)
+    if absent := [task.label for task in tasks if not task.done]:
+        precision = done[0].run.config.precision
+        where = f"as neither archived nor measured in {runs} with precision {precision}"
+        warnings.warn(f"left out of the table, {where}: {shortened(absent, _SHOWN)}", stacklevel=2)
     into = into if into is not None else study_folder(study, runs)
     with owning(into):
         check_folder(study, into)
-        _collect(study, into, ended)
+        _write_table(study, into, [(task, task.rows()) for task in done])
         write_selected(study, into)
     return into
 
 
-def _stored(tasks: Iterable[Task]) -> list[TaskOutcome]:
-    """Return the outcomes of those tasks whose rows are archived or lie in their run folders.
-
-    OSError if a file cannot be read now: its run is not left out as if it were missing.
-    """
-    found = []
-    for task in tasks:
-        if task.archive is not None:
-            found.append(TaskOutcome(task=task, rows=archived_rows(task.archive, task.planned.stem)))
-            continue
-        with run_folder.reading(run_folder.rows_path(task.run.folder, task.planned.stem)) as table:
-            if run_folder.is_file(table) and not task.run.lacks():
-                with run_folder.reading(table.with_suffix(".json")) as note:
-                    expected = read_table(note).get("rows") if run_folder.is_file(note) else None
-                found.append(TaskOutcome(task=task, rows=read_rows(table, expected=expected)))
-    return found
-
-
-def _explain(failed: list[TaskOutcome], *, total: int) -> str:
+def _explain(failed: Sequence[TaskOutcome], *, total: int) -> str:
     """Say which runs failed, and why: runs with the same error in one paragraph."""
-    alike: dict[str, list[TaskOutcome]] = {}
+    by_error: dict[str, list[Task]] = {}
     for outcome in failed:
-        alike.setdefault(outcome.error, []).append(outcome)
-    again = sum(not outcome.damaged for outcome in failed)
-    which = "them" if again == len(failed) else f"{again} of them"
-    lines = [f"{len(failed)} of {total} runs failed" + (f"; the same command tries {which} again" if again else "")]
-    for error, outcomes in alike.items():
-        lines.append(f"  {', '.join(outcome.task.label for outcome in outcomes)}: {error}")
-        if not outcomes[0].damaged and (traceback := outcomes[0].task.run.folder / run_folder.FAILURE).is_file():
+        by_error.setdefault(outcome.error, []).append(outcome.task)
+    lines = [f"{len(failed)} of {total} runs failed; the same command tries them again"]
+    for error, tasks in by_error.items():
+        lines.append(f"  {', '.join(task.label for task in tasks)}: {error}")
+        if (traceback := tasks[0].run.folder / run_folder.FAILURE).is_file():
             lines.append(f"    {traceback}")
     return "\n".join(lines)
 

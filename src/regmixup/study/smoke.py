@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from regmixup import recipes
 from regmixup.config import values_of
 from regmixup.data.catalogue import FAMILIES, find
-from regmixup.study.planned import Evaluation, PlannedRun
+from regmixup.study.planned_run import Evaluation, PlannedRun
 
 if TYPE_CHECKING:
     from regmixup.posthoc import Posthoc
@@ -54,19 +54,19 @@ STAND_INS = {
 TRAINING: dict[str, Any] = {"epochs": 2, "batch_size": 150, "members": 2}
 """Changes to the digits recipe, which replaces every recipe; `members` applies to ensembles only."""
 
-POSTHOC = {"samples": 20}
-"""Upper bounds on fields of posthoc maps."""
+SAMPLES = 20
+"""Upper bound on the samples of a posthoc map."""
 
 _OF_SIZE = ("train_set", "network", "epochs", "batch_size", "image_size", "members")
 
 
 def shrink(plan: Iterable[PlannedRun]) -> Iterator[PlannedRun]:
     """Yield the plan at smoke scale: corners of grids only, every run cut down, equal runs once."""
-    seen = []
+    keys = []
     for planned in (_shrink_run(planned) for planned in plan if planned.point.is_corner()):
-        own = (planned.label, planned.config, planned.evaluate)  # different recipes may become equal
-        if own not in seen:
-            seen.append(own)
+        key = (planned.label, planned.config, planned.evaluate)  # different recipes may become equal
+        if key not in keys:
+            keys.append(key)
             yield planned
 
 
@@ -94,21 +94,20 @@ def _config(config: TrainConfig, kept: dict[str, Any]) -> TrainConfig:
 
 def _evaluation(sets: Evaluation, train_set: str) -> Evaluation:
     """Replace every set; sets with the same replacement become one."""
-    own = _stand_in(train_set)
+    stand_in = _stand_in(train_set)
     return replace(
         sets,
-        validation=own.validation if sets.validation else "",
-        test=own.test if sets.test else "",
+        validation=stand_in.validation if sets.validation else "",
+        test=stand_in.test if sets.test else "",
         shift=tuple(dict.fromkeys(name for entry in sets.shift for name in _stand_in(entry).shift)),
         ood=tuple(dict.fromkeys(_stand_in(name).ood for name in sets.ood)),
-        profile=f"path:{own.test}" if sets.profile else "",
+        profile=f"path:{stand_in.test}" if sets.profile else "",
         resamples=min(sets.resamples, 50),
         precision="float32",
     )
 
 
-def _posthoc(chosen: Posthoc | None) -> Posthoc | None:
-    if chosen is None:
-        return None
-    own = values_of(chosen)
-    return replace(chosen, **{name: min(own[name], most) for name, most in POSTHOC.items() if name in own})
+def _posthoc(posthoc: Posthoc | None) -> Posthoc | None:
+    if posthoc is None or "samples" not in (values := values_of(posthoc)):
+        return posthoc
+    return replace(posthoc, samples=min(values["samples"], SAMPLES))  # type: ignore[call-arg]

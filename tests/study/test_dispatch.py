@@ -1,15 +1,14 @@
-"""Which run is started next."""
+"""Tasks: which one starts next, what happens to those that others hold, and what a display is told."""
 
-import re
 from dataclasses import replace
 
 import pytest
 
 from regmixup.run_folder import write_history
-from regmixup.study import tasks
-from regmixup.study.planned import Evaluation, PlannedRun
-from regmixup.study.status import Budget
-from regmixup.study.tasks import Job, Task, TaskOutcome, attempt, dispatch
+from regmixup.study import dispatch as module
+from regmixup.study.dispatch import dispatch
+from regmixup.study.planned_run import Evaluation, PlannedRun
+from regmixup.study.tasks import Job, Task, TaskOutcome, attempt
 from regmixup.training.config import choose_device, configure
 from regmixup.training.run import Run
 
@@ -47,7 +46,7 @@ class Recorder:
         task = self.running.pop(0)
         if task.label in self.in_use:
             self.in_use.remove(task.label)
-            return [TaskOutcome(task=task, held=f"{task.label} is in use by pid 7", owner="pid 7 on lab (2)")]
+            return [TaskOutcome(task=task, held=f"{task.label} is in use by pid 7")]
         return [TaskOutcome(task=task, rows=[])]
 
 
@@ -77,30 +76,52 @@ def test_runs_that_share_only_a_companion_go_on_at_once(tmp_path):
     assert [len(task.models()) for task in tasks] == [2, 2, 2]
 
 
-def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_ends(tmp_path, monkeypatch):
-    """Also where there is a limit of time, and however long it was held: no other process works on it."""
-    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(tasks, "GIVE_UP_SECONDS", 0.0)
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_run_that_waits_for_a_companion_goes_on_when_the_task_that_trained_it_ends(tmp_path, monkeypatch, limited):
+    """Without a word, as no other process works on it, and at once."""
+    monkeypatch.setattr(module, "RETRY_SECONDS", 60.0)
     companion = plan(tmp_path, "dnn 7")[0].run
-    first, second = (replace(task, companion=companion) for task in plan(tmp_path, "dnn 0", "dnn 1"))
+    tasks = [replace(task, companion=companion) for task in plan(tmp_path, "dnn 0", "dnn 1")]
 
     class Training(Recorder):
         def wait(self, seconds):
-            if len(self.together) < 4:  # the first trains the companion, and the second asks for it
-                self.running.sort(key=lambda task: -task.index)
-            if len(self.together) == 3:
-                monkeypatch.setattr(tasks, "RETRY_SECONDS", 60.0)
+            self.running.sort(key=lambda task: -task.index)  # the second asks for what the first trains
             return super().wait(seconds)
 
-    budget = Budget(60, [tmp_path], choose_device("cpu"))
-    ended = list(dispatch([first, second], Training(in_use=["dnn 1"] * 4), budget=budget))
+    pool = Training(in_use=["dnn 1"])
+    ended = list(dispatch(tasks, pool, budget=Plenty() if limited else None))
     assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1"]
+    assert pool.together == [["dnn 1", "dnn 0"], ["dnn 0"], ["dnn 1"]]
 
 
-def test_no_more_runs_go_on_at_once_than_there_is_room(tmp_path):
-    pool = Recorder(room=2)
-    assert len(list(dispatch(plan(tmp_path, "dnn 0", "dnn 1", "dnn 2"), pool))) == 3
-    assert pool.together == [["dnn 0", "dnn 1"], ["dnn 1", "dnn 2"], ["dnn 2"]]
+def test_a_run_that_another_process_holds_is_tried_again_until_it_is_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+    pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])
+    with pytest.warns(UserWarning, match="dnn 0 waits: dnn 0 is in use by pid 7") as said:
+        ended = [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)]
+    assert ended == ["dnn 1", "dnn 0"]
+    assert len(said) == 1, "once, not every time"
+
+
+class Plenty:
+    """A time limit that leaves time for everything."""
+
+    def fits(self, task):
+        return True
+
+
+def test_with_a_time_limit_what_others_hold_is_left_to_them(tmp_path):
+    """Tried again when others end; what shares a folder with it is tried, too."""
+    pool = Recorder(room=1, in_use=["dnn 0"] * 2)
+    with pytest.warns(UserWarning, match="left to") as said:
+        ended = list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool, budget=Plenty()))
+    assert [outcome.task.label for outcome in ended] == ["dnn 1"]
+    assert pool.together == [["dnn 0"], ["dnn 1"], ["dnn 0"]]
+    assert [str(warning.message) for warning in said] == [
+        "left to other processes, which work on them or their companions: dnn 0 (dnn 0 is in use by pid 7)"
+    ]
+    pool = Recorder(room=1, in_use=["dnn 0"])  # and free the second time, of which there is nothing to say
+    assert len(list(dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool, budget=Plenty()))) == 2
 
 
 def test_a_run_that_was_too_long_is_asked_about_again_when_others_have_ended(tmp_path):
@@ -111,52 +132,14 @@ def test_a_run_that_was_too_long_is_asked_about_again_when_others_have_ended(tmp
         def fits(self, task):
             return task.label != "dnn 3" and len(pool.running) < 2
 
-        def learn(self, outcome, seconds):
-            pass
-
     ended = dispatch(plan(tmp_path, "dnn 0", "dnn 1", "dnn 2", "dnn 3"), pool, budget=Shared())
     assert [outcome.task.label for outcome in ended] == ["dnn 0", "dnn 1", "dnn 2"]
     assert pool.together == [["dnn 0", "dnn 1"], ["dnn 1", "dnn 2"], ["dnn 2"]]
 
 
-def test_a_run_that_another_process_holds_is_left_to_it_and_asked_for_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
-    pool = Recorder(room=1, in_use=["dnn 0", "dnn 0"])
-    with pytest.warns(UserWarning, match="waits, at most 24 hours: dnn 0 is in use by pid 7") as said:
-        ended = [outcome.task.label for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)]
-    assert ended == ["dnn 1", "dnn 0"]
-    assert len(said) == 1, "once, not every time"
-    assert pool.together == [["dnn 0"], ["dnn 1"], ["dnn 0"], ["dnn 0"]]
-
-
-def test_a_folder_that_the_same_process_holds_too_long_is_given_up(tmp_path, monkeypatch):
-    """The folder that is lost fails by name; the other run is done."""
-    monkeypatch.setattr(tasks, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(tasks, "GIVE_UP_SECONDS", 0.2)
-    pool = Recorder(room=1, in_use=["dnn 0"] * 1000)
-    with pytest.warns(UserWarning, match="dnn 0 waits"):
-        ended = {outcome.task.label: outcome for outcome in dispatch(plan(tmp_path, "dnn 0", "dnn 1"), pool)}
-    assert ended["dnn 1"].rows == []
-    assert re.fullmatch(r"gave up after \S+ hours: dnn 0 is in use by pid 7", ended["dnn 0"].error)
-
-
-def test_another_holder_starts_the_time_anew(monkeypatch):
-    monkeypatch.setattr(tasks, "GIVE_UP_SECONDS", 10.0)
-    now = 0.0
-    monkeypatch.setattr(tasks.time, "monotonic", lambda: now)
-    folder = tasks.HeldFolder("held by pid 1")
-    now = 9.0
-    with pytest.warns(UserWarning, match="dnn 0 waits, .* held by pid 2"):
-        assert not folder.gives_up("dnn 0", "held by pid 2")
-    now = 18.0
-    assert not folder.gives_up("dnn 0", "held by pid 2")
-    now = 19.0
-    assert folder.gives_up("dnn 0", "held by pid 2")
-
-
 def test_a_machine_that_does_not_see_the_runs_folder_says_so_and_writes_nothing(tmp_path, study):
     (task,) = plan(tmp_path / "elsewhere", "dnn 0")
-    job = Job(study=study, runs=tmp_path / "elsewhere", root=None, workers=None)
+    job = Job(study=study, runs=tmp_path / "elsewhere")
     assert "storage that all machines share" in attempt(job, task, choose_device("cpu")).error
     assert not list(tmp_path.iterdir())
 
@@ -167,7 +150,7 @@ def test_the_epochs_of_an_ensemble_are_counted_through_its_members(tmp_path):
     for member in task.run.members()[:2]:
         member.folder.mkdir()
         write_history(member.folder, [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}])
-    assert [record["epoch"] for record in task.history(task.epochs())] == [1, 2, 3, 4]
+    assert [record["epoch"] for record in task.history()] == [1, 2, 3, 4]
 
 
 def test_a_display_is_told_what_the_run_folders_say(tmp_path):

@@ -1,4 +1,4 @@
-"""Planned runs: each is one line of a study, with the datasets that its model is evaluated on."""
+"""Planned runs: each is one line of a study's tables, with the datasets that its model is evaluated on."""
 
 from __future__ import annotations
 
@@ -49,23 +49,16 @@ class Evaluation:
     def __post_init__(self) -> None:
         check_choices(self)
         check_count("resamples", self.resamples)
-        if not self.validation and not self.test:
-            raise ValueError("evaluate must name a test set, or at least a validation set, got neither")
-        if not self.test and (self.shift or self.ood or self.profile):
-            raise ValueError("evaluate must name a test set where it names shifted, OOD or profile sets, got none")
-        if not self.test and self.calibration != "holdout":
-            raise ValueError(
-                'calibration must be "holdout" where evaluate names no test set: of a model trained on everything '
-                f"nothing would be measured, got {self.calibration!r}"
-            )
-        if not self.validation and self.calibration != "holdout":
-            raise ValueError(f"validation must be named with calibration {self.calibration!r}, got none")
-        single = {what: (name,) for what in ("validation", "test", "profile") if (name := getattr(self, what))}
-        for what, names in {**single, "shift": self.shift_sets(), "ood": self.ood}.items():
+        if not self.test and (self.shift or self.ood or self.profile or not self.validation):
+            raise ValueError("evaluate must name a test set, or a validation set and no other, got no test set")
+        if self.calibration != "holdout" and not (self.validation and self.test):
+            raise ValueError(f"validation and test must both be named with calibration {self.calibration!r}")
+        singles = {role: (name,) for role in ("validation", "test", "profile") if (name := getattr(self, role))}
+        for role, names in {**singles, "shift": self.shift_sets(), "ood": self.ood}.items():
             for name in names:
-                find(name, f"dataset of {what}")
+                find(name, f"dataset of {role}")
             if len(set(names)) != len(names):
-                raise ValueError(f"{what} must name each dataset once, got {', '.join(names)}")
+                raise ValueError(f"{role} must name each dataset once, got {', '.join(names)}")
         if self.profile and not find(self.profile).is_interpolated:
             raise ValueError(f"profile must be a `path:` set such as path:{self.test}, got {self.profile!r}")
 
@@ -114,15 +107,15 @@ class PlannedRun:
     keeps_features: bool = False
 
     def __post_init__(self) -> None:
-        chosen, config = self.posthoc, self.config
-        if chosen is None:
+        posthoc, config = self.posthoc, self.config
+        if posthoc is None:
             return
-        if config.head_name != chosen.head or config.members > 1:
+        if config.head_name != posthoc.head or config.members > 1:
             raise ValueError(
-                f"{self.method} needs one model with the {chosen.head} head, for {type(chosen).__name__}, "
+                f"{self.method} needs one model with the {posthoc.head} head, for {type(posthoc).__name__}, "
                 f"got head {config.head_name!r} and members {config.members}"
             )
-        if chosen.needs_validation and not self.evaluate.validation:
+        if posthoc.needs_validation and not self.evaluate.validation:
             raise ValueError(f"{self.method} needs a validation set to choose what it must fit, got none")
 
     @property
@@ -151,12 +144,12 @@ class PlannedRun:
 
     @property
     def choosing(self) -> PlannedRun | None:
-        """Return the line that T and sigma_0 come from: the companion, measured on its validation images alone."""
+        """Return the line that T and sigma_0 come from: the companion, evaluated on its validation images alone."""
         if self.companion is None:
             return None
         sets = self.evaluate
-        alone = Evaluation(precision=sets.precision, validation=sets.validation, resamples=sets.resamples)
-        return replace(self, config=self.companion, companion=None, evaluate=alone)
+        validation = Evaluation(precision=sets.precision, validation=sets.validation, resamples=sets.resamples)
+        return replace(self, config=self.companion, companion=None, evaluate=validation)
 
     def refreshed(self, batch_norm: BatchNorm = "refreshed") -> PlannedRun:
         """Return the same run with refreshed batch-norm statistics, under a label of its own."""
@@ -165,6 +158,12 @@ class PlannedRun:
 
     def entry(self, folder: str) -> dict[str, Any]:
         """Return its entry in study.json. folder: the run folder."""
-        own = {"method": self.method, "label": self.label, "recipe": self.recipe, "seed": self.config.seed}
-        posthoc = encode(self.posthoc) if self.posthoc is not None else None
-        return {**own, "folder": folder, "stem": self.stem, "posthoc": posthoc}
+        return {
+            "method": self.method,
+            "label": self.label,
+            "recipe": self.recipe,
+            "seed": self.config.seed,
+            "folder": folder,
+            "stem": self.stem,
+            "posthoc": encode(self.posthoc) if self.posthoc is not None else None,
+        }

@@ -1,0 +1,134 @@
+"""Dispatch: which task of a study starts next, and what to do with tasks that other processes work on."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+
+from regmixup.run_folder import describe, read_history
+from regmixup.storage import is_owned
+from regmixup.study.status import Budget
+from regmixup.study.tasks import Job, Task, TaskOutcome
+from regmixup.training.reporting import EpochRecord
+
+POLL_SECONDS = 0.5
+"""Time between two looks at the run folders."""
+RETRY_SECONDS = 2.0
+"""Time until a folder that another process holds is tried again."""
+
+
+class Progress(Protocol):
+    """What a display is told. hooks: like begin, and return the callbacks of a run that this process trains."""
+
+    def begin(self, label: str, epochs: int) -> None: ...
+    def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...
+    def epoch(self, label: str, record: EpochRecord) -> None: ...
+    def end(self, label: str, note: str) -> None: ...
+
+
+class Pool(Protocol):
+    """Executes tasks."""
+
+    def has_room(self) -> bool:
+        """Return whether a task would start now."""
+
+    def submit(self, task: Task) -> None:
+        """Start a task."""
+
+    def wait(self, seconds: float) -> list[TaskOutcome]:
+        """Wait at most so many seconds; return what has ended."""
+
+
+class Launcher(Protocol):
+    """Where runs are executed. device: its kind decides their precision and so their folders."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def open(self, job: Job, progress: Progress | None) -> AbstractContextManager[Pool]:
+        """Open a pool to submit to; leaving it stops what still runs."""
+
+
+def dispatch(
+    tasks: Sequence[Task], pool: Pool, progress: Progress | None = None, budget: Budget | None = None
+) -> Iterator[TaskOutcome]:
+    """Yield the outcome of every task as it ends.
+
+    Tasks that share a folder never run at once, and keep their order in the plan. Without a budget, a task whose folder
+    another process holds is tried until that process ends, so it is taken over if the other is killed. With a budget
+    it is left to the other process, and what does not fit has no outcome. Both are tried again when another task ends:
+    it may have trained the companion that they need, and the fewer share a device, the faster they are.
+    """
+    waiting, running, postponed = list(tasks), list[Task](), list[Task]()
+    not_before: dict[int, float] = {}
+    held: dict[int, str] = {}
+    begun = set[int]()
+    while waiting or running:
+        while pool.has_room() and (task := _next(waiting, running, not_before)):
+            waiting.remove(task)
+            if budget is not None and not budget.fits(task):
+                postponed.append(task)
+            else:
+                running.append(task)
+                pool.submit(task)
+        for outcome in pool.wait(POLL_SECONDS):
+            task = next(task for task in running if task.index == outcome.task.index)
+            running.remove(task)
+            if not outcome.held:
+                waiting, postponed = sorted([*waiting, *postponed], key=lambda task: task.index), []
+                not_before.clear()
+                held.pop(task.index, None)
+                _show_end(progress, outcome)
+                yield outcome
+            elif budget is not None:
+                held[task.index] = outcome.held
+                postponed.append(task)
+            else:
+                # Another task of this study may train the companion: of that there is nothing to say.
+                ours = task.companion is not None and any(other.companion == task.companion for other in running)
+                if held.get(task.index) != outcome.held and not ours:
+                    warnings.warn(f"{task.label} waits: {outcome.held}", stacklevel=2)
+                held[task.index] = outcome.held
+                not_before[task.index] = time.monotonic() + RETRY_SECONDS
+                waiting = sorted([*waiting, task], key=lambda task: task.index)
+        _show_running(progress, running, begun)
+    if budget is not None and held:
+        shares = "; ".join(f"{task.label} ({held[task.index]})" for task in tasks if task.index in held)
+        warnings.warn(f"left to other processes, which work on them or their companions: {shares}", stacklevel=2)
+
+
+def _next(waiting: Sequence[Task], running: Sequence[Task], not_before: dict[int, float]) -> Task | None:
+    """Return the first task that shares no folder with a running one, nor with a waiting one before it."""
+    taken = {folder for task in running for folder in task.folders}
+    now = time.monotonic()
+    for task in waiting:
+        if taken.isdisjoint(task.folders) and not_before.get(task.index, now) <= now:
+            return task
+        taken |= task.folders
+    return None
+
+
+def _show_running(progress: Progress | None, running: Sequence[Task], begun: set[int]) -> None:
+    """Tell a display what the run folders say. A run begins when a process holds its folder: it may be queued before.
+
+    begun: the tasks that the display knows of; added to.
+    """
+    if progress is None:
+        return
+    for task in running:
+        if task.index not in begun and is_owned(task.run.folder):
+            begun.add(task.index)
+            progress.begin(task.label, task.epochs())
+        if task.index in begun and (history := task.history()):
+            progress.epoch(task.label, history[-1])
+
+
+def _show_end(progress: Progress | None, outcome: TaskOutcome) -> None:
+    if progress is not None:
+        failed, source = outcome.rows is None, outcome.task.source
+        progress.end(outcome.task.label, f"failed: {outcome.error}" if failed else describe(read_history(source)))

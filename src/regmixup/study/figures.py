@@ -1,0 +1,93 @@
+"""The data of a run's figures, from its predictions and, where they are here, the images themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regmixup import data
+from regmixup.data.decode import EvalTransform
+from regmixup.data.images import LabelledImages, pair_ends
+from regmixup.evaluation.curves import SIDE, Look, examples, path_curves, reliability_bins, score_curves, thumbnail
+from regmixup.metrics.scores import fit_scores
+from regmixup.training.loading import reader
+from regmixup.types import Predictions
+
+PAIRS = 8
+"""Paths between two images that a reader can explore: the first of those behind the profile."""
+
+
+def figure_data(
+    versions: Mapping[str, Predictions],
+    ood: Sequence[Predictions],
+    *,
+    train: Predictions | None = None,
+    profile: Predictions | None = None,
+    classes: Sequence[str],
+    root: str | Path | None = None,
+) -> dict[str, Any]:
+    """Return the data of a run's figures.
+
+    versions: the test predictions as they are ("none") and at the chosen temperature ("temperature"). train: what
+    scores of features are fitted on. profile: predictions of a `path:` set. classes: those that number the labels; a
+    test folder may lack some of them. root: where the images lie.
+
+    The result has "test", the test set's name; "reliability", "scores" and, where the images are here, "examples", as
+    `regmixup.evaluation.curves` makes them; and with a profile, "path" likewise and "images", the two ends of its
+    first paths with their classes.
+    """
+    test = versions["none"]
+    drawn: dict[str, Any] = {
+        "test": test.dataset,
+        "reliability": reliability_bins(versions),
+        "scores": score_curves(test, ood, fit_scores(train)),
+    }
+    looks, _ = find_images([test.dataset, *(predicted.dataset for predicted in ood)], root)
+    if looks:
+        drawn["examples"] = examples(test, ood, looks, classes=classes)
+    if profile is not None:
+        drawn["path"] = path_curves(profile, pairs=PAIRS)
+        drawn["images"] = _path_ends(profile.dataset.removeprefix("path:"), root)
+    return drawn
+
+
+def find_images(names: Sequence[str], root: str | Path | None) -> tuple[dict[str, Look], tuple[str, ...]]:
+    """Return how to get at the images of some sets, and the classes of the first; without sets that are not here.
+
+    Predictions may have come from another machine than the data.
+    """
+    looks: dict[str, Look] = {}
+    classes: tuple[str, ...] = ()
+    for name in names:
+        try:
+            source = data.load(name, root=root)
+        except (OSError, ValueError):
+            continue
+        looks[name] = partial(_thumbnails, source)
+        classes = source.classes if name == names[0] else classes
+    return looks, classes
+
+
+def _thumbnails(source: LabelledImages, places: Sequence[int]) -> list[Tensor]:
+    """Return some images of a set, files upright and at the size of a thumbnail."""
+    read = reader(EvalTransform(size=SIDE, resize=SIDE, orient=True), (SIDE, SIDE))
+    selected = source.select(torch.tensor(places, dtype=torch.int64))
+    return [image for part in selected.parts(read) for image in part.images]
+
+
+def _path_ends(dataset: str, root: str | Path | None) -> list[dict[str, Any]]:
+    """Return both ends of the first paths, lambda = 1 first: PNG in base64, and the names of their classes."""
+    source = data.load(dataset, root=root)
+    ends = [index[:PAIRS].tolist() for index in pair_ends(source)]
+    return [
+        {
+            "classes": [source.classes[int(source.labels[index])] for index in pair],
+            "png": [thumbnail(source.images[index]).partition(",")[2] for index in pair],
+        }
+        for pair in zip(*ends, strict=True)
+    ]
