@@ -56,8 +56,8 @@ def test_the_documents_have_blocks_and_commands():
 def test_a_command_names_a_verb_and_its_flags_exist(document, command, capsys):
     words = shlex.split(command)
     assert words[1] in VERBS, f"{document}: {command}"
+    asked = "--help-all" if words[1] == "train" else "--help"
     with pytest.raises(SystemExit) as leaving:
-        asked = "--help-all" if words[1] == "train" else "--help"
         main([*(word for word in words[1:] if word != "--dry-run"), asked])
     assert leaving.value.code == 0
     text = capsys.readouterr().out
