@@ -7,9 +7,9 @@ from pathlib import Path
 
 import make_replaced
 import torch
+from claims import Training, gather
 
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import Training, gather
 from regmixup.report.results import Results, RunRecord
 from regmixup.study.archive import archive_places, archived_rows
 from regmixup.study.cost import spent
@@ -55,7 +55,7 @@ def cost(study: str, results: Path = RESULTS) -> str:
 
 def folders(results: Path) -> list[str]:
     """Return the studies that have a folder."""
-    return sorted(path.name for path in results.iterdir() if path.is_dir())
+    return sorted(path.name for path in results.iterdir() if path.is_dir() and path.name != "__pycache__")
 
 
 @cache

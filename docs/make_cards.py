@@ -7,11 +7,15 @@ Words come from cards.toml, everything else from the registry, the measured step
 
 import dataclasses
 import re
+import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1] / "results"))  # claims.py and slips.py
+
+from claims import Training
 from make_archives import everything, settings
 from make_tables import FIELD, measured, standard_columns
 
@@ -19,7 +23,6 @@ from regmixup.methods import METHODS, Method, Spec
 from regmixup.objectives import OBJECTIVES
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import Training
 from regmixup.report.writers import markdown_table
 from regmixup.study.cost import step_times
 

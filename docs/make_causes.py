@@ -6,11 +6,11 @@ make_results.py calls both.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
+from claims import Training, method_label, prose
 from make_effects import BASE, PLAIN, Effect, compared, effect, figure, short
 from make_tables import RECIPE, Column, headings, standard_columns
 
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import Training, method_label, prose
 from regmixup.report.significance import LEVEL
 from regmixup.report.writers import markdown_table
 from regmixup.study.plan import load_study

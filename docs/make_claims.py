@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from claims import CLAIMS, Claim, Finding, Training, nearest, points, prose
+
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import CLAIMS, Claim, Finding, Training, nearest, points, prose
 from regmixup.report.writers import markdown_table
 
 TESTS = {"paired": "paired", "welch": "Welch"}
 LEDGER = """# Claims
 
 What the paper says and our rows can speak to. Written by `python docs/make_results.py` from the archived runs in
-[results](../results/README.md); the claims are objects in `regmixup.report.claims`.
+[results](../results/README.md); the claims are objects in `results/claims.py`.
 
 A claim is asked wherever both methods were trained alike, on each set of its kind. The effect is the difference of the
 means, in points of percent. It **holds** or **fails** where the whole 95 % interval over seeds says so (paired by seed
@@ -24,11 +25,12 @@ scaling, and corrupted sets are rebuilt. n counts the seeds of the two. Some run
 replaced; a verdict that is another with all trainings is marked. The paper's effects are differences of its tables; in
 doubt are those with a number that the tables contradict ([slips](paper-tables.md#slips)).
 """
-ASKING = """To ask a claim of rows of your own:
+ASKING = """To ask a claim of rows of your own, with `results` on Python's path:
 
 ```python
+from claims import CLAIMS, Training
+
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import CLAIMS, Training
 from regmixup.types import Row
 
 values = {"dnn": [0.948, 0.950, 0.947], "regmixup": [0.959, 0.962, 0.958]}  # a seed each

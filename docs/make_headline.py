@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from claims import SCORES, Training, prose
 from make_effects import BASE, PLAIN, Effect, compared, effect, figure
 from make_scores import SCORES as COMPARED
 from make_tables import RECIPE, Column, headings, measured, standard_columns
@@ -12,7 +13,6 @@ from regmixup.names import signed
 from regmixup.paper import paper_value
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Quantity, usual_score
-from regmixup.report.claims import SCORES, Training, prose
 from regmixup.report.results import ONE_PRIOR_VARIANCE
 from regmixup.report.significance import LEVEL
 from regmixup.report.writers import markdown_table

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean, stdev
 
+from claims import CLAIMS, SCORES, Claim, Finding, Training, points, prose
 from make_tables import RECIPE, headings, measured, standard_columns
 
 from regmixup.report.aggregation import Aggregation, Quantity
-from regmixup.report.claims import CLAIMS, SCORES, Claim, Finding, Training, points, prose
 from regmixup.report.significance import LEVEL, holm, mean_interval
 from regmixup.report.writers import markdown_table
 from regmixup.study.plan import load_study

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from claims import Training, prose
 from make_length import LABELS, at_lengths, planned_lengths
 from make_tables import RECIPE, interval, standard_columns
 
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import Training, prose
 
 WIDTH, HEIGHT, LEFT, TOP, ACROSS = 230, 175, 46, 30, 4
 """Size of a panel, its margins, and panels in a row."""

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
+from claims import Training, prose
 from make_tables import Column, fingerprints
 
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Quantity
-from regmixup.report.claims import Training, prose
 from regmixup.report.writers import markdown_table
 
 KNOWN = Path(__file__).parent / "others.toml"

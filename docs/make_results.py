@@ -8,8 +8,11 @@ their sections in order; what a section says is written by the module that it na
 To be run after runs were added; a test compares. Every folder of results/ is named after a study.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "results"))  # claims.py and slips.py
 
 import make_causes
 import make_claims
@@ -22,11 +25,11 @@ import make_replaced
 import make_runs
 import make_scores
 import make_summary
+from claims import Training
 from make_archives import RESULTS, Archived, command, cost, everything, folders, rows_of, settings, tasks
 from make_tables import FIELD, RECIPE, columns, fingerprints, headings, spreads, standard_columns
 
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import Training
 from regmixup.report.writers import markdown_table
 from regmixup.study.plan import load_study
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from claims import SCORES as WORDS
+from claims import Training, points
 from make_tables import FIELD, fingerprints, standard_columns
 
 from regmixup.report.aggregation import Aggregation, Quantity
-from regmixup.report.claims import SCORES as WORDS
-from regmixup.report.claims import Training, points
 from regmixup.report.significance import mean_interval
 from regmixup.report.writers import markdown_table
 

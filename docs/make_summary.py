@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from claims import Training
 from make_causes import FRESH, detecting, fresh_lengths, setting
 from make_effects import BASE, PLAIN, effect, short
 from make_headline import own_length
@@ -10,7 +11,6 @@ from make_tables import FIELD, RECIPE, Column, headings, standard_columns
 
 from regmixup.methods import METHODS
 from regmixup.report.aggregation import Aggregation, usual_score
-from regmixup.report.claims import Training
 from regmixup.types import higher_is_better
 
 OTHERS = {PLAIN: "plain training", "mixup": "Mixup", "half-regmixup": "half-RegMixup"}

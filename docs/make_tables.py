@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from statistics import mean
 from typing import NamedTuple
 
+from claims import Training, prose
+
 from regmixup.recipes import RECIPES
 from regmixup.report.aggregation import Aggregation, Quantity, mean_cell
-from regmixup.report.claims import Training, prose
 from regmixup.report.significance import mean_interval
 from regmixup.types import MEAN, Row
 

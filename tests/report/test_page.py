@@ -11,9 +11,10 @@ from rich.console import Console
 
 from regmixup.config import encode
 from regmixup.posthoc import MeanField
-from regmixup.report.output import main_tables, shift_tables, terminal_tables
+from regmixup.report.output import terminal_tables
 from regmixup.report.page import render, sources
 from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting
+from regmixup.report.tables import main_tables, shift_tables
 from regmixup.training.config import configure
 
 
@@ -228,7 +229,7 @@ def test_the_page_names_a_methods_own_recipe_head_and_posthoc_map(finished_study
 
 def test_the_rule_of_comparison_is_stated_once_and_the_script_has_none_of_its_own(results):
     text = page(results)
-    assert text.count("after Holm&#x27;s correction over the comparisons of one column") == 2  # main table and shift
+    assert text.count("after Holm&#39;s correction over the comparisons of one column") == 2  # main table and shift
     assert "Every table compares the numbers that it shows." in text
     script = text[text.rindex("<script>") :]
     assert "0.05" not in script

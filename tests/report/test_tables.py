@@ -179,7 +179,7 @@ def test_a_column_that_mixes_two_networks_is_refused():
 
 def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():
     table = measured()
-    head, _, *lines = read_markdown(to_markdown(table))
+    head, _, *lines = read_markdown(to_markdown(table.layout()))
     assert [cell.text for cell in head] == ["method", "accuracy ↑"]
     assert [line[0].text for line in lines] == [*MEASURED]
     texts = {line[0].text: line[1] for line in lines}
@@ -190,7 +190,7 @@ def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():
 
 
 def test_a_measured_table_in_latex():
-    text = to_latex(measured())
+    text = to_latex(measured().layout())
     check_latex(text)
     assert [row if row == "rule" else row[0].text for row in read_latex(text)] == [
         *("method", "rule", "dnn", "", "mixup", "", "regmixup", "", "rule", "deep-ensemble", "")

@@ -1,6 +1,7 @@
 """Rows with values that a test gives, and the trainings that they are from."""
 
-from regmixup.report.claims import Training
+from claims import Training
+
 from regmixup.types import Row
 
 

@@ -5,12 +5,12 @@ import shutil
 
 import numpy as np
 import pytest
+from claims import CLAIMS
 from make_archives import cost
 from make_results import pages as make
 from make_results import readme
 from make_runs import costs
 
-from regmixup.report.claims import CLAIMS
 from regmixup.storage import read_table, write_table
 
 from .archived import ARCHIVED, ARCHIVES, ROOT, rows_of

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from claims import points
 from make_replaced import METRICS, keep, kept
 from scipy.stats import ttest_ind, ttest_rel
 
-from regmixup.report.claims import points
 from regmixup.storage import read_rows, read_table
 from regmixup.study.archive import archived_rows
 from regmixup.types import Quantity

@@ -1,11 +1,11 @@
 """The first lines of the page say what the rows below them do."""
 
+from claims import Training
 from make_headline import own_length
 from make_summary import summary
 from make_tables import RECIPE
 
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import Training
 
 from .given import measured, trained
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from claims import CLAIMS
 
 from regmixup.cli import main
 from regmixup.config import encode
 from regmixup.methods import METHODS
 from regmixup.paper import TABLES
 from regmixup.recipes import RECIPES
-from regmixup.report.claims import CLAIMS
 from regmixup.storage import read_rows
 from regmixup.study.plan import load_study, read_header, studies
 from regmixup.study.runner import run_study

@@ -19,6 +19,8 @@ DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
 SELECTIVE = ("aurc", "augrc", "failure_auroc")
 """Metrics of how well a score finds a model's errors."""
+SCORES = {"dempster_shafer": "Dempster-Shafer", "entropy": "entropy", "max_probability": "MSP"}
+"""Scores as prose writes them."""
 CALIBRATION = {
     "ECE": ("ece", "none"),
     "ECE + T": ("ece", SCALED),

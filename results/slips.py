@@ -8,17 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from regmixup.paper import DOUBTS, At
 from regmixup.report.significance import Marks
-
-
-class At(NamedTuple):
-    """A cell: the table's number, the row as printed, and the column as "network train_set dataset"."""
-
-    table: str
-    row: str
-    column: str
 
 
 @dataclass(frozen=True)
@@ -39,12 +32,8 @@ class Slip:
 _NEITHER, _BOLD, _UNDERLINE, _BOTH = Marks(), Marks(True), Marks(False, True), Marks(True, True)
 
 
-def _number(sentence: str, *cells: tuple[str, str, str]) -> Slip:
-    return Slip("number", sentence, tuple(At(*cell) for cell in cells))
-
-
 def _mark(table: str, column: str, correct: Mapping[str, Marks], sentence: str) -> Slip:
-    return Slip("mark", sentence, tuple(At(table, row, column) for row in correct), tuple(correct.values()))
+    return Slip("mark", sentence, tuple(At(table, line, column) for line in correct), tuple(correct.values()))
 
 
 def _text(place: str, sentence: str) -> Slip:
@@ -52,88 +41,7 @@ def _text(place: str, sentence: str) -> Slip:
 
 
 _OURS = "RegMixup (our)"
-_NUMBERS = (
-    _number(
-        "Mixup's 7.47 stands with and without temperature scaling, although T is 1.21.",
-        ("6", "Mixup", "resnet50 cifar100 cifar100/test"),
-        ("10 right", "Mixup", "resnet50 cifar100 cifar100/test"),
-    ),
-    _number(
-        "Mixup's 7.93 stands with and without temperature scaling, although T is 0.73.",
-        ("8", "Mixup", "wrn28-10 cifar10 cifar10-c"),
-        ("10 left", "Mixup", "wrn28-10 cifar10 cifar10-c"),
-    ),
-    _number(
-        "AugMix's 3.94 stands with and without temperature scaling, while its other four numbers change.",
-        ("7", "AugMix", "timm/resnet50 imagenet imagenet-v2/test"),
-        ("11", "AugMix", "timm/resnet50 imagenet imagenet-v2/test"),
-    ),
-    _number(
-        "SNGP has 11.33 without and 11.34 with temperature scaling, although T is 1.41; its other numbers for CIFAR-10 "
-        "change by 0.64 or more.",
-        ("8", "SNGP", "wrn28-10 cifar10 cifar10-c"),
-        ("10 left", "SNGP", "wrn28-10 cifar10 cifar10-c"),
-    ),
-    _number(
-        "AugMix gets worse by temperature scaling on the test set itself: 5.23 becomes 5.54.",
-        ("6", "Augmix", "wrn28-10 cifar100 cifar100/test"),
-        ("10 right", "AugMix", "wrn28-10 cifar100 cifar100/test"),
-    ),
-    _number(
-        "AugMix's 1.67 stands for AdaECE and for ECE.",
-        ("6", "Augmix", "wrn28-10 cifar10 cifar10/test"),
-        ("15", "Augmix", "wrn28-10 cifar10 cifar10/test"),
-    ),
-    _number(
-        "AugMix's 5.54 stands for AdaECE and for ECE.",
-        ("6", "Augmix", "wrn28-10 cifar100 cifar100/test"),
-        ("15", "Augmix", "wrn28-10 cifar100 cifar100/test"),
-    ),
-    _number(
-        "Mixup's 10.59 stands for AdaECE and for ECE.",
-        ("8", "Mixup", "resnet50 cifar10 cifar10.2/test"),
-        ("17", "Mixup", "resnet50 cifar10 cifar10.2/test"),
-    ),
-    _number(
-        "The ensemble's 12.36 stands for both networks.",
-        ("8", "DE (5 ×)", "wrn28-10 cifar100 cifar100-c"),
-        ("8", "DE (5 ×)", "resnet50 cifar100 cifar100-c"),
-    ),
-    _number(
-        "DNN's 88.61 stands for both networks, in the same columns as RegMixup's 89.63.",
-        ("5", "DNN", "wrn28-10 cifar10 cifar100/test"),
-        ("5", "DNN", "resnet50 cifar10 cifar100/test"),
-    ),
-    _number(
-        "RegMixup's 89.63 stands for both networks, in the same columns as DNN's 88.61.",
-        ("5", _OURS, "wrn28-10 cifar10 cifar100/test"),
-        ("5", _OURS, "resnet50 cifar10 cifar100/test"),
-    ),
-    _number(
-        "RegMixup's 0.62 stands for both networks, which may be chance.",
-        ("15", _OURS, "wrn28-10 cifar10 cifar10/test"),
-        ("15", _OURS, "resnet50 cifar10 cifar10/test"),
-    ),
-    _number(
-        "75.76 stands for ResNet-50 and for DenseNet-121, which may be chance.",
-        ("12 left", "10", "resnet50 cifar100 cifar100/val-10"),
-        ("13", "10", "densenet121 cifar100 cifar100/val-10"),
-    ),
-    _number(
-        "19.76 stands for DNN with and for the ensemble without temperature scaling.",
-        ("8", "DNN", "resnet50 cifar100 cifar100-c"),
-        ("10 right", "DE (5×)", "resnet50 cifar100 cifar100-c"),
-    ),
-    _number(
-        "The ensemble's 17.32 stands for Sketch with and for R without temperature scaling.",
-        ("7", "DE (5×)", "timm/resnet50 imagenet imagenet-sketch/test"),
-        ("11", "DE (5×)", "timm/resnet50 imagenet imagenet-r/test"),
-    ),
-    _number(
-        "Printed with a comma; 78.56 is meant.",
-        ("14", "0.5", "resnet50 cifar100 cifar100/val-10[eta=0.1]"),
-    ),
-)
+_NUMBERS = tuple(Slip("number", *doubt) for doubt in DOUBTS)
 _MARKS = (
     _mark(
         "5",

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from claims import CLAIMS, Training, gather, method_label, nearest
 
 from regmixup.config import encode
 from regmixup.methods import METHODS
 from regmixup.report.aggregation import Aggregation
-from regmixup.report.claims import CLAIMS, Training, gather, method_label, nearest
 from regmixup.report.results import ONE_PRIOR_VARIANCE, RunRecord
 from regmixup.run_folder import write_config
 from regmixup.training.config import configure, resolve

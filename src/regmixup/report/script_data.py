@@ -1,4 +1,4 @@
-"""The data of the page's script, as JSON: small, since the browser draws the figures."""
+"""The data of the page's script, as JSON: figures, and the tables below the main one that the reader can switch."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Compact = list[float | int | None]
 marks (1 best single model, 2 best of all, 3 both) and, if there is one, the paper's number."""
 
 
-def page_data(results: Results) -> dict[str, Any]:
-    """Return the data of the whole page: constants, and the figures and tables of every setting."""
+def script_data(results: Results) -> dict[str, Any]:
+    """Return the data of the whole page: constants, and the figures and switchable tables of every setting."""
     return {**script_constants(), "settings": [setting_data(setting) for setting in results.settings]}
 
 
@@ -103,7 +103,7 @@ class Cells:
     """The cells of the tables and curves that come from rows. labels: the methods, or models, that are compared."""
 
     labels: Sequence[str]
-    found: Aggregation
+    aggregation: Aggregation
 
     def data(self) -> dict[str, Any]:
         """Return the names of the methods, and what is drawn of their rows."""
@@ -121,13 +121,13 @@ class Cells:
 
     def column(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
-        cells = self.found.column(quantities, labels=self.labels)
+        cells = self.aggregation.column(quantities, labels=self.labels)
         return [compact(cell) for cell in cells.values()]
 
     def corruptions(self) -> dict[str, dict[str, list[int]]]:
         """Return severities by family and corruption, in the order of the rows."""
         found: dict[str, dict[str, set[int]]] = {}
-        for one in self.found.quantities:
+        for one in self.aggregation.quantities:
             if one.severity is not None and one.corruption != MEAN:
                 found.setdefault(one.dataset, {}).setdefault(one.corruption, set()).add(one.severity)
         return {family: {name: sorted(own) for name, own in names.items()} for family, names in found.items()}
@@ -144,7 +144,7 @@ class Cells:
             metrics = []
             for title, (metric, posthoc) in ON_SHIFT.items():
                 whole = Quantity(family, metric, posthoc, "", MEAN)
-                if whole not in self.found.quantities:
+                if whole not in self.aggregation.quantities:
                     continue
                 columns = [
                     [
@@ -157,7 +157,7 @@ class Cells:
                 columns[-1][0] = [whole]
                 by_column = [[self.column(at) for at in column] for column in columns]
                 cells = [[[at[index] for at in column] for column in by_column] for index in range(len(labels))]
-                note = ONE_TEMPERATURE if posthoc == SCALED and self.found.design.one_temperature else ""
+                note = ONE_TEMPERATURE if posthoc == SCALED and self.aggregation.design.one_temperature else ""
                 metrics.append({"title": title, "note": note, "cells": cells})
             if metrics:
                 names = list(corruptions)
@@ -186,7 +186,7 @@ class Cells:
 
     def spread(self, quantity: Quantity, label: str) -> list[float | None]:
         """Return mean and standard deviation; nothing where it was not measured."""
-        own = self.found.values(quantity, label)
+        own = self.aggregation.values(quantity, label)
         if not own:
             return []
         cell = mean_cell([*own.values()], percent=False)
@@ -194,7 +194,7 @@ class Cells:
 
     def detection(self) -> dict[str, Any]:
         """Return cells[metric][score][set][method]; the score "" is each method's own, the paper's."""
-        found = [quantity for quantity in self.found.quantities if quantity.metric in DETECTION]
+        found = [quantity for quantity in self.aggregation.quantities if quantity.metric in DETECTION]
         sets, scores = (list(dict.fromkeys(getattr(q, name) for q in found)) for name in ("dataset", "score"))
 
         def column(dataset: str, metric: str, score: str) -> list[Compact | None]:
@@ -212,7 +212,9 @@ class Cells:
         """Return ECE on the test set, without and with temperature."""
         found = {}
         for posthoc in ("none", SCALED):
-            own = [q for q in self.found.quantities if (q.metric, q.posthoc, q.corruption) == ("ece", posthoc, "")]
+            own = [
+                q for q in self.aggregation.quantities if (q.metric, q.posthoc, q.corruption) == ("ece", posthoc, "")
+            ]
             if own:
                 found[posthoc] = self.column(own[:1])
         return found

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from regmixup.names import counted, signed
 from regmixup.paper import paper_value
 from regmixup.recipes import RECIPES, Recipe
-from regmixup.report.aggregation import Aggregation, is_ensemble
+from regmixup.report.aggregation import SCORES, Aggregation, is_ensemble
 from regmixup.report.results import RunRecord, Setting
 from regmixup.report.significance import difference
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
@@ -33,8 +33,7 @@ NAMES = {
 }  # fmt: skip
 """Networks and datasets as prose writes them."""
 METRICS = {"auroc": "AUROC", "adaptive_ece": "AdaECE", "ece": "ECE"}
-SCORES = {"dempster_shafer": "Dempster-Shafer", "entropy": "entropy", "max_probability": "MSP"}
-"""Metrics and scores as prose writes them."""
+"""Metrics as prose writes them."""
 _FIELDS = frozenset(field.name for field in fields(Recipe))
 
 
