@@ -114,19 +114,25 @@ def to_markdown(table: PaperTable) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def headings(table: PaperTable) -> list[list[tuple[str, int]]]:
+    """The lines of headings, each a text and the number of columns that it stands over."""
+    lines = [[part.strip().partition(":") for part in line.split("|")] for line in table.head.strip().splitlines()]
+    return [[(text, int(width or 1)) for text, _, width in line] for line in lines]
+
+
 def _headings(table: PaperTable, labels: int, keys: int) -> tuple[list[str], Iterator[str]]:
     """The headings over all columns of numbers, and the stacked ones of each column."""
     above: list[str] = []
     columns: list[list[str]] = [[] for _ in range(labels + keys)]
-    for line in table.head:
+    for line in headings(table):
         start = 0
-        for heading in line:
-            if 1 < heading.width == keys:
-                above.append(heading.text)
-            elif heading.text:
-                for column in columns[start : start + heading.width]:
-                    column.append(escape_markdown(heading.text))
-            start += heading.width
+        for text, width in line:
+            if 1 < width == keys:
+                above.append(text)
+            elif text:
+                for column in columns[start : start + width]:
+                    column.append(escape_markdown(text))
+            start += width
     return above, map("<br>".join, columns)
 
 

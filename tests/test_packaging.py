@@ -19,7 +19,7 @@ import regmixup
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "regmixup"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-DATA = {".css", ".html", ".js", ".toml", ".typed"}
+DATA = {".css", ".html", ".js", ".md", ".tex", ".toml", ".typed"}
 
 
 def build(tree, into, target):

@@ -4,6 +4,8 @@ import hashlib
 import subprocess
 import sys
 
+from make_paper_tables import headings
+
 from regmixup import data, networks
 from regmixup.methods import METHODS
 from regmixup.objectives.regmixup import RegMixup
@@ -34,10 +36,10 @@ def test_every_cell_is_as_it_was_when_checked_against_the_papers_source():
     """Numbers, marks, labels and headings were compared one by one with the paper's source; this pins the result."""
     assert len(TABLES) == 21
     assert sum(cell.number is not None for *_, cell in CELLS.values()) == 900
-    headings = [(table.number, h.text, h.width) for table in TABLES.values() for line in table.head for h in line]
+    heads = [(table.number, *heading) for table in TABLES.values() for line in headings(table) for heading in line]
     titles = [(table.number, section.title) for table in TABLES.values() for section in table.sections]
     cells = [(*at, cell.text, int(cell.bold), int(cell.underline)) for at, (*_, cell) in CELLS.items()]
-    text = "\n".join("|".join(map(str, line)) for line in (*headings, *titles, *cells))
+    text = "\n".join("|".join(map(str, line)) for line in (*heads, *titles, *cells))
     assert (
         hashlib.sha256(text.encode()).hexdigest() == "496eb061ee157452b775f1e20096c157adf05d5ed85f6a315485353f82f2f38f"
     )

@@ -129,10 +129,10 @@ def test_bold_is_for_single_models_and_underlined_for_all():
 
 def test_a_cell_stands_beside_the_papers_number():
     cells = cells_of(measured())
-    assert (cells["dnn"].paper.text, cells["dnn"].difference) == ("96.14", "−0.04")
-    assert (cells["deep-ensemble"].paper.text, cells["deep-ensemble"].difference) == ("96.75", "+0.45")
+    assert cells["dnn"].against_paper == "paper 96.14, −0.04"
+    assert cells["deep-ensemble"].against_paper == "paper 96.75, +0.45"
     assert cells_of(measured(dataset="digits/test"))["dnn"].paper is None
-    assert cells_of(measured(dataset="digits/test"))["dnn"].difference == ""
+    assert cells_of(measured(dataset="digits/test"))["dnn"].against_paper == ""
 
 
 def test_a_difference_from_dnn_beyond_that_of_the_seeds_is_marked():
@@ -179,7 +179,7 @@ def test_a_column_that_mixes_two_networks_is_refused():
 
 def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():
     table = measured()
-    head, _, *lines = read_markdown(to_markdown(table.layout()))
+    head, _, *lines = read_markdown(to_markdown(table))
     assert [cell.text for cell in head] == ["method", "accuracy ↑"]
     assert [line[0].text for line in lines] == [*MEASURED]
     texts = {line[0].text: line[1] for line in lines}
@@ -190,7 +190,7 @@ def test_a_written_cell_has_mean_spread_n_star_and_the_papers_number():
 
 
 def test_a_measured_table_in_latex():
-    text = to_latex(measured().layout())
+    text = to_latex(measured())
     check_latex(text)
     assert [row if row == "rule" else row[0].text for row in read_latex(text)] == [
         *("method", "rule", "dnn", "", "mixup", "", "regmixup", "", "rule", "deep-ensemble", "")

@@ -6,21 +6,31 @@ import re
 import pytest
 from rich.console import Console
 
+from regmixup.paper import PaperValue
 from regmixup.report.aggregation import Cell, Quantity
 from regmixup.report.significance import find_best
-from regmixup.report.tables import Column, LayoutCell, Line, Table, TableLayout
+from regmixup.report.tables import Column, Table
 from regmixup.report.writers import TerminalTable, to_latex, to_markdown
 
-from .reading import Read, check_latex, read_latex, read_markdown
+from .reading import check_latex, read_latex, read_markdown
+
+
+def one_line(*cells, heads=None, **fields):
+    """A table of one method."""
+    columns = [Column(head, Quantity("", "temperature")) for head in heads or ["x"] * len(cells)]
+    return Table(columns, {"a": list(cells)}, **fields)
+
+
+def number(mean, **fields):
+    return Cell(mean / 100, 0.01, 3, True, **fields)
 
 
 def test_notes_are_lettered_in_order_and_shared():
-    one, two = "First.", "Second."
-    cells = (LayoutCell("1", notes=(two,)), LayoutCell("2", notes=(one, two)), LayoutCell("3"))
-    table = TableLayout(("m", "x", "y", "z"), ((Line(("a",), cells),),))
+    first, second = "First.", "Second."
+    table = one_line(number(1, notes=(second,)), number(2, notes=(first, second)), number(3), None)
     for read, text in ((read_latex, to_latex(table)), (read_markdown, to_markdown(table))):
         line = read(text)[-1]
-        assert [cell.notes for cell in line[1:]] == ["a", "b,a", ""]
+        assert [cell.notes for cell in line[1:]] == ["a", "b,a", "", ""]
         assert text.index("Second.") < text.index("First.")
 
 
@@ -28,26 +38,26 @@ HOSTILE = r"50% of $x_1$ & {a}#b\c ~^ <i> | *s* [t]"
 
 
 def test_nothing_in_a_text_is_markup():
-    lines = (Line(("[1]",), (LayoutCell("1", beside=HOSTILE, below=HOSTILE),)), Line(("*",), (LayoutCell("2"),)))
-    table = TableLayout(("m", HOSTILE), (lines,), caption=HOSTILE, remarks=(HOSTILE,))
+    paper = PaperValue(0.5, HOSTILE, "1")
+    table = one_line(number(1, paper=paper, notes=(HOSTILE,)), heads=[HOSTILE], caption=HOSTILE, label=HOSTILE)
+    table.lines["[1]"] = table.lines["*"] = [number(2)]
     latex = to_latex(table)
     check_latex(latex)
     assert not re.search(r"\\\\\s*[\[*]", latex)
-    assert len(read_latex(latex)) == 5
-    assert [len(line) for line in read_markdown(to_markdown(table))] == [2, 2, 2, 2]
+    assert len(read_latex(latex)) == 6
+    assert [len(line) for line in read_markdown(to_markdown(table))] == [2] * 5
     assert "<i>" not in re.sub(r"\\<i\\>", "", to_markdown(table))
 
 
-def test_a_second_line_is_under_its_cell():
-    table = TableLayout(("m", "x", "y"), ((Line(("a",), (LayoutCell("1", below="paper 2"), LayoutCell("3"))),),))
-    assert read_latex(to_latex(table))[-1][1] == Read(r"{\scriptsize paper 2")
-    assert read_markdown(to_markdown(table))[-1][1].text == "1<br>paper 2"
+def test_the_papers_number_is_under_ours():
+    table = one_line(number(1, paper=PaperValue(0.02, "2.00", "1")), number(3))
+    assert [cell.text for cell in read_latex(to_latex(table))[-1]] == ["", r"{\scriptsize paper 2.00, $-$1.00", ""]
+    assert read_markdown(to_markdown(table))[-1][1].text == "1.00 ± 1.00 (3)<br>paper 2.00, −1.00"
 
 
 @pytest.mark.parametrize(("columns", "scaled"), [(6, False), (7, True)])
 def test_a_wide_latex_table_is_scaled_down_to_the_page(columns, scaled):
-    line = Line(("a",), tuple(LayoutCell("1") for _ in range(columns - 1)))
-    text = to_latex(TableLayout(tuple(map(str, range(columns))), ((line,),)))
+    text = to_latex(one_line(*[number(1)] * (columns - 1)))
     check_latex(text)
     assert (r"\resizebox{\textwidth}{!}{%" in text) == scaled
 

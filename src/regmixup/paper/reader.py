@@ -35,13 +35,6 @@ class Doubt(NamedTuple):
     cells: tuple[At, ...]
 
 
-class Heading(NamedTuple):
-    """A heading over `width` columns."""
-
-    text: str
-    width: int
-
-
 @dataclass(frozen=True)
 class Key:
     """The quantity of a column, by the names of this package.
@@ -107,14 +100,14 @@ class TableSection:
 class PaperTable:
     """One tabular of the paper.
 
-    number: the paper's; "10 left" where two stand side by side. caption: ours. head: the lines of headings.
-    posthoc: the posthoc map of the predictions. grid: the method whose values a cross-validation varies. marked:
+    number: the paper's; "10 left" where two stand side by side. caption: ours. head: the headings, as the file has
+    them. posthoc: the posthoc map of the predictions. grid: the method whose values a cross-validation varies. marked:
     whether the paper marks the best numbers of this table.
     """
 
     number: str
     caption: str
-    head: tuple[tuple[Heading, ...], ...]
+    head: str
     sections: tuple[TableSection, ...]
     posthoc: str = "none"
     grid: str = ""
@@ -145,13 +138,12 @@ def read_tables() -> tuple[dict[str, PaperTable], list[Doubt]]:
     return tables, doubts
 
 
-def _table(*, head: str, keys: str, body: str, **fields: Any) -> PaperTable:
-    headings = tuple(tuple(map(_heading, line.split("|"))) for line in _lines(head))
+def _table(*, keys: str, body: str, **fields: Any) -> PaperTable:
     sections = []
     for title, lines in _split(_lines(body), "=="):
         groups = tuple(tuple(map(_line, group)) for _, group in _split(lines, "---"))
         sections.append(TableSection(title, _keys(keys, _NETWORKS.get(title.split(" ")[-1], "")), groups))
-    return PaperTable(head=headings, sections=tuple(sections), **fields)
+    return PaperTable(sections=tuple(sections), **fields)
 
 
 def _lines(text: str) -> list[str]:
@@ -169,11 +161,6 @@ def _split(lines: list[str], separator: str) -> Iterator[tuple[str, list[str]]]:
         else:
             between.append(line)
     yield title, between
-
-
-def _heading(text: str) -> Heading:
-    title, _, width = text.strip().partition(":")
-    return Heading(title, int(width or 1))
 
 
 def _line(text: str) -> PaperLine:

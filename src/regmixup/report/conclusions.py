@@ -35,7 +35,8 @@ def _setting_conclusions(setting: Setting, drawn: Mapping[str, Any]) -> Iterator
     yield "results", said("Accuracy on the test set", Quantity(test, "accuracy"))
     entropy = Aggregation(_half_way(setting), setting.design).column([Quantity("", "entropy")], percent=False)
     yield "profiles", conclude("Entropy half-way between two images", "entropy", entropy, unit=" nats")
-    mixing = "; ".join(f"{own['method']} draws 80 % of its λ {_ranges(own['densest'])}" for own in drawn["mixing"])
+    densities = {density["method"]: density["densest"] for density in drawn["mixing"]}
+    mixing = "; ".join(f"{method} draws 80 % of its λ {_ranges(dense)}" for method, dense in densities.items())
     yield "mixing", f"{mixing}." if mixing else ""
     for name in shifted_sets(rows):
         yield "shift", said(f"Accuracy on {name}", Quantity(name, "accuracy", corruption=MEAN))

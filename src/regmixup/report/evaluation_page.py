@@ -73,13 +73,13 @@ def write_page(
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
     data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score, errors_by)
     lead = " ".join(filter(None, [lead, _lead(measured)]))
-    found = _sections(measured, lines, data, sections)
-    write_text(Path(path), assemble(kicker, title or " against ".join(model_names(measured)), lead, found, data))
+    title = title or " against ".join(model_names(measured))
+    write_text(Path(path), assemble(kicker, title, lead, _sections(measured, lines, data, sections), data))
     return measured
 
 
-def _model(given: ModelPredictions | Given) -> ModelPredictions:
-    return given if isinstance(given, ModelPredictions) else ModelPredictions(test=given)
+def _model(predictions: ModelPredictions | Given) -> ModelPredictions:
+    return predictions if isinstance(predictions, ModelPredictions) else ModelPredictions(test=predictions)
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     score: of the AUROC, see `write_page`; errors_by: of the AURC.
     """
     tables = [{row.quantity: row for row in rows} for rows in measured.rows]
-    own = tables[0]
-    test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
+    places = list(tables[0])
+    test = next(place.dataset for place in places if place.metric == "accuracy" and not place.corruption)
     chosen = _summary_score(measured, score)
     wanted = [
         ("accuracy", "results", Quantity(test, "accuracy")),
@@ -123,31 +123,31 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     ]
     wanted += [
         (f"{title}, {place.dataset.removesuffix('/test')}", "shift", place)
-        for place in own
+        for place in places
         for metric, title in (("accuracy", "accuracy"), ("ece", "ECE"))
         if (place.corruption, place.metric, place.posthoc) == (MEAN, metric, "none")
     ]
     wanted += [
         (f"AUROC, {place.dataset.removesuffix('/test')}", "detection", place)
-        for place in own
+        for place in places
         if (place.metric, place.score) == ("auroc", chosen)
     ]
     return [
         SummaryLine(title, section, [table.get(place) for table in tables], measured.differences.get(place))
         for title, section, place in wanted
-        if place in own
+        if place in tables[0]
     ]
 
 
 def scores_said(lines: Iterable[SummaryLine]) -> str:
     """Say which metrics are by which score, for the end of a sentence: "; AUROC by Dempster-Shafer"."""
-    found: dict[str, list[str]] = {}
+    by_score: dict[str, list[str]] = {}
     for line in lines:
         for score in {row.score for row in line.rows if row is not None and row.score}:
-            found.setdefault(score, []).append(line.metric.upper())
+            by_score.setdefault(score, []).append(line.metric.upper())
     return "".join(
         f"; {' and '.join(dict.fromkeys(metrics))} by {SCORES.get(score, score.replace('_', ' '))}"
-        for score, metrics in found.items()
+        for score, metrics in by_score.items()
     )
 
 
@@ -197,10 +197,10 @@ def conclude_evaluation(measured: Measured, lines: Sequence[SummaryLine]) -> Ite
         yield line.section, f"{title}: {names[0]} {verdict} {names[1]}; {numbers}."
 
 
-def _apart(metric: str, found: Difference) -> str:
+def _apart(metric: str, difference: Difference) -> str:
     """Return a difference, and its interval where there is one."""
-    bounds = interval(metric, found.low, found.high, signed=True)
-    return shown(metric, found.value, signed=True) + (f" ({bounds})" if bounds else "")
+    bounds = interval(metric, difference.low, difference.high, signed=True)
+    return shown(metric, difference.value, signed=True) + (f" ({bounds})" if bounds else "")
 
 
 @dataclass(frozen=True)
@@ -240,13 +240,15 @@ class _IntervalCells(Cells):
 
 def _page_data(measured: Measured, images: Images, classes: Sequence[str], score: str | None) -> dict[str, Any]:
     names = model_names(measured)
-    rows = [replace(row, method=name) for name, own in zip(names, measured.rows, strict=True) for row in own]
+    rows = [replace(row, method=name) for name, rows in zip(names, measured.rows, strict=True) for row in rows]
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
     looks = {name: _look(sequence) for name, sequence in images.items()}
-    figures = [_figures(model, own, looks, classes) for model, own in zip(measured.models, measured.rows, strict=True)]
+    figures = [
+        [_figures(model, rows, looks, classes)] for model, rows in zip(measured.models, measured.rows, strict=True)
+    ]
     setting = {
         "name": "", "title": "", "seeds": 1, **cells.data(), "mixing": [],
-        "training": {"curves": [], "seconds": []}, **pooled_figures([[own] for own in figures]),
+        "training": {"curves": [], "seconds": []}, **pooled_figures(figures),
     }  # fmt: skip
     return {**script_constants(), "settings": [setting]}
 
@@ -380,5 +382,5 @@ def _sources(measured: Measured) -> Iterator[tuple[str, str]]:
 def _listed_sets(sets: Sequence[Predictions | None]) -> str:
     """Return the sets with the numbers of their images; of many, the number of sets and the first of them."""
     there = [predictions for predictions in sets if predictions is not None]
-    listed = ", ".join(f"{own.dataset or 'unnamed'} ({len(own):,})" for own in there[:4])
+    listed = ", ".join(f"{predictions.dataset or 'unnamed'} ({len(predictions):,})" for predictions in there[:4])
     return listed if len(there) <= 4 else f"{len(there)} sets: {listed}, …"

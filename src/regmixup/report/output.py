@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regmixup.report.page import render
 from regmixup.report.results import Results
-from regmixup.report.tables import SelectionTable, main_tables, shift_tables
+from regmixup.report.tables import SelectionTable, Table, main_tables, shift_tables
 from regmixup.report.writers import TerminalTable, escape_markdown, to_csv, to_latex, to_markdown
 from regmixup.storage import write_text
 
@@ -21,13 +21,15 @@ def write_report(results: Results) -> list[Path]:
     if not any(setting.rows for setting in results.settings):
         raise ValueError(f"{results.folder} has no row of a finished run: there is nothing to report yet")
     tables, shifted = main_tables(results), shift_tables(results)
-    layouts = [table.layout() for pair in zip(tables, shifted, strict=True) for table in pair if table.columns]
+    written: list[Table | SelectionTable] = []
+    for pair in zip(tables, shifted, strict=True):
+        written += [table for table in pair if table.columns]
     if results.selected:
-        layouts.append(SelectionTable(results.selected).layout())
+        written.append(SelectionTable(results.selected))
     texts = {
         "report.html": render(results, tables, shifted),
-        "report.md": f"# {escape_markdown(results.title)}\n\n" + "\n".join(map(to_markdown, layouts)),
-        "report.tex": "\n".join(map(to_latex, layouts)),
+        "report.md": f"# {escape_markdown(results.title)}\n\n" + "\n".join(map(to_markdown, written)),
+        "report.tex": "\n".join(map(to_latex, written)),
         "report.csv": to_csv([setting.name for setting in results.settings], tables, shifted),
     }
     for name, text in texts.items():

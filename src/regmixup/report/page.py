@@ -20,7 +20,7 @@ from regmixup.report.aggregation import paper_score
 from regmixup.report.conclusions import conclusions
 from regmixup.report.results import INTRODUCED, Results, RunRecord, Setting, complete
 from regmixup.report.script_data import LEAST_P, script_data
-from regmixup.report.tables import SELECTION_CAPTION, SelectionTable, Table
+from regmixup.report.tables import SelectionTable, Table
 
 SCRIPTS = ("state", "panel", "figures", "tables", "explorer", "examples")
 """In the order of their dependencies."""
@@ -120,8 +120,8 @@ def _lead(results: Results) -> str:
     measured = {row.metric for row in results.rows}
     if "auroc" in measured:
         scores = {label: paper_score(label).replace("_", " ") for label in labels}
-        others = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
-        exception = f", but {others}" if others else ""
+        differing = ", ".join(f"{label} by {score}" for label, score in scores.items() if score != "dempster shafer")
+        exception = f", but {differing}" if differing else ""
         parts.append(f"AUROC in the first table is by the score of each method: Dempster-Shafer{exception}.")
     if "temperature" in measured:
         unscaled = "; OOD scores use unscaled logits" if "auroc" in measured else ""
@@ -139,7 +139,7 @@ def _sections(
     shown = fill("study.html", "results", list(zip(titles, tables, shifted, strict=True)))
     yield PageSection("results", "Results", shown)
     if results.selected:
-        selected = fill("study.html", "selected", SELECTION_CAPTION, SelectionTable(results.selected))
+        selected = fill("study.html", "selected", SelectionTable(results.selected))
         yield PageSection("selected", "What was selected, and on what", selected)
     if results.about.strip():
         yield PageSection("about", "What this can and cannot show", fill("study.html", "about", results.about))
@@ -152,7 +152,8 @@ def _sections(
 def drawn_sections(data: Mapping[str, Any], *, study: bool) -> list[PageSection]:
     """Return the sections of the figures that some setting has data for. study: speak of seeds and of the paper."""
     settings = [
-        {**own, "detected": own["detection"]["sets"], "curves": own["training"]["curves"]} for own in data["settings"]
+        {**setting, "detected": setting["detection"]["sets"], "curves": setting["training"]["curves"]}
+        for setting in data["settings"]
     ]
     sections = []
     for name, (title, needed) in DRAWN.items():

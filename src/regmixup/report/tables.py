@@ -1,8 +1,8 @@
 """The tables of a report: the main table first. Every format of it is written from here.
 
 `main_tables` makes a table per setting, one line per method, from the setting's aggregation of rows; `shift_tables` the
-second one. `Table.layout` turns the cells into words, which `regmixup.report.writers` writes as Markdown and LaTeX;
-templates/tables.html draws the same cells in the page.
+second one. templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers`
+writes them as text and for the terminal.
 """
 
 from __future__ import annotations
@@ -101,16 +101,25 @@ class Table:
     caption: str = ""
     label: str = ""
 
-    def layout(self) -> TableLayout:
-        """Lay out mean ± std (n), below it the paper's value and the difference; ensembles under a rule."""
-        heads = ("method", *(column.heading for column in self.columns))
-        lines = [Line((method,), tuple(map(_layout_cell, cells))) for method, cells in self.lines.items()]
-        singles = tuple(line for line in lines if not is_ensemble(line.labels[0]))
-        ensembles = tuple(line for line in lines if is_ensemble(line.labels[0]))
-        blocks = tuple(block for block in (singles, ensembles) if block)
-        return TableLayout(heads, blocks, self.caption, self.label, tuple(self._remarks()))
+    num_labels = 1
 
-    def _remarks(self) -> Iterator[str]:
+    @property
+    def heads(self) -> list[str]:
+        return ["method", *(column.heading for column in self.columns)]
+
+    def blocks(self) -> list[list[tuple[Any, ...]]]:
+        """Return the lines, each the method and its cells: single models and, under a rule, ensembles."""
+        lines: list[tuple[Any, ...]] = [(method, *cells) for method, cells in self.lines.items()]
+        parts = ([line for line in lines if is_ensemble(line[0]) == ensembles] for ensembles in (False, True))
+        return [part for part in parts if part]
+
+    def notes(self) -> dict[str, str]:
+        """Return every note once, in order of appearance, with the letter that marks it."""
+        cells = (cell for block in self.blocks() for _, *cells in block for cell in cells)
+        notes = dict.fromkeys(note for cell in cells if cell is not None for note in cell.notes)
+        return {note: letter(index) for index, note in enumerate(notes)}
+
+    def remarks(self) -> Iterator[str]:
         """Yield what the signs in the cells mean, as far as they occur."""
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
         plain = ", ".join(column.title for column in self.columns if not column.percent)
@@ -127,14 +136,6 @@ class Table:
                 f"*: differs from {REFERENCE}, p < {LEVEL} by {used}, after Holm's correction over the comparisons of "
                 "one column. Every table compares the numbers that it shows."
             )
-
-
-def _layout_cell(cell: Cell | None) -> LayoutCell:
-    if cell is None:
-        return LayoutCell("–")
-    beside = " ".join(part for part in (cell.spread, f"({cell.n})", "*" if cell.differs else "") if part)
-    below = f"paper {cell.paper.text}, {cell.difference}" if cell.paper is not None else ""
-    return LayoutCell(cell.shown, cell.best, cell.best_overall, beside, below, cell.notes)
 
 
 def tabulate(
@@ -180,50 +181,6 @@ def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Desi
         yield f"The paper's number is in doubt. {cell.paper.slip}"
 
 
-@dataclass(frozen=True)
-class LayoutCell:
-    """beside: follows the text, never bold. below: a second, smaller line. notes: sentences about the cell."""
-
-    text: str
-    bold: bool = False
-    underline: bool = False
-    beside: str = ""
-    below: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of a table. labels: the texts left of the cells."""
-
-    labels: tuple[str, ...]
-    cells: tuple[LayoutCell, ...]
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """A table in words. heads: of all columns, labels included. blocks: lines between rules. remarks: on all cells."""
-
-    heads: tuple[str, ...]
-    blocks: tuple[tuple[Line, ...], ...]
-    caption: str = ""
-    label: str = ""
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def lines(self) -> list[Line]:
-        return [line for block in self.blocks for line in block]
-
-    @property
-    def num_labels(self) -> int:
-        return len(self.lines[0].labels)
-
-    def notes(self) -> dict[str, str]:
-        """Return every note once, in order of appearance, with the letter that marks it."""
-        notes = dict.fromkeys(note for line in self.lines for cell in line.cells for note in cell.notes)
-        return {note: letter(index) for index, note in enumerate(notes)}
-
-
 def letter(index: int) -> str:
     """Return the mark of a note: a, b, ..., z, aa, ab, ...
 
@@ -238,27 +195,31 @@ _SELECTION_HEADS = ("recipe", "method", "selected", "by", "score", "T (by ECE)",
 _NOTHING = "–"
 
 
-@dataclass(frozen=True)
 class SelectionTable:
-    """The values a study selected on validation sets. choices: the contents of its selected.json."""
+    """The values a study selected on validation sets, a line per choice.
 
-    choices: Sequence[Mapping[str, Any]]
+    choices: the contents of its selected.json. Columns that are empty are left out: a study without grids has only
+    chosen T.
+    """
 
-    def heads(self) -> list[str]:
-        """Return the headings of all columns that are not empty: a study without grids has only chosen T."""
-        return [head for head, *_ in self._columns()]
+    caption = SELECTION_CAPTION
+    label = "tab:selected"
+    num_labels = 2
 
-    def lines(self) -> list[tuple[str, ...]]:
-        """Return one line per choice, under `heads`."""
-        return list(zip(*(cells for _, *cells in self._columns()), strict=True))
+    def __init__(self, choices: Sequence[Mapping[str, Any]]) -> None:
+        columns = zip(_SELECTION_HEADS, *map(_selection_line, choices), strict=True)
+        filled = [column for column in columns if any(text != _NOTHING for text in column[1:])]
+        self.heads = [head for head, *_ in filled]
+        self.lines: list[tuple[str, ...]] = list(zip(*(texts for _, *texts in filled), strict=True))
 
-    def layout(self) -> TableLayout:
-        lines = tuple(Line(line[:2], tuple(map(LayoutCell, line[2:]))) for line in self.lines())
-        return TableLayout(tuple(self.heads()), (lines,), SELECTION_CAPTION, "tab:selected")
+    def blocks(self) -> list[list[tuple[str, ...]]]:
+        return [self.lines]
 
-    def _columns(self) -> list[tuple[str, ...]]:
-        columns = zip(_SELECTION_HEADS, *map(_selection_line, self.choices), strict=True)
-        return [column for column in columns if any(cell != _NOTHING for cell in column[1:])]
+    def notes(self) -> dict[str, str]:
+        return {}
+
+    def remarks(self) -> list[str]:
+        return []
 
 
 def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:

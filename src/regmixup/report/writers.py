@@ -1,7 +1,6 @@
 """A table as text: Markdown, LaTeX (booktabs), CSV, and for a terminal.
 
-`regmixup.report.tables` decides what the tables hold; here is how a cell is written in each format. The page's HTML is
-in templates/.
+`regmixup.report.tables` decides what the tables hold; templates/tables.md and tables.tex how they are written.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from regmixup.names import counted, printable
 from regmixup.report.aggregation import Cell
-from regmixup.report.tables import LayoutCell, Line, Table, TableLayout
+from regmixup.report.tables import SelectionTable, Table
 from regmixup.storage import csv_lines
 
 WIDE = 6
@@ -31,34 +31,9 @@ _LATEX = {
 }  # fmt: skip
 
 
-def to_markdown(table: TableLayout) -> str:
+def to_markdown(table: Table | SelectionTable) -> str:
     """Write a pipe table: best single model bold, best of all underlined; notes as letters, spelled out below."""
-    notes = table.notes()
-    num_cells = len(table.heads) - table.num_labels
-    lines = [
-        markdown_line(map(escape_markdown, table.heads)),
-        markdown_line([":--"] * table.num_labels + ["--:"] * num_cells),
-    ]
-    for line in table.lines:
-        cells = [_markdown_cell(cell, notes) for cell in line.cells]
-        lines.append(markdown_line([*map(escape_markdown, line.labels), *cells]))
-    parts = [f"{escape_markdown(table.caption)}.", "\n".join(lines), *map(escape_markdown, table.remarks)]
-    if notes:
-        parts.append("\n".join(f"- <sup>{mark}</sup> {escape_markdown(note)}" for note, mark in notes.items()))
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_cell(cell: LayoutCell, notes: dict[str, str]) -> str:
-    text = escape_markdown(cell.text)
-    if cell.underline:
-        text = f"<ins>{text}</ins>"
-    if cell.bold:
-        text = f"**{text}**"
-    if cell.notes:
-        text += f"<sup>{','.join(notes[note] for note in cell.notes)}</sup>"
-    if cell.beside:
-        text += f" {escape_markdown(cell.beside)}"
-    return text + (f"<br>{escape_markdown(cell.below)}" if cell.below else "")
+    return _TEMPLATES.get_template("tables.md").render(table=table)
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -81,51 +56,13 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"^(\d*)([.)+-])(?=\s)", r"\1\\\2", signs)  # at the start of a line these would begin a list
 
 
-def to_latex(table: TableLayout) -> str:
+def to_latex(table: Table | SelectionTable) -> str:
     r"""Write a `table` environment: best single model bold, best of all underlined; notes as letters, listed below.
 
     It needs \usepackage{booktabs} and, for a table that is scaled down to the page, \usepackage{graphicx}.
     """
-    notes = table.notes()
-    width, labels = len(table.heads), table.num_labels
-    heads = [rf"\textbf{{{escape_latex(head)}}}" for head in table.heads]
-    heads[labels:] = [rf"\multicolumn{{1}}{{c}}{{{head}}}" for head in heads[labels:]]
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{escape_latex(table.caption)}}}"]
-    lines.append(rf"\label{{{re.sub(r'[^A-Za-z0-9:.+-]', '-', table.label)}}}")
-    if width > WIDE:
-        lines.append(r"\resizebox{\textwidth}{!}{%")
-    lines += [rf"\begin{{tabular}}{{{'l' * labels}{'r' * (width - labels)}}}", r"\toprule", " & ".join(heads) + r" \\"]
-    for block in table.blocks:
-        lines.append(r"\midrule")
-        for line in block:
-            lines += _latex_line(line, notes)
-    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if width > WIDE else "")]
-    below = [escape_latex(remark) for remark in table.remarks]
-    below += [rf"\textsuperscript{{{mark}}} {escape_latex(note)}" for note, mark in notes.items()]
-    if below:
-        lines += ["", r"\smallskip", r"\raggedright\footnotesize", " \\\\\n".join(below)]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def _latex_line(line: Line, notes: dict[str, str]) -> list[str]:
-    """Return a line, and a second one under it where a cell has one."""
-    cells = [*map(escape_latex, line.labels), *(_latex_cell(cell, notes) for cell in line.cells)]
-    lines = [" & ".join(cells) + r" \\"]
-    if any(cell.below for cell in line.cells):
-        below = [rf"{{\scriptsize {escape_latex(cell.below)}}}" if cell.below else "" for cell in line.cells]
-        lines.append(" & ".join([*[""] * len(line.labels), *below]) + r" \\")
-    return lines
-
-
-def _latex_cell(cell: LayoutCell, notes: dict[str, str]) -> str:
-    text = escape_latex(cell.text)
-    if cell.underline:
-        text = rf"\underline{{{text}}}"
-    if cell.bold:
-        text = rf"\textbf{{{text}}}"
-    if cell.notes:
-        text += rf"\textsuperscript{{{','.join(notes[note] for note in cell.notes)}}}"
-    return text + (f" {escape_latex(cell.beside)}" if cell.beside else "")
+    label = re.sub(r"[^A-Za-z0-9:.+-]", "-", table.label)
+    return _TEMPLATES.get_template("tables.tex").render(table=table, label=label, wide=len(table.heads) > WIDE)
 
 
 def escape_latex(text: str) -> str:
@@ -135,6 +72,22 @@ def escape_latex(text: str) -> str:
     AUROC ($\uparrow$) in \%
     """
     return "".join(_LATEX.get(character, character) for character in printable(text))
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("regmixup.report"),
+    autoescape=False,  # the filters below escape what the two formats need
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    # LaTeX has braces and comments of its own.
+    block_start_string="<%",
+    block_end_string="%>",
+    variable_start_string="<<",
+    variable_end_string=">>",
+)
+_TEMPLATES.filters |= {"markdown": escape_markdown, "latex": escape_latex}
 
 
 def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
