@@ -32,7 +32,7 @@ from regmixup.posthoc import as_given
 from regmixup.report.output import write_report
 from regmixup.report.results import Results
 from regmixup.run_folder import figures_path
-from regmixup.storage import write_json, write_rows, write_text
+from regmixup.storage import digest, write_json, write_rows, write_text
 from regmixup.study.figures import PAIRS
 from regmixup.training.config import configure
 from regmixup.types import MEAN, Predictions, Row
@@ -128,14 +128,19 @@ def fabricate(root: Path, methods: Sequence[str], seeds: int) -> Path:
             ]
             write_text(folder / "history.jsonl", "".join(json.dumps(epoch) + "\n" for epoch in epochs))
             write_text(figures_path(folder, method), json.dumps(drawn))
-            entries.append({"method": method, "seed": seed, "folder": folder.name, "stem": method})
+            entry = {"method": method, "label": method, "recipe": RECIPE, "seed": seed, "posthoc": None}
+            entries.append({**entry, "folder": folder.name, "stem": method})
             place = {"network": config.network, "train_set": config.train_set, "seed": seed, "method": method}
             found += rows(Row(study="full", run=folder.name[-12:], **place), list(drawn["scores"]), draw)
     folder = root / "study-full"
     about = "Made-up numbers of a full-size study, to measure the report."
-    study = {"title": "CIFAR-10, all methods", "about": about, "recipe": RECIPE, "runs": entries}
-    write_json(folder / "study.json", study)
     write_rows(folder / "rows.csv", found)
+    study = {"title": "CIFAR-10, all methods", "about": about, "runs": entries}
+    study |= {
+        "recipes": {RECIPE: {"evaluate": {"calibration": "companion"}}},
+        "rows_digest": digest(folder / "rows.csv"),
+    }
+    write_json(folder / "study.json", study)
     return folder
 
 

@@ -19,7 +19,7 @@ import regmixup
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "regmixup"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-DATA = {".css", ".html", ".js", ".npz", ".toml", ".typed"}
+DATA = {".css", ".html", ".js", ".md", ".npz", ".tex", ".toml", ".typed"}
 
 
 def build(tree, into, target):

@@ -18,7 +18,7 @@ def seeded(values, first=0):
     return dict(enumerate(map(float, values), start=first))
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 20])
+@pytest.mark.parametrize("n", [2, 5])
 def test_equal_seeds_are_paired(n):
     generator = np.random.default_rng(n)
     shared, own, other = generator.normal(size=(3, n))
@@ -28,7 +28,7 @@ def test_equal_seeds_are_paired(n):
     assert found.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-9)
 
 
-@pytest.mark.parametrize(("n", "m"), [(2, 2), (5, 3), (3, 12)])
+@pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 12)])
 def test_other_seeds_are_not(n, m):
     generator = np.random.default_rng(n * m)
     a, b = generator.normal(0.5, 1, n), generator.normal(0, 3, m)
@@ -37,8 +37,7 @@ def test_other_seeds_are_not(n, m):
     assert found.p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-9)
 
 
-@pytest.mark.parametrize("level", [0.9, 0.95])
-@pytest.mark.parametrize(("n", "m", "first"), [(2, 2, 0), (5, 5, 0), (5, 3, 1), (3, 12, 1)])
+@pytest.mark.parametrize(("n", "m", "first", "level"), [(2, 2, 0, 0.9), (5, 5, 0, 0.95), (3, 12, 1, 0.95)])
 def test_intervals_are_those_of_the_tests(n, m, first, level):
     generator = np.random.default_rng(n * m)
     a, b = generator.normal(0.5, 1, n), generator.normal(0, 3, m)
@@ -146,7 +145,7 @@ def test_one_temperature_for_all_seeds_is_not_tested(calibration):
                 assert cell.against is None
                 assert not cell.best
                 assert cell.notes == (ONE_TEMPERATURE,)
-        assert ONE_TEMPERATURE in table.layout().notes()
+        assert ONE_TEMPERATURE in table.notes()
     generator = np.random.default_rng(0)
     for _ in range(400):
         rows = after_temperature(generator, temperatures=1)
@@ -174,18 +173,17 @@ def test_what_does_not_depend_on_temperature_is_tested_beside_it():
     assert found["ECE + T"].against is None
 
 
-@pytest.mark.parametrize("calibration", ["companion", "", "companion-per-seed"])
 @pytest.mark.parametrize(
-    ("posthoc", "chosen"),
+    ("posthoc", "calibration", "untested"),
     [
-        ({"prior_variance": None}, True),
-        ({"samples": 10}, True),  # a method need not name the field
-        (None, True),  # a bare run folder of a method that is not registered
-        ({"prior_variance": 1.0}, True),  # the usual one of a recipe that looks the same
-        ({"prior_variance": 0.6}, False),
+        ({"prior_variance": None}, "companion", True),
+        (None, "", True),  # a bare run folder of a method that is not registered
+        ({"prior_variance": 1.0}, "companion", True),  # the usual one of a recipe that looks the same
+        ({"prior_variance": 0.6}, "companion", False),
+        ({"prior_variance": None}, "companion-per-seed", False),
     ],
 )
-def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column(posthoc, chosen, calibration):
+def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column(posthoc, calibration, untested):
     rows = [
         *drawn({"dnn": [0.5, 0.6], "kfac-llla": [0.7, 0.9], "mixup": [0.7, 0.8]}, metric="accuracy"),
         *drawn({"kfac-llla": [0.6, 0.6]}, metric="prior_variance"),
@@ -195,7 +193,6 @@ def test_a_prior_variance_of_one_companion_is_not_tested_in_any_column(posthoc, 
     for run in own.of("kfac-llla"):
         run.__dict__["posthoc"] = posthoc
     table = tabulate(own.aggregation, [Column("accuracy", Quantity("", "accuracy"))])
-    untested = chosen and calibration != "companion-per-seed"
     assert {method: line[0].against is None for method, line in table.lines.items()} == {
         "dnn": True, "kfac-llla": untested, "mixup": False,
     }  # fmt: skip

@@ -129,10 +129,10 @@ def test_bold_is_for_single_models_and_underlined_for_all():
 
 def test_a_cell_stands_beside_the_papers_number():
     cells = cells_of(measured())
-    assert (cells["dnn"].paper.text, cells["dnn"].difference) == ("96.14", "−0.04")
-    assert (cells["deep-ensemble"].paper.text, cells["deep-ensemble"].difference) == ("96.75", "+0.45")
+    assert cells["dnn"].against_paper == "paper 96.14, −0.04"
+    assert cells["deep-ensemble"].against_paper == "paper 96.75, +0.45"
     assert cells_of(measured(dataset="digits/test"))["dnn"].paper is None
-    assert cells_of(measured(dataset="digits/test"))["dnn"].difference == ""
+    assert cells_of(measured(dataset="digits/test"))["dnn"].against_paper == ""
 
 
 def test_a_difference_from_dnn_beyond_that_of_the_seeds_is_marked():

@@ -10,9 +10,9 @@ from regmixup import metrics
 from regmixup.metrics.registry import CLASSIFICATION, DETECTION
 from regmixup.metrics.selective import SELECTIVE
 from regmixup.posthoc import MonteCarlo
-from regmixup.report.output import main_tables, shift_tables
 from regmixup.report.page import render
 from regmixup.report.results import Results
+from regmixup.report.tables import main_tables, shift_tables
 from regmixup.run_folder import read_figures
 from regmixup.storage import read_rows, read_table
 from regmixup.study import runner

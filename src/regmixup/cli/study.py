@@ -144,7 +144,7 @@ def _print_results(folder: Path, console: Console, timing: Sequence[Sequence[str
         console.print(table)
     if chosen := [one for one in results.selected if one["values"] or one["temperature"] is not None]:
         choices = SelectionTable(chosen)
-        console.print(_table(SELECTION_CAPTION, choices.heads(), choices.lines()))
+        console.print(_table(SELECTION_CAPTION, choices.heads, choices.lines))
     if timing:
         console.print(_table("Training cost, median over epochs", TIMING_HEADS, timing))
     print(f"rows    {results.folder / 'rows.csv'}\nreport  {write_report(results)[0]}")

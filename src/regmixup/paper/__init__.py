@@ -1,7 +1,7 @@
 """The paper's own tables as data, beside which ours are shown: Pinto et al., 2022. Importing this imports no torch.
 
-All of them by number, and the paper's number for a quantity, by the names of this package. Its numbers are means over
-5 seeds, without standard deviations. SLIPS list where it contradicts itself.
+TABLES holds them by number, as tables.toml has them; `paper_value` looks a number up by the names of this package. The
+numbers are means over 5 seeds, without standard deviations. DOUBTS say which of them cannot all be right.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from regmixup import methods
-from regmixup.paper.slips import SLIPS, At, Slip, slips_by_cell
-from regmixup.paper.transcript import Key, PaperRow, PaperTable, read_tables
+from regmixup.paper.reader import At, Key, PaperLine, PaperTable, read_tables
 from regmixup.types import MEAN, Row
 
-__all__ = ["COSTS", "SLIPS", "TABLES", "At", "PaperTable", "PaperValue", "Slip", "paper_value", "paper_value_of"]
+__all__ = ["COSTS", "DOUBTS", "TABLES", "At", "PaperTable", "PaperValue", "paper_value", "paper_value_of"]
 
-TABLES = read_tables()
+TABLES, DOUBTS = read_tables()
 COSTS = {"mixup": 1.2, "regmixup": 1.5, "augmix": 4.0, "deep-ensemble": 5.0}
 """Training time over that of plain cross-entropy, by method (Section 4); the paper has no table of it."""
 
 _SPELLINGS = {"aug-mix": "augmix", "dnn-sr": "dnn-srn", "de": "deep-ensemble"}
-_GRIDS = {"12 left": "mixup", "12 right": "mixup", "13": "mixup", "14": "regmixup"}
 _SELECTED = {"T": "temperature", "c": "c", "r": "ratio", "α": "alpha", "η = 1, α": "alpha"}
 _SELECTED |= {"#samples": "samples", "σ₀": "prior_variance"}
 
@@ -58,9 +56,9 @@ def paper_value(
     classes)" and "(rebuilt)" after the name are ignored, like "-90" after that of the train set. score: "" for the
     score that the paper uses for the method; for any other the paper has no number.
 
-    >>> found = paper_value(method="regmixup", network="wrn28-10", train_set="cifar10/train",
-    ...                     dataset="cifar10/test", metric="accuracy")
-    >>> found.value, found.text, found.table
+    >>> number = paper_value(method="regmixup", network="wrn28-10", train_set="cifar10/train",
+    ...                      dataset="cifar10/test", metric="accuracy")
+    >>> number.value, number.text, number.table
     (0.9746, '97.46', '1, 2, 18')
     """
     known = methods.METHODS.get(method)
@@ -81,31 +79,34 @@ def paper_value_of(row: Row) -> PaperValue | None:
 @cache
 def _index() -> dict[tuple[str, ...], PaperValue]:
     """Index every number by method, network, train set, dataset, metric and posthoc."""
-    slips = slips_by_cell("number")
-    found: dict[tuple[str, ...], PaperValue] = {}
+    doubts: dict[At, list[str]] = {}
+    for doubt in DOUBTS:
+        for at in doubt.cells:
+            doubts.setdefault(at, []).append(doubt.sentence)
+    index: dict[tuple[str, ...], PaperValue] = {}
     for table in TABLES.values():
-        for row, key, cell in table.cells():
+        for line, key, cell in table.cells():
             if cell.number is None:
                 continue
-            metric = _SELECTED[row.labels[1]] if key.metric == "selected" else key.metric
+            metric = _SELECTED[line.labels[1]] if key.metric == "selected" else key.metric
             posthoc = "temperature" if metric == "temperature" else table.posthoc
-            value = cell.number if key.metric == "selected" else round(cell.number / 100, 6)
-            place = (_method(table, row, key), key.network, key.train_set, key.dataset, metric, posthoc)
-            slip = " ".join(slips.get(At(table.number, row.name, key.name), [])) or None
-            if place in found:
-                earlier = found[place]
-                found[place] = replace(earlier, table=f"{earlier.table}, {table.number}", slip=earlier.slip or slip)
+            number = cell.number if key.metric == "selected" else round(cell.number / 100, 6)
+            place = (method_of(table, line, key), key.network, key.train_set, key.dataset, metric, posthoc)
+            slip = " ".join(doubts.get(At(table.number, line.name, key.name), ())) or None
+            if place in index:
+                earlier = index[place]
+                index[place] = replace(earlier, table=f"{earlier.table}, {table.number}", slip=earlier.slip or slip)
             else:
-                found[place] = PaperValue(value, cell.text, table.number, slip)
-    return found
+                index[place] = PaperValue(number, cell.text, table.number, slip)
+    return index
 
 
-def _method(table: PaperTable, row: PaperRow, key: Key) -> str:
-    """Return the method of a row, by our name."""
-    if table.number in _GRIDS:
-        settings = [f"alpha={row.name}", *([key.setting] if key.setting else [])]
-        return _canonical(f"{_GRIDS[table.number]}({', '.join(settings)})")
-    plain = re.sub(r" \(.*\)|^vit-", "", row.labels[0].lower())
+def method_of(table: PaperTable, line: PaperLine, key: Key) -> str:
+    """Return the method of a cell, by our name."""
+    if table.grid:
+        settings = [f"alpha={line.name}", *([key.setting] if key.setting else [])]
+        return _canonical(f"{table.grid}({', '.join(settings)})")
+    plain = re.sub(r" \(.*\)|^vit-", "", line.labels[0].lower())
     return _SPELLINGS.get(plain, plain)
 
 
@@ -115,15 +116,5 @@ def _canonical(method: str) -> str:
     >>> _canonical("regmixup(alpha=10.0,eta=0.1)"), _canonical("dnn")
     ('regmixup(alpha=10, eta=0.1)', 'dnn')
     """
-    name, opened, settings = method.partition("(")
-    if not opened:
-        return method
-    pairs = (setting.partition("=") for setting in settings.removesuffix(")").replace(" ", "").split(","))
-    return f"{name}({', '.join(f'{field}={_short(value)}' for field, _, value in pairs)})"
-
-
-def _short(value: str) -> str:
-    try:
-        return f"{float(value):g}"
-    except ValueError:
-        return value
+    spaced = re.sub(r", *", ", ", method)
+    return re.sub(r"=(\d*\.?\d+)(?=[,)])", lambda number: f"={float(number[1]):g}", spaced)

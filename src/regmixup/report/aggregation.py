@@ -19,6 +19,8 @@ DETECTION = {"auroc": "AUROC", "aupr": "AUPR", "fpr_at_tpr": "FPR at 95 % TPR"}
 """Metrics of OOD detection with their titles."""
 SELECTIVE = ("aurc", "augrc", "failure_auroc")
 """Metrics of how well a score finds a model's errors."""
+SCORES = {"dempster_shafer": "Dempster-Shafer", "entropy": "entropy", "max_probability": "MSP"}
+"""Scores as prose writes them."""
 CALIBRATION = {
     "ECE": ("ece", "none"),
     "ECE + T": ("ece", SCALED),
@@ -67,12 +69,17 @@ class Cell:
         return self.against is not None and self.against.p < LEVEL
 
     @property
-    def difference(self) -> str:
-        """Return ours minus the paper's, in the unit of `shown`; "" where the paper has no number."""
+    def beside(self) -> str:
+        """Return what print has beside the mean: "± std", the number of seeds, a star where it differs."""
+        return " ".join(filter(None, (self.spread, f"({self.n})", "*" if self.differs else "")))
+
+    @property
+    def against_paper(self) -> str:
+        """Return the paper's number, and ours minus it in the unit of `shown`; "" where the paper has no number."""
         if self.paper is None:
             return ""
-        own = self.mean - self.paper.value
-        return signed(100 * own) if self.percent else signed(own, 3)
+        difference = self.mean - self.paper.value
+        return f"paper {self.paper.text}, {signed(100 * difference) if self.percent else signed(difference, 3)}"
 
 
 class Aggregation:
@@ -104,20 +111,20 @@ class Aggregation:
     def values(self, quantity: Quantity, label: str) -> Values:
         """Return a method's values by seed; empty where nothing was measured."""
         rows = self.rows(quantity, label)
-        found = {row.seed: row.value for row in rows}
-        if len(found) < len(rows) and None not in found:
+        values = {row.seed: row.value for row in rows}
+        if len(values) < len(rows) and None not in values:
             raise ValueError(
                 f"{quantity.metric} on {quantity.dataset} must have one row per seed of {label}, got {len(rows)} rows "
-                f"of {len(found)} seeds: networks {sorted({row.network for row in rows})}, train sets "
+                f"of {len(values)} seeds: networks {sorted({row.network for row in rows})}, train sets "
                 f"{sorted({row.train_set for row in rows})}"
             )
-        return found
+        return values
 
     def average(self, quantities: Sequence[Quantity], label: str) -> Values:
         """Return the mean over quantities by seed, for the seeds that have all of them."""
-        found = [self.values(quantity, label) for quantity in quantities]
-        seeds = [seed for seed in (found[0] if found else {}) if all(seed in own for own in found)]
-        return {seed: math.fsum(own[seed] for own in found) / len(found) for seed in seeds}
+        values = [self.values(quantity, label) for quantity in quantities]
+        common = [seed for seed in values[0] if all(seed in by_seed for by_seed in values)] if values else []
+        return {seed: math.fsum(by_seed[seed] for by_seed in values) / len(values) for seed in common}
 
     def column(
         self,
@@ -139,10 +146,11 @@ class Aggregation:
             values = [row.value for row in rows] or [*seeds[label].values()]
             cell = mean_cell(values, percent=percent) if values else None
             cells[label] = replace(cell, paper=paper_value_of(rows[0])) if cell and rows else cell
-        if any(one.posthoc == SCALED for one in quantities) and any(seeds.get(m) for m in self.design.one_temperature):
+        scaled = any(quantity.posthoc == SCALED for quantity in quantities)
+        if scaled and any(seeds.get(label) for label in self.design.one_temperature):
             return cells  # seeds that share one T are not independent: no test and no best
-        better = higher_is_better(quantities[0].metric) if quantities else None
-        return _judge(cells, seeds, better, self.design)
+        higher = higher_is_better(quantities[0].metric) if quantities else None
+        return _judge(cells, seeds, higher, self.design)
 
 
 def mean_cell(values: Sequence[float], *, percent: bool) -> Cell:
@@ -164,12 +172,12 @@ def _judge(
     shown = [float(cell.shown) if cell is not None else None for cell in cells.values()]
     marks = find_best(shown, ensembles, higher_is_better=higher)
     unpaired = [method for method, ensemble in zip(cells, ensembles, strict=True) if ensemble]
-    found = compare_column(seeds, untested=design.untested, unpaired=unpaired)
+    comparisons = compare_column(seeds, untested=design.untested, unpaired=unpaired)
     reference = cells.get(REFERENCE)
     judged: dict[str, Cell | None] = {}
     for (method, cell), mark in zip(cells.items(), marks, strict=True):
         if cell is not None:
-            cell = replace(cell, best=mark.bold, best_overall=mark.underline, against=found.get(method))
+            cell = replace(cell, best=mark.bold, best_overall=mark.underline, against=comparisons.get(method))
             if cell.differs and reference is not None and higher is not None:
                 cell = replace(cell, better=(cell.mean > reference.mean) == higher)
         judged[method] = cell

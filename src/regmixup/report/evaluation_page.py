@@ -1,6 +1,7 @@
 """The page of any model's predictions: one model, or two side by side with paired intervals.
 
-It has the parts of a study's report: conclusions first, then tables and figures; and every row, on request.
+It has the parts of a study's report: conclusions first, then tables and figures; and every row, on request. The HTML is
+in templates/evaluation.html.
 """
 
 from __future__ import annotations
@@ -8,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regmixup.evaluation.compare import (
     PLAIN,
@@ -27,26 +27,15 @@ from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given
-from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
-from regmixup.report.claims import SCORES
-from regmixup.report.page import (
-    DRAWN,
-    PageSection,
-    assemble,
-    definitions,
-    drawn_sections,
-    row_head,
-    short_section,
-    sortable,
-    text_cells,
-)
-from regmixup.report.page_data import Cells, pooled_figures, script_constants
-from regmixup.report.tables import PERCENT
+from regmixup.report.aggregation import DETECTION, SCALED, SCORES, Aggregation
+from regmixup.report.conclusions import PERCENT
+from regmixup.report.page import DRAWN, PageSection, assemble, definitions, drawn_sections, fill, short_section
+from regmixup.report.script_data import Cells, pooled_figures, script_constants
 from regmixup.storage import write_text
 from regmixup.types import MEAN, Predictions, Quantity, Row
 
 Images = Mapping[str, Look | Sequence[Any]]
-"""The images of sets by name: a sequence of them, or a function from places to images, as `rows.curves.Look` says."""
+"""The images of sets by name: a sequence, or a function from places to images (`evaluation.curves.Look`)."""
 _MOST_ROWS = 3000
 _SURE = 0.8
 
@@ -84,13 +73,13 @@ def write_page(
         measured = measure_models(_model(predictions), other, bootstrap=bootstrap)
     data, lines = _page_data(measured, images or {}, classes, score), summarize(measured, score, errors_by)
     lead = " ".join(filter(None, [lead, _lead(measured)]))
-    found = _sections(measured, lines, data, sections)
-    write_text(Path(path), assemble(kicker, title or " against ".join(model_names(measured)), lead, found, data))
+    title = title or " against ".join(model_names(measured))
+    write_text(Path(path), assemble(kicker, title, lead, _sections(measured, lines, data, sections), data))
     return measured
 
 
-def _model(given: ModelPredictions | Given) -> ModelPredictions:
-    return given if isinstance(given, ModelPredictions) else ModelPredictions(test=given)
+def _model(predictions: ModelPredictions | Given) -> ModelPredictions:
+    return predictions if isinstance(predictions, ModelPredictions) else ModelPredictions(test=predictions)
 
 
 @dataclass(frozen=True)
@@ -121,8 +110,8 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     score: of the AUROC, see `write_page`; errors_by: of the AURC.
     """
     tables = [{row.quantity: row for row in rows} for rows in measured.rows]
-    own = tables[0]
-    test = next(place.dataset for place in own if place.metric == "accuracy" and not place.corruption)
+    places = list(tables[0])
+    test = next(place.dataset for place in places if place.metric == "accuracy" and not place.corruption)
     chosen = _summary_score(measured, score)
     wanted = [
         ("accuracy", "results", Quantity(test, "accuracy")),
@@ -134,31 +123,31 @@ def summarize(measured: Measured, score: str | None = None, errors_by: str = "ma
     ]
     wanted += [
         (f"{title}, {place.dataset.removesuffix('/test')}", "shift", place)
-        for place in own
+        for place in places
         for metric, title in (("accuracy", "accuracy"), ("ece", "ECE"))
         if (place.corruption, place.metric, place.posthoc) == (MEAN, metric, "none")
     ]
     wanted += [
         (f"AUROC, {place.dataset.removesuffix('/test')}", "detection", place)
-        for place in own
+        for place in places
         if (place.metric, place.score) == ("auroc", chosen)
     ]
     return [
         SummaryLine(title, section, [table.get(place) for table in tables], measured.differences.get(place))
         for title, section, place in wanted
-        if place in own
+        if place in tables[0]
     ]
 
 
 def scores_said(lines: Iterable[SummaryLine]) -> str:
     """Say which metrics are by which score, for the end of a sentence: "; AUROC by Dempster-Shafer"."""
-    found: dict[str, list[str]] = {}
+    by_score: dict[str, list[str]] = {}
     for line in lines:
         for score in {row.score for row in line.rows if row is not None and row.score}:
-            found.setdefault(score, []).append(line.metric.upper())
+            by_score.setdefault(score, []).append(line.metric.upper())
     return "".join(
         f"; {' and '.join(dict.fromkeys(metrics))} by {SCORES.get(score, score.replace('_', ' '))}"
-        for score, metrics in found.items()
+        for score, metrics in by_score.items()
     )
 
 
@@ -208,10 +197,10 @@ def conclude_evaluation(measured: Measured, lines: Sequence[SummaryLine]) -> Ite
         yield line.section, f"{title}: {names[0]} {verdict} {names[1]}; {numbers}."
 
 
-def _apart(metric: str, found: Difference) -> str:
+def _apart(metric: str, difference: Difference) -> str:
     """Return a difference, and its interval where there is one."""
-    bounds = interval(metric, found.low, found.high, signed=True)
-    return shown(metric, found.value, signed=True) + (f" ({bounds})" if bounds else "")
+    bounds = interval(metric, difference.low, difference.high, signed=True)
+    return shown(metric, difference.value, signed=True) + (f" ({bounds})" if bounds else "")
 
 
 @dataclass(frozen=True)
@@ -222,48 +211,50 @@ class _IntervalCells(Cells):
     first_score: str
 
     def column(self, quantities: Sequence[Quantity]) -> list[Any]:
-        return [self._cell(quantities, label, place) for place, label in enumerate(self.labels)]
+        return [self._cell(quantities, label, first=index == 0) for index, label in enumerate(self.labels)]
 
-    def _cell(self, quantities: Sequence[Quantity], label: str, place: int) -> list[Any] | None:
-        rows = [row for quantity in quantities for row in self.found.rows(quantity, label)]
+    def _cell(self, quantities: Sequence[Quantity], label: str, *, first: bool) -> list[Any] | None:
+        rows = [row for quantity in quantities for row in self.aggregation.rows(quantity, label)]
         if not rows or len(rows) < len(quantities):
             return None
         if len(rows) > 1:
             mean = math.fsum(row.value for row in rows) / len(rows)
             return [round(100 * mean, 2), None, 1, None, 0, 0, None, []]
-        row, first = rows[0], place == 0
+        row = rows[0]
         facts = [interval(row.metric, row.low, row.high)]
-        found = self.differences.get(row.quantity)
-        better = found.better if found is not None else None  # of the first model
-        if found is not None and first:
-            facts.append({True: "▲ better: ", False: "▼ worse: ", None: ""}[better] + _apart(row.metric, found))
+        difference = self.differences.get(row.quantity)
+        better = difference.better if difference is not None else None  # of the first model
+        if difference is not None and first:
+            facts.append({True: "▲ better: ", False: "▼ worse: ", None: ""}[better] + _apart(row.metric, difference))
         verdict = {True: 1, False: -1, None: 0}[better] if first else 0
         best = int(better == first)  # the second where the first is worse
         return [round(100 * row.value, 2), None, row.n, None, verdict, best, None, [*filter(None, facts)]]
 
     def detection(self) -> dict[str, Any]:
         """Return the cells by score, the summary's first; here the paper's choice of scores plays no part."""
-        found = super().detection()
-        order = sorted(found["scores"], key=lambda name: name != self.first_score)
-        cells = {metric: {name: found["cells"][metric][name] for name in order} for metric in DETECTION}
-        return {**found, "scores": order, "paper": None, "first": self.first_score, "cells": cells}
+        detection = super().detection()
+        order = sorted(detection["scores"], key=lambda name: name != self.first_score)
+        cells = {metric: {name: detection["cells"][metric][name] for name in order} for metric in DETECTION}
+        return {**detection, "scores": order, "paper": None, "first": self.first_score, "cells": cells}
 
 
 def _page_data(measured: Measured, images: Images, classes: Sequence[str], score: str | None) -> dict[str, Any]:
     names = model_names(measured)
-    rows = [replace(row, method=name) for name, own in zip(names, measured.rows, strict=True) for row in own]
+    rows = [replace(row, method=name) for name, rows in zip(names, measured.rows, strict=True) for row in rows]
     cells = _IntervalCells(names, Aggregation(rows), measured.differences, _summary_score(measured, score))
-    looks = {name: _look(given) for name, given in images.items()}
-    figures = [_figures(model, own, looks, classes) for model, own in zip(measured.models, measured.rows, strict=True)]
+    looks = {name: _look(sequence) for name, sequence in images.items()}
+    figures = [
+        [_figures(model, rows, looks, classes)] for model, rows in zip(measured.models, measured.rows, strict=True)
+    ]
     setting = {
         "name": "", "title": "", "seeds": 1, **cells.data(), "mixing": [],
-        "training": {"curves": [], "seconds": []}, **pooled_figures([[own] for own in figures]),
+        "training": {"curves": [], "seconds": []}, **pooled_figures(figures),
     }  # fmt: skip
     return {**script_constants(), "settings": [setting]}
 
 
-def _look(given: Look | Sequence[Any]) -> Look:
-    return given if callable(given) else lambda places: [given[place] for place in places]
+def _look(images: Look | Sequence[Any]) -> Look:
+    return images if callable(images) else lambda places: [images[place] for place in places]
 
 
 def _figures(
@@ -275,14 +266,14 @@ def _figures(
     temperature = next((row.value for row in rows if row.metric == "temperature"), None)
     if temperature is not None:
         versions[SCALED] = treat(model.test, temperature)
-    others = [treat(other) for other in model.ood]
-    found = {
+    ood = [treat(predictions) for predictions in model.ood]
+    figures = {
         "reliability": reliability_bins(versions),
-        "scores": score_curves(versions["none"], others, fit_scores(model.train)),
+        "scores": score_curves(versions["none"], ood, fit_scores(model.train)),
     }
     if looks:
-        found["examples"] = examples(versions["none"], others, looks, classes=classes)
-    return found
+        figures["examples"] = examples(versions["none"], ood, looks, classes=classes)
+    return figures
 
 
 def _lead(measured: Measured) -> str:
@@ -305,42 +296,46 @@ def _sections(
     (setting,) = data["settings"]
     drawn = drawn_sections(data, study=False)
     said = list(conclude_evaluation(measured, lines))
-    if score := setting["scores"][0]:
-        sure = setting["detection"]["first"] or next(iter(score))
-        risk = score[sure]["risk"]
-        at = COVERAGE.index(_SURE)
-        named = model_names(measured)[0]
-        wrong, whole = f"{risk[at] / 10:.2f}{PERCENT}", f"{risk[-1] / 10:.2f}{PERCENT}"
-        text = f"Of the {100 * _SURE:.0f}{PERCENT} of answers of which {named} is surest, {wrong} are wrong"
-        said.append(("selective", f"{text}; of all, {whole}."))
+    if curves := setting["scores"][0]:
+        risk = curves[setting["detection"]["first"] or next(iter(curves))]["risk"]
+        wrong = f"{risk[COVERAGE.index(_SURE)] / 10:.2f}{PERCENT}"
+        text = f"Of the {100 * _SURE:.0f}{PERCENT} of answers of which {model_names(measured)[0]} is surest, {wrong}"
+        said.append(("selective", f"{text} are wrong; of all, {risk[-1] / 10:.2f}{PERCENT}."))
     order = ["results", *DRAWN]
-    said.sort(key=lambda one: order.index(one[0]))
+    said.sort(key=lambda conclusion: order.index(conclusion[0]))
     yield short_section(said, drawn)
     yield PageSection("results", "Results", _summary_table(measured, lines))
     yield from drawn
     yield from further
     yield PageSection("rows", "All rows", _all_rows(measured))
-    yield PageSection("sources", "Where the numbers came from", _sources(measured))
+    yield PageSection("sources", "Where the numbers came from", definitions(_sources(measured)))
 
 
-def _difference_cell(metric: str, found: Difference | None) -> str:
-    if found is None:
-        return "<td>–</td>"
-    kind = {True: "good", False: "bad", None: ""}[found.better]
-    sign = {True: '▲ <span class="hidden">better</span> ', False: '▼ <span class="hidden">worse</span> ', None: ""}
-    text = sign[found.better] + shown(metric, found.value, signed=True)
-    return _number_cell(found.value, text, interval(metric, found.low, found.high, signed=True), f"mean {kind}")
+class ValueCell(NamedTuple):
+    """A value as it is shown, with its interval. better: of a difference, whether the first model is better."""
+
+    value: float
+    text: str
+    bounds: str
+    better: bool | None = None
 
 
-def _value_cell(row: Row | None) -> str:
-    if row is None:
-        return "<td>–</td>"
-    return _number_cell(row.value, shown(row.metric, row.value), interval(row.metric, row.low, row.high))
-
-
-def _number_cell(value: float, text: str, bounds: str, kind: str = "mean") -> str:
-    fact = f'<span class="fact">{bounds}</span>' if bounds else ""
-    return f'<td data-value="{value:.6g}"><span class="{kind}">{text}</span>{fact}</td>'
+def _cells(
+    measured: Measured, rows: Iterable[Row | None], metric: str, difference: Difference | None
+) -> list[ValueCell | None]:
+    """Return a cell for the row of every model and, of two models, one for their difference."""
+    cells = [
+        ValueCell(row.value, shown(metric, row.value), interval(metric, row.low, row.high)) if row is not None else None
+        for row in rows
+    ]
+    if len(measured.models) > 1:
+        apart = None
+        if difference is not None:
+            bounds = interval(metric, difference.low, difference.high, signed=True)
+            text = shown(metric, difference.value, signed=True)
+            apart = ValueCell(difference.value, text, bounds, difference.better)
+        cells.append(apart)
+    return cells
 
 
 def _heads(measured: Measured) -> list[str]:
@@ -349,35 +344,27 @@ def _heads(measured: Measured) -> list[str]:
 
 
 def _summary_table(measured: Measured, lines: Sequence[SummaryLine]) -> str:
-    body = []
-    for line in lines:
-        cells = [_value_cell(row) for row in line.rows]
-        cells += [_difference_cell(line.metric, line.difference)] if len(measured.models) > 1 else []
-        body.append(f"<tr>{row_head(line.title)}{''.join(cells)}</tr>")
+    cells = [(line.title, _cells(measured, line.rows, line.metric, line.difference)) for line in lines]
     minus = f"; difference: {' − '.join(model_names(measured))}" if len(measured.models) > 1 else ""
     caption = f"In percent but for T and NLL{scores_said(lines)}{minus}"
-    remark = f'<p class="legend-text">{escape(BINNED_INTERVALS)}</p>' if measured.bootstrap is not None else ""
-    return sortable(caption, ["quantity", *_heads(measured)], body) + remark
+    remark = BINNED_INTERVALS if measured.bootstrap is not None else ""
+    return fill("evaluation.html", "summary", caption, _heads(measured), cells, remark)
 
 
 def _all_rows(measured: Measured) -> str:
     tables = [{row.quantity: row for row in rows} for rows in measured.rows]
-    places = list(tables[0])
-    body = []
-    for place in places[:_MOST_ROWS]:
+    lines = []
+    for place in list(tables[0])[:_MOST_ROWS]:
         severity = "" if place.severity is None else f" {place.severity}"
         words = (place.corruption + severity, place.score or place.posthoc, place.metric)
-        cells = text_cells(words) + "".join(_value_cell(table.get(place)) for table in tables)
-        if len(tables) > 1:
-            cells += _difference_cell(place.metric, measured.differences.get(place))
-        body.append(f"<tr>{row_head(printable(place.dataset) or 'test')}{cells}</tr>")
-    cut = "" if len(places) <= _MOST_ROWS else f", the first {_MOST_ROWS:,}; `--out rows.csv` writes all"
-    drawn = sortable("Every value", ["dataset", "shift", "posthoc or score", "metric", *_heads(measured)], body)
-    return f"<details><summary>All {len(places):,} rows{cut}</summary>{drawn}</details>"
+        rows = [table.get(place) for table in tables]
+        cells = _cells(measured, rows, place.metric, measured.differences.get(place))
+        lines.append((printable(place.dataset) or "test", words, cells))
+    return fill("evaluation.html", "rows", _heads(measured), lines, len(tables[0]))
 
 
-def _sources(measured: Measured) -> str:
-    facts = []
+def _sources(measured: Measured) -> Iterator[tuple[str, str]]:
+    """Yield the sets of every model, and where its T comes from."""
     for name, model, rows in zip(model_names(measured), measured.models, measured.rows, strict=True):
         sets: dict[str, Sequence[Predictions | None]] = {
             "test": [model.test],
@@ -386,15 +373,14 @@ def _sources(measured: Measured) -> str:
             "shifted": model.shift,
             "OOD": model.ood,
         }
-        told = [f"{kind}: {text}" for kind, own in sets.items() if (text := _listed_sets(own))]
+        told = [f"{kind}: {text}" for kind, members in sets.items() if (text := _listed_sets(members))]
         origin = "fitted on validation data by ECE" if model.temperature is None else "given"
         told += [f"T {row.value:.3f}, {origin}" for row in rows if row.metric == "temperature"]
-        facts.append((name, "; ".join(told)))
-    return definitions(facts)
+        yield name, "; ".join(told)
 
 
 def _listed_sets(sets: Sequence[Predictions | None]) -> str:
     """Return the sets with the numbers of their images; of many, the number of sets and the first of them."""
-    there = [one for one in sets if one is not None]
-    listed = ", ".join(f"{one.dataset or 'unnamed'} ({len(one):,})" for one in there[:4])
+    there = [predictions for predictions in sets if predictions is not None]
+    listed = ", ".join(f"{predictions.dataset or 'unnamed'} ({len(predictions):,})" for predictions in there[:4])
     return listed if len(there) <= 4 else f"{len(there)} sets: {listed}, …"

@@ -59,17 +59,17 @@ def pooled_reliability(seeds: Sequence[Mapping[str, Sequence[float | None]]]) ->
     """
     count = np.array([seed["count"] for seed in seeds], dtype=float)
     total = count.sum()
-    found = []
-    for index, own in enumerate(count.T):
-        if own.sum():
+    bins = []
+    for index, counts in enumerate(count.T):
+        if counts.sum():
             # Empty bins have no mean, and no weight.
             means = [
-                float(sum(n * (seed[name][index] or 0.0) for n, seed in zip(own, seeds, strict=True)) / own.sum())
+                float(sum(n * (seed[name][index] or 0.0) for n, seed in zip(counts, seeds, strict=True)) / counts.sum())
                 for name in ("confidence", "accuracy")
             ]
-            shares = [round(100 * value, 2) for value in (*means, float(own.sum() / total))]
-            found.append([*shares, int(own.sum())])
-    return found
+            shares = [round(100 * share, 2) for share in (*means, float(counts.sum() / total))]
+            bins.append([*shares, int(counts.sum())])
+    return bins
 
 
 def pooled_profile(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -93,14 +93,14 @@ def pooled_history(histories: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str
     if shortest == 0:
         return {}
     chosen = sorted({round(index) for index in np.linspace(0, shortest - 1, min(_MOST_EPOCHS, shortest))})
-    found = {}
+    curves = {}
     for name in histories[0][0]:
         if name == "epoch" or not all(name in history[index] for history in histories for index in chosen):
             continue
         means = [float(np.mean([history[index][name] for history in histories])) for index in chosen]
         # Four significant digits.
-        found[name] = [[histories[0][index]["epoch"] for index in chosen], [float(f"{mean:.4g}") for mean in means]]
-    return found
+        curves[name] = [[histories[0][index]["epoch"] for index in chosen], [float(f"{mean:.4g}") for mean in means]]
+    return curves
 
 
 def densest(alpha: float) -> list[list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ ONE_PRIOR_VARIANCE = (
     "independent."
 )
 INTRODUCED: dict[str, Any] = {"plugins": []} | {
-    f.name: [*own] if isinstance(own := f.metadata["introduced"], tuple) else own
+    f.name: [*default] if isinstance(default := f.metadata["introduced"], tuple) else default
     for f in dataclasses.fields(Recipe)
     if "introduced" in f.metadata
 }
@@ -114,11 +114,11 @@ class Setting:
         untested = {}
         for label in self.labels:
             runs = self.of(label)
-            given = (runs[0].posthoc or {}).get("prior_variance")  # where rows have another, that was chosen
+            usual = (runs[0].posthoc or {}).get("prior_variance")  # where rows have another, that was chosen
             ensembles = [run for run in runs if run.config.get("members", 1) > 1]
             if any(name in references for run in ensembles for name in run.provenance.get("members", ())):
                 untested[label] = f"Not compared with {REFERENCE}: runs of {REFERENCE} are members of this ensemble."
-            elif label in several and {*self._values(label, "prior_variance")} - {given}:
+            elif label in several and {*self._values(label, "prior_variance")} - {usual}:
                 untested[label] = ONE_PRIOR_VARIANCE
         return Design(one_temperature=frozenset(several), untested=untested)
 
@@ -129,11 +129,11 @@ class Setting:
 
     def _one_companion(self, label: str) -> bool:
         """Return whether one companion chose T for all seeds; where no study says, whether they have one T."""
-        said = {run.calibration for run in self.of(label)}
-        if "" not in said:
-            return "companion" in said
-        found = self._values(label, "temperature")
-        return len(found) > 1 and len(set(found)) == 1
+        calibrations = {run.calibration for run in self.of(label)}
+        if "" not in calibrations:
+            return "companion" in calibrations
+        temperatures = self._values(label, "temperature")
+        return len(temperatures) > 1 and len(set(temperatures)) == 1
 
     def _values(self, label: str, metric: str) -> list[float]:
         return [row.value for row in self.rows if (row.method, row.metric) == (label, metric)]
@@ -158,56 +158,40 @@ class Results:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} holds no results of a study: it has no {name}")
         study = read_table(folder / "study.json")
-        wanted = {"title", "about", "recipe", "runs"}
-        if not wanted <= study.keys():
-            raise ValueError(f"{folder / 'study.json'} is damaged: it lacks {', '.join(sorted(wanted - study.keys()))}")
-        evaluated = {name: one.get("evaluate", {}) for name, one in study.get("recipes", {}).items()}
-        runs = [
-            RunRecord(
-                folder=folder.parent / entry["folder"],
-                label=entry.get("label", entry["method"]),
-                method=entry["method"],
-                recipe=entry.get("recipe", study["recipe"]),
-                seed=entry["seed"],
-                stem=entry["stem"],
-                posthoc=entry.get("posthoc"),
-                calibration=evaluated.get(entry.get("recipe", study["recipe"]), {}).get("calibration", ""),
-            )
-            for entry in study["runs"]
-        ]
-        rows = _rows(folder / "rows.csv", study.get("rows_digest"))
+        runs = []
+        for entry in study["runs"]:
+            evaluate = study["recipes"][entry["recipe"]]["evaluate"]
+            place = {"folder": folder.parent / entry["folder"], "calibration": evaluate["calibration"]}
+            runs.append(RunRecord(**entry | place))
+        rows = _read_rows(folder / "rows.csv", study["rows_digest"])
         chosen = folder / "selected.json"
         selected = read_json(chosen) if chosen.is_file() else ()
-        out = Path(out) if out is not None else folder
-        return cls(out, study["title"], study["about"], runs, rows, selected)
+        return cls(Path(out) if out is not None else folder, study["title"], study["about"], runs, rows, selected)
 
     @classmethod
     def of_runs(cls, folders: str | Path | Iterable[str | Path], out: str | Path, *, evaluation: str = "") -> Results:
         """Read run folders that some study has evaluated; arguments as of `regmixup.report.collect`."""
-        if isinstance(folders, str | Path):
-            folders = [folders]
+        folders = [folders] if isinstance(folders, str | Path) else folders
         runs, rows = [], []
         first: dict[tuple[str, str], RunRecord] = {}  # of every setting and label
-        for folder in (path if path.name else path.absolute() for path in map(Path, folders)):  # "." has no name
+        for folder in map(Path, folders):
+            folder = folder.absolute()  # "." has no name
             if not run_folder.is_run_folder(folder):
                 raise ValueError(
                     f"{folder} is neither of a study nor of a run: it has no study.json and no config.json"
                 )
-            for stem, own in _evaluations(folder, evaluation).items():
-                label = next((row.method for row in own), stem.rpartition("-")[0])  # "/" is "-" in names of files
-                method = label.partition("(")[0]
-                config = run_folder.read_config(folder)
-                recipe = _likely_recipe(config, method)
-                run = RunRecord(folder, label, method, recipe, config["seed"], stem, _usual_posthoc(method, recipe))
-                alike = first.setdefault((run.setting, label), run)
-                if found := ", ".join(_differences(_compared(alike.config), _compared(config))):
+            for stem, measured in _evaluations(folder, evaluation).items():
+                run = _bare_record(folder, stem, label=measured[0].method)
+                if {row.run for row in measured} != {run.key}:  # their rows would be left out
+                    raise ValueError(f"the name of {folder} must end in that of its run, {measured[0].run}")
+                alike = first.setdefault((run.setting, run.label), run)
+                if differing := ", ".join(_differing_fields(alike.config, run.config)):
                     raise ValueError(
-                        f"runs of {label} must differ in their seeds alone, got {found}, of {alike.folder} and {folder}"
+                        f"runs of {run.label} must differ in their seeds alone, got other values of {differing} in "
+                        f"{alike.folder} and {folder}"
                     )
-                if other := {row.run for row in own} - {run.key}:  # their rows would be left out
-                    raise ValueError(f"the name of {folder} must end in that of its run, {', '.join(sorted(other))}")
                 runs.append(run)
-                rows += own
+                rows += measured
         return cls(Path(out), counted(len(runs), "run"), "", runs, rows)
 
     def __post_init__(self) -> None:
@@ -217,8 +201,8 @@ class Results:
             if run_folder.has_provenance(run.folder):
                 versions.setdefault(run.provenance.get("versions", {}).get("numerics"), run.folder)
         if len(versions) > 1:
-            found = ", ".join(f"{version} ({folder.name})" for version, folder in versions.items())
-            raise ValueError(f"a report must be of runs with one numerics version, got {found}")
+            listed = ", ".join(f"{version} ({folder.name})" for version, folder in versions.items())
+            raise ValueError(f"a report must be of runs with one numerics version, got {listed}")
 
     @cached_property
     def settings(self) -> list[Setting]:
@@ -226,67 +210,76 @@ class Results:
         runs: dict[str, list[RunRecord]] = {}
         for run in self.runs:
             runs.setdefault(run.setting, []).append(run)
-        places = {(run.key, run.label): name for name, own in runs.items() for run in own}
+        places = {(run.key, run.label): run.setting for run in self.runs}
         rows: dict[str, list[Row]] = {name: [] for name in runs}
         for row in self.rows:
             if (row.run, row.method) in places:
                 rows[places[row.run, row.method]].append(row)
-        titles = {name: _title(own[0].config) for name, own in runs.items()}
+        titles = {name: _title(members[0].config) for name, members in runs.items()}
         if len(set(titles.values())) < len(titles):  # recipes may differ in something else
             titles = {name: f"{title}, {name}" for name, title in titles.items()}
-        return [Setting(name, titles[name], own, rows[name]) for name, own in runs.items()]
+        return [Setting(name, titles[name], runs[name], rows[name]) for name in runs]
 
 
-def _evaluations(folder: Path, wanted: str) -> dict[str, list[Row]]:
-    """Return the evaluations of a run to report, one for each of its labels: their rows by the stem of their files.
+def _evaluations(folder: Path, digits: str) -> dict[str, list[Row]]:
+    """Return the rows of a run's evaluations by the stem of their files: of every label, the one with the most rows.
 
     Studies that evaluate on different sets have a file each. The choice must not depend on the times of files, which
-    change when a folder is copied.
+    change when a folder is copied. digits: at the end of the stem, of an evaluation to take instead.
     """
-    names = (file.name for file in folder.glob("rows-*.csv*"))
-    stems = sorted({name.removeprefix("rows-").removesuffix(".gz").removesuffix(".csv") for name in names})
-    if not stems:
+    run_folder.check_archive(folder)
+    paths: dict[str, Path] = {}
+    for path in sorted(folder.glob("rows-*.csv*")):  # archives have them compressed
+        paths.setdefault(path.name.removeprefix("rows-").partition(".csv")[0], path)
+    if not paths:
         page = folder / run_folder.PAGE
         written = f"; `regmixup finetune` has written {page}" if page.is_file() else ""
         raise ValueError(f"{folder} has no rows-*.csv: `regmixup study` evaluates runs{written}")
-    kept = [stem for stem in stems if not wanted or stem.endswith(f"-{wanted}")]
+    kept = {stem: path for stem, path in paths.items() if stem.endswith(f"-{digits}" if digits else "")}
     if not kept:
-        raise ValueError(f"evaluation must be the digits that end one of {', '.join(stems)} of {folder}, got {wanted}")
-    run_folder.check_archive(folder)
-    named = run_folder.read_archived(folder).get("evaluations", [])
-    by_label: dict[str, dict[str, list[Row]]] = {}
-    for stem in kept:
-        path, note = run_folder.rows_path(folder, stem), folder / f"rows-{stem}.json"
-        packed = path.with_name(f"{path.name}.gz")
-        if packed.is_file() and not note.is_file():  # archived, and then the file with a checksum counts
-            path = packed
-            if stem not in named:
-                raise ValueError(
-                    f"{packed} must be named in {run_folder.ARCHIVED}, which "
-                    f"{'does not' if named else 'is missing'}: take the folder {folder} from where it was copied from "
-                    "again"
-                )
-        own = _rows(path, read_table(note).get("rows") if note.is_file() else None)
-        by_label.setdefault(stem.rpartition("-")[0], {})[stem] = own
-    found: dict[str, list[Row]] = {}
-    for label, evaluations in sorted(by_label.items()):
+        raise ValueError(f"evaluation must be the digits that end one of {', '.join(paths)} of {folder}, got {digits}")
+    labels: dict[str, dict[str, list[Row]]] = {}
+    for stem, path in kept.items():
+        note = folder / f"rows-{stem}.json"
+        rows = _read_rows(path, read_table(note)["rows"] if note.is_file() else None)
+        labels.setdefault(stem.rpartition("-")[0], {})[stem] = rows
+    chosen: dict[str, list[Row]] = {}
+    for label, evaluations in labels.items():
         most = max(map(len, evaluations.values()))
-        largest = {stem: own for stem, own in evaluations.items() if len(own) == most}
+        largest = {stem: rows for stem, rows in evaluations.items() if len(rows) == most}
         if len(largest) > 1:
             raise ValueError(
                 f"{folder} has several evaluations of {label} with {most:,} rows: {', '.join(largest)}. Choose one by "
                 f"the digits at its end, such as --evaluation {min(largest).rpartition('-')[2]}"
             )
-        found |= largest
-    return found
+        chosen |= largest
+    return chosen
 
 
-def _rows(path: Path, expected: str | None) -> list[Row]:
+def _read_rows(path: Path, digest: str | None) -> list[Row]:
     try:
-        with run_folder.reading(path):
-            return read_rows(path, expected=expected)
+        return read_rows(path, expected=digest)
     except ValueError as error:
         raise ValueError(f"{error}. `regmixup study` makes the file again") from error
+
+
+def _bare_record(folder: Path, stem: str, label: str) -> RunRecord:
+    """Return the record of a run folder without its study: its likely recipe, and its method's usual posthoc map."""
+    config, method = run_folder.read_config(folder), label.partition("(")[0]
+    recipe = _likely_recipe(config, method)
+    usual = METHODS[method].at(recipe).posthoc if method in METHODS else None
+    posthoc = {"kind": usual.name, **usual.fields} if usual is not None else None
+    return RunRecord(folder, label, method, recipe, config["seed"], stem, posthoc)
+
+
+def _likely_recipe(config: dict[str, Any], method: str) -> str:
+    """Return the recipe with a configuration's train set and, unless the method has its own, network; "" if none."""
+    for name, named in RECIPES.items():
+        fields = METHODS[method].at(name).train if method in METHODS else {}
+        wanted = (named.recipe.train_set, fields.get("network", named.recipe.network))
+        if wanted == (config["train_set"], config["network"]):
+            return name
+    return ""
 
 
 def _title(config: dict[str, Any]) -> str:
@@ -299,49 +292,29 @@ def _title(config: dict[str, Any]) -> str:
 
 def complete(config: dict[str, Any]) -> dict[str, Any]:
     """Return a configuration (as in config.json) with the fields that were added after its run, at its values."""
-    return config | {name: value for name, value in INTRODUCED.items() if name not in config}
+    return config | {name: default for name, default in INTRODUCED.items() if name not in config}
 
 
-def _compared(config: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration (as in config.json) without its seed; of weights and plugins, what identifies them.
+def _differing_fields(config: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return the fields, but the seed, in which two configurations (as in config.json) differ.
 
-    >>> found = _compared({"init": "me.pth@sha256:e3b0", "seed": 0, "head": {"seed": 3, "init": 0.1}})
-    >>> found["init"], found["head"], found["ema"], found["plugins"], "seed" in found
-    ('sha256:e3b0', {'seed': 3, 'init': 0.1}, 0.0, {}, False)
+    Of initial weights the content counts, of plugins that of their files. A field of an objective or a head that one of
+    them lacks is None there, as fields that were added later are by default.
+
+    >>> _differing_fields({"lr": 1, "seed": 0, "init": "", "head": {}}, {"lr": 2, "init": "", "head": {"bias": None}})
+    ['lr']
     """
-    known = {name: own for name, own in complete(config).items() if name != "seed"}
-    plugins = {f"{one['what']} {one['name']}": one["sha256"] for one in known.pop("plugins")}
-    return known | {"init": recipes.without_path(known["init"]), "plugins": plugins}
 
+    def compared(fields: dict[str, Any]) -> dict[str, Any]:
+        fields = complete(fields)
+        fields["init"] = recipes.without_path(fields["init"])
+        fields["plugins"] = [plugin["sha256"] for plugin in fields["plugins"]]
+        parts = {name: part for name, part in fields.items() if isinstance(part, dict)}
+        return fields | {name: {k: v for k, v in part.items() if v is not None} for name, part in parts.items()}
 
-def _differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """Yield what two tables differ in. A field that one lacks is None there, as a part's later fields are by default.
-
-    >>> list(_differences({"lr": 1, "head": {"size": 8}}, {"lr": 1, "head": {"size": 4, "loss": None}, "warmup": 5}))
-    ['size 8 and 4', 'warmup None and 5']
-    """
-    for name in one | other:
-        first, second = one.get(name), other.get(name)
-        if isinstance(first, dict) and isinstance(second, dict):
-            yield from _differences(first, second)
-        elif first != second:
-            yield f"{name} {_shown(first)} and {_shown(second)}"
-
-
-def _likely_recipe(config: dict[str, Any], method: str) -> str:
-    """Return the recipe with a configuration's train set and, unless the method has its own, network; "" if none."""
-    for name, named in RECIPES.items():
-        own = METHODS[method].at(name).train if method in METHODS else {}
-        wanted = (named.recipe.train_set, own.get("network", named.recipe.network))
-        if wanted == (config["train_set"], config["network"]):
-            return name
-    return ""
-
-
-def _usual_posthoc(method: str, recipe: str) -> dict[str, Any] | None:
-    """Return a method's usual posthoc map; a bare run folder does not say whether a study chose another."""
-    spec = METHODS[method].at(recipe).posthoc if method in METHODS else None
-    return {"kind": spec.name, **spec.fields} if spec is not None else None
+    first, second = compared(config), compared(other)
+    names = [name for name in first | second if name != "seed"]
+    return [name for name in names if first.get(name) != second.get(name)]
 
 
 def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> list[str]:
@@ -354,8 +327,8 @@ def changed_fields(config: Mapping[str, Any], *, recipe: str, method: str) -> li
     >>> changed_fields({"milestones": []}, recipe="cifar10-wrn28-10", method="dnn")
     ['milestones none instead of 150, 250']
     """
-    own = methods.get(method.partition("(")[0]).at(recipe).train
-    wanted = {**dataclasses.asdict(recipes.get(recipe)), **own}
+    fields = methods.get(method.partition("(")[0]).at(recipe).train
+    wanted = {**dataclasses.asdict(recipes.get(recipe)), **fields}
     wanted["shards"] = wanted["shards"] or 1  # the recipes leave it to the number of processes; the paper had one
     del wanted["precision"]  # resolved for the device, and so no change of the recipe
     return [

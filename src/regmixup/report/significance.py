@@ -49,14 +49,14 @@ def compare_column(
     values: the values of every method. A method that cannot be compared is left out, and does not count.
     unpaired: methods whose seed s has nothing in common with the reference's seed s.
     """
-    found = {}
-    for method, own in values.items():
+    differences = {}
+    for method, by_seed in values.items():
         if method != REFERENCE and method not in untested:
-            one = difference(own, values.get(REFERENCE, {}), paired=method not in unpaired)
-            if one is not None:
-                found[method] = one
-    corrected = holm({method: one.p for method, one in found.items()})
-    return {method: Comparison(corrected[method], one.test) for method, one in found.items()}
+            apart = difference(by_seed, values.get(REFERENCE, {}), paired=method not in unpaired)
+            if apart is not None:
+                differences[method] = apart
+    corrected = holm({method: apart.p for method, apart in differences.items()})
+    return {method: Comparison(corrected[method], apart.test) for method, apart in differences.items()}
 
 
 def holm(chances: Mapping[str, float]) -> dict[str, float]:
@@ -140,7 +140,7 @@ def resampled_difference(values: Sequence[float], reference: Sequence[float], *,
     >>> [round(bound, 4) for bound in (found.mean, *found.interval())]
     [0.0133, -0.0093, 0.036]
     """
-    mean, variance = moments([own - other for own, other in zip(values, reference, strict=True)])
+    mean, variance = moments([ours - theirs for ours, theirs in zip(values, reference, strict=True)])
     return Difference(mean, variance * (1 / len(values) + test_share), len(values) - 1, "paired")
 
 
@@ -185,18 +185,14 @@ def find_best(
     """
     if higher_is_better is None:
         return [Marks()] * len(values)
-    present = [value is not None for value in values]
-    single = [there and not ensemble for there, ensemble in zip(present, ensembles, strict=True)]
-    bold = _top(values, single, higher_is_better)
-    underline = _top(values, present, higher_is_better) if single != present else None
-    return [
-        Marks(alone and value == bold, there and value == underline)
-        for value, there, alone in zip(values, present, single, strict=True)
-    ]
-
-
-def _top(values: Sequence[float | None], competing: Sequence[bool], higher_is_better: bool) -> float | None:
-    rivals = [value for value, competes in zip(values, competing, strict=True) if competes and value is not None]
-    if len(rivals) < 2:
-        return None
-    return max(rivals) if higher_is_better else min(rivals)
+    top = max if higher_is_better else min
+    competing = [number for number in values if number is not None]
+    pairs = zip(values, ensembles, strict=True)
+    singles = [number for number, is_ensemble in pairs if number is not None and not is_ensemble]
+    best_single = top(singles) if len(singles) > 1 else None
+    best_overall = top(competing) if len(competing) > max(1, len(singles)) else None
+    marks = []
+    for number, is_ensemble in zip(values, ensembles, strict=True):
+        bold = number is not None and not is_ensemble and number == best_single
+        marks.append(Marks(bold, number is not None and number == best_overall))
+    return marks

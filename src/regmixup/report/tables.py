@@ -1,4 +1,9 @@
-"""The tables of a report: which quantities they show, and how their cells are laid out."""
+"""The tables of a report: the main table first. Every format of it is written from here.
+
+`main_tables` makes a table per setting, one line per method, from the setting's aggregation of rows; `shift_tables` the
+second one. templates/ has how they look: tables.md, tables.tex, and tables.html for the page; `regmixup.report.writers`
+writes them as text and for the terminal.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +14,37 @@ from typing import Any
 from regmixup.methods import REFERENCE
 from regmixup.names import shown
 from regmixup.report.aggregation import CALIBRATION, SCALED, Aggregation, Cell, is_ensemble, known_method
+from regmixup.report.results import Results, Setting
 from regmixup.report.significance import LEVEL, Design
-from regmixup.report.writers import Block, Heading, LayoutCell, Line, TableLayout
 from regmixup.types import MEAN, Quantity, Row, higher_is_better
 
 _TESTS = {"paired": "a t-test paired by seed", "welch": "Welch's t-test"}
 ONE_TEMPERATURE = (
     "One T, of one companion, serves several seeds, which are then not independent: no test and no best in this column."
 )
+
+
+def main_tables(results: Results) -> list[Table]:
+    """Return the first table of every setting: every method by accuracy, shift, detection and calibration."""
+    return [_setting_table(results, setting, main_columns(setting.aggregation)) for setting in results.settings]
+
+
+def shift_tables(results: Results) -> list[Table]:
+    """Return the second table of every setting, calibration under shift; without columns where nothing is shifted."""
+    return [
+        _setting_table(results, setting, shift_columns(setting.aggregation), "calibration under shift")
+        for setting in results.settings
+    ]
+
+
+def _setting_table(results: Results, setting: Setting, columns: Sequence[Column], subject: str = "") -> Table:
+    """Make a table of the columns that have a value. subject: distinguishes it from the setting's first table."""
+    changed = {run.label: run.changes for run in setting.runs}
+    caption = [results.title, setting.title if len(results.settings) > 1 else "", subject]
+    label = f"tab:{setting.name} {subject}".strip().replace(" ", "-")
+    rows = setting.aggregation
+    measured = [column for column in columns if any(rows.rows(column.quantity, method) for method in rows.labels)]
+    return tabulate(rows, measured, caption=": ".join(filter(None, caption)), label=label, changed=changed)
 
 
 @dataclass(frozen=True)
@@ -33,24 +61,65 @@ class Column:
         return self.title + {True: " ↑", False: " ↓", None: ""}[higher_is_better(self.quantity.metric)]
 
 
+def main_columns(rows: Aggregation) -> list[Column]:
+    """Return the columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
+    measured = rows.quantities
+    test = tested_set(rows)
+    ood = dict.fromkeys(q.dataset for q in measured if q.metric == "auroc")  # "(rebuilt)" included
+    columns = [Column("accuracy", Quantity(test, "accuracy"))]
+    columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(rows)]
+    columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood]
+    columns += [Column(title, Quantity(test, *metric)) for title, metric in CALIBRATION.items()]
+    return [*columns, Column("T", Quantity(test, "temperature", SCALED), percent=False)]
+
+
+def shift_columns(rows: Aggregation) -> list[Column]:
+    """Return the columns of a study's second table: calibration on every shifted set, before and after T."""
+    return [
+        Column(f"{title} {name}", Quantity(name, *metric, corruption=MEAN))
+        for title, metric in CALIBRATION.items()
+        for name in shifted_sets(rows)
+    ]
+
+
+def tested_set(rows: Aggregation) -> str:
+    """Return the name of the test set; "" where no accuracy was measured."""
+    return next((q.dataset for q in rows.quantities if q.metric == "accuracy" and not q.corruption), "")
+
+
+def shifted_sets(rows: Aggregation) -> list[str]:
+    """Return the shifted sets, families of corruptions as one."""
+    return list(dict.fromkeys(quantity.dataset for quantity in rows.quantities if quantity.corruption == MEAN))
+
+
 @dataclass(frozen=True)
 class Table:
-    """One line per method; a cell is None where nothing was measured."""
+    """One line of cells per method; a cell is None where nothing was measured."""
 
     columns: Sequence[Column]
     lines: dict[str, list[Cell | None]]
     caption: str = ""
     label: str = ""
 
-    def layout(self) -> TableLayout:
-        """Lay out mean ± std (n), below it the paper's value and the difference; ensembles under a rule."""
-        head = (Heading("method"), *(Heading(column.heading) for column in self.columns))
-        lines = [Line((method,), tuple(map(_layout_cell, cells))) for method, cells in self.lines.items()]
-        parts = ([line for line in lines if is_ensemble(line.labels[0]) == wanted] for wanted in (False, True))
-        blocks = tuple(Block(tuple(part)) for part in parts if part)
-        return TableLayout((head,), blocks, self.caption, self.label, tuple(self._remarks()))
+    num_labels = 1
 
-    def _remarks(self) -> Iterator[str]:
+    @property
+    def heads(self) -> list[str]:
+        return ["method", *(column.heading for column in self.columns)]
+
+    def blocks(self) -> list[list[tuple[Any, ...]]]:
+        """Return the lines, each the method and its cells: single models and, under a rule, ensembles."""
+        lines: list[tuple[Any, ...]] = [(method, *cells) for method, cells in self.lines.items()]
+        parts = ([line for line in lines if is_ensemble(line[0]) == ensembles] for ensembles in (False, True))
+        return [part for part in parts if part]
+
+    def notes(self) -> dict[str, str]:
+        """Return every note once, in order of appearance, with the letter that marks it."""
+        cells = (cell for block in self.blocks() for _, *cells in block for cell in cells)
+        notes = dict.fromkeys(note for cell in cells if cell is not None for note in cell.notes)
+        return {note: letter(index) for index, note in enumerate(notes)}
+
+    def remarks(self) -> Iterator[str]:
         """Yield what the signs in the cells mean, as far as they occur."""
         cells = [cell for line in self.lines.values() for cell in line if cell is not None]
         plain = ", ".join(column.title for column in self.columns if not column.percent)
@@ -69,16 +138,8 @@ class Table:
             )
 
 
-def _layout_cell(cell: Cell | None) -> LayoutCell:
-    if cell is None:
-        return LayoutCell("–")
-    beside = " ".join(part for part in (cell.spread, f"({cell.n})", "*" if cell.differs else "") if part)
-    below = f"paper {cell.paper.text}, {cell.difference}" if cell.paper is not None else ""
-    return LayoutCell(cell.shown, cell.best, cell.best_overall, beside, below, cell.notes)
-
-
 def tabulate(
-    found: Aggregation,
+    rows: Aggregation,
     columns: Sequence[Column],
     *,
     caption: str = "",
@@ -89,12 +150,12 @@ def tabulate(
 
     changed: how the training of a method differs from its recipe; a note at each of its cells.
     """
-    lines: dict[str, list[Cell | None]] = {method: [] for method in found.labels}
+    lines: dict[str, list[Cell | None]] = {method: [] for method in rows.labels}
     for column in columns:
-        cells = found.column([column.quantity], percent=column.percent)
+        cells = rows.column([column.quantity], percent=column.percent)
         for method, cell in cells.items():
             if cell is not None:
-                notes = _notes(cell, found.rows(column.quantity, method), (changed or {}).get(method, ()), found.design)
+                notes = _notes(cell, rows.rows(column.quantity, method), (changed or {}).get(method, ()), rows.design)
                 cell = replace(cell, notes=tuple(notes))
             lines[method].append(cell)
     return Table(columns, lines, caption, label)
@@ -120,72 +181,13 @@ def _notes(cell: Cell, rows: Sequence[Row], changed: Sequence[str], design: Desi
         yield f"The paper's number is in doubt. {cell.paper.slip}"
 
 
-_MOST_NAMED = 4
-PERCENT = "\N{NO-BREAK SPACE}%"
+def letter(index: int) -> str:
+    """Return the mark of a note: a, b, ..., z, aa, ab, ...
 
-
-def conclude(title: str, metric: str, cells: Mapping[str, Cell | None], *, unit: str = PERCENT) -> str:
-    r"""Say in one sentence what the tests of a column show: the best value, and who differs from the reference method.
-
-    title: of what the column measures, as the beginning of a sentence; metric: its name in rows. Return "" where there
-    is nothing to compare.
-
-    >>> from regmixup.report.significance import Comparison
-    >>> ours = Cell(0.95, 0.01, 5, True, against=Comparison(0.01, "paired"), better=True)
-    >>> conclude("Accuracy", "accuracy", {"dnn": Cell(0.93, 0.01, 5, True), "ours": ours})
-    'Accuracy is highest for ours, 95.00\xa0%; higher than dnn: ours.'
+    >>> letter(0), letter(25), letter(26)
+    ('a', 'z', 'aa')
     """
-    known = {label: cell for label, cell in cells.items() if cell is not None}
-    if len(known) < 2:
-        return ""
-    higher = higher_is_better(metric)
-    top = (max if higher else min)(known, key=lambda label: known[label].mean)
-    start = f"{title} is {'highest' if higher else 'lowest'} for {top}, {known[top].shown}{unit}"
-    tested = {label: cell for label, cell in known.items() if cell.against is not None}
-    if not tested:
-        return f"{start}; whether that is chance cannot be tested (it needs two seeds of each, and {REFERENCE})."
-    words = {True: "higher than", False: "lower than", None: "not shown to differ from"}
-    groups: dict[bool | None, list[str]] = {larger: [] for larger in words}
-    for label, cell in tested.items():
-        groups[None if cell.better is None else cell.better == higher].append(label)
-    parts = [f"{words[larger]} {REFERENCE}: {_named(labels)}" for larger, labels in groups.items() if labels]
-    return f"{start}; {'; '.join(parts)}."
-
-
-def _named(labels: Sequence[str]) -> str:
-    """
-    >>> _named(["a", "b"]), _named([*"abcdef"])
-    ('a and b', 'a, b, c, d and 2 others')
-    """
-    if len(labels) > _MOST_NAMED + 1:
-        labels = [*labels[:_MOST_NAMED], f"{len(labels) - _MOST_NAMED} others"]
-    return " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
-
-
-def main_columns(found: Aggregation) -> list[Column]:
-    """Return the columns of a study's first table: accuracy, shift, OOD detection, calibration before and after T."""
-    measured = found.quantities
-    test = next((q.dataset for q in measured if q.metric == "accuracy" and not q.corruption), "")
-    ood = dict.fromkeys(q.dataset for q in measured if q.metric == "auroc")  # "(rebuilt)" included
-    columns = [Column("accuracy", Quantity(test, "accuracy"))]
-    columns += [Column(f"accuracy {n}", Quantity(n, "accuracy", corruption=MEAN)) for n in shifted_sets(found)]
-    columns += [Column(f"AUROC {name.removesuffix('/test')}", Quantity(name, "auroc")) for name in ood]
-    columns += [Column(title, Quantity(test, *own)) for title, own in CALIBRATION.items()]
-    return [*columns, Column("T", Quantity(test, "temperature", SCALED), percent=False)]
-
-
-def shift_columns(found: Aggregation) -> list[Column]:
-    """Return the columns of a study's second table: calibration on every shifted set, before and after T."""
-    return [
-        Column(f"{title} {name}", Quantity(name, *own, corruption=MEAN))
-        for title, own in CALIBRATION.items()
-        for name in shifted_sets(found)
-    ]
-
-
-def shifted_sets(found: Aggregation) -> list[str]:
-    """Return the shifted sets, families of corruptions as one."""
-    return list(dict.fromkeys(quantity.dataset for quantity in found.quantities if quantity.corruption == MEAN))
+    return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
 SELECTION_CAPTION = "Selected on validation sets, mean over seeds; scores in percent"
@@ -193,27 +195,31 @@ _SELECTION_HEADS = ("recipe", "method", "selected", "by", "score", "T (by ECE)",
 _NOTHING = "–"
 
 
-@dataclass(frozen=True)
 class SelectionTable:
-    """The values a study selected on validation sets. choices: the contents of its selected.json."""
+    """The values a study selected on validation sets, a line per choice.
 
-    choices: Sequence[Mapping[str, Any]]
+    choices: the contents of its selected.json. Columns that are empty are left out: a study without grids has only
+    chosen T.
+    """
 
-    def heads(self) -> list[str]:
-        """Return the headings of all columns that are not empty: a study without grids has only chosen T."""
-        return [head for head, *_ in self._columns()]
+    caption = SELECTION_CAPTION
+    label = "tab:selected"
+    num_labels = 2
 
-    def lines(self) -> list[tuple[str, ...]]:
-        """Return one line per choice, under `heads`."""
-        return list(zip(*(cells for _, *cells in self._columns()), strict=True))
+    def __init__(self, choices: Sequence[Mapping[str, Any]]) -> None:
+        columns = zip(_SELECTION_HEADS, *map(_selection_line, choices), strict=True)
+        filled = [column for column in columns if any(text != _NOTHING for text in column[1:])]
+        self.heads = [head for head, *_ in filled]
+        self.lines: list[tuple[str, ...]] = list(zip(*(texts for _, *texts in filled), strict=True))
 
-    def layout(self) -> TableLayout:
-        lines = tuple(Line(line[:2], tuple(map(LayoutCell, line[2:]))) for line in self.lines())
-        return TableLayout((tuple(map(Heading, self.heads())),), (Block(lines),), SELECTION_CAPTION, "tab:selected")
+    def blocks(self) -> list[list[tuple[str, ...]]]:
+        return [self.lines]
 
-    def _columns(self) -> list[tuple[str, ...]]:
-        columns = zip(_SELECTION_HEADS, *map(_selection_line, self.choices), strict=True)
-        return [column for column in columns if any(cell != _NOTHING for cell in column[1:])]
+    def notes(self) -> dict[str, str]:
+        return {}
+
+    def remarks(self) -> list[str]:
+        return []
 
 
 def _selection_line(choice: Mapping[str, Any]) -> tuple[str, ...]:

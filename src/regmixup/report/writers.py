@@ -1,172 +1,48 @@
-"""Tables as text: their layout, which knows no file format, and the writers of Markdown and LaTeX (booktabs)."""
+"""A table as text: Markdown, LaTeX (booktabs), CSV, and for a terminal.
+
+`regmixup.report.tables` decides what the tables hold; templates/tables.md and tables.tex how they are written.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from regmixup.names import printable
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from regmixup.names import counted, printable
+from regmixup.report.aggregation import Cell
+from regmixup.report.tables import SelectionTable, Table
+from regmixup.storage import csv_lines
 
 WIDE = 6
 """Columns that fit on a page as they are."""
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row these would be its argument
+    "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a line these would be its argument
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "↑": r"$\uparrow$", "↓": r"$\downarrow$", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "–": "--",
     "α": r"$\alpha$", "η": r"$\eta$", "λ": r"$\lambda$", "σ": r"$\sigma$", "₀": "$_0$",
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Heading:
-    """A heading over `width` columns."""
-
-    text: str
-    width: int = 1
-
-
-@dataclass(frozen=True)
-class LayoutCell:
-    """beside: follows the text, never bold. below: a second, smaller line. notes: sentences about the cell."""
-
-    text: str
-    bold: bool = False
-    underline: bool = False
-    beside: str = ""
-    below: str = ""
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Line:
-    """labels: the texts left of the cells."""
-
-    labels: tuple[str, ...]
-    cells: tuple[LayoutCell, ...]
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines between two rules, under a title where they have one."""
-
-    lines: tuple[Line, ...]
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """head: lines of headings, each over all columns, the labels' included. remarks: apply to all cells."""
-
-    head: tuple[tuple[Heading, ...], ...]
-    blocks: tuple[Block, ...]
-    caption: str = ""
-    label: str = ""
-    remarks: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        widths = {sum(heading.width for heading in line) for line in self.head}
-        widths |= {len(line.labels) + len(line.cells) for block in self.blocks for line in block.lines}
-        if len(widths) != 1:
-            raise ValueError(f"every line of a table must have as many columns, got {sorted(widths)}: {self.caption}")
-
-    @property
-    def num_labels(self) -> int:
-        return len(self.blocks[0].lines[0].labels)
-
-    @property
-    def width(self) -> int:
-        """Return the number of columns, those of the labels included."""
-        return sum(heading.width for heading in self.head[0])
-
-    def notes(self) -> dict[str, str]:
-        """Return every note once, in order of appearance, with the letter that marks it."""
-        cells = (cell for block in self.blocks for line in block.lines for cell in line.cells)
-        found = dict.fromkeys(note for cell in cells for note in cell.notes)
-        return {note: letter(index) for index, note in enumerate(found)}
-
-
-class Drawable(Protocol):
-    """A table that the writers can write: one of the paper's or our own."""
-
-    def layout(self) -> TableLayout: ...
-
-
-def letter(index: int) -> str:
-    """Return the mark of a note: a, b, ..., z, aa, ab, ...
-
-    >>> letter(0), letter(25), letter(26)
-    ('a', 'z', 'aa')
-    """
-    return (letter(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
-
-
-def to_markdown(table: Drawable) -> str:
-    """Write a pipe table: best single model bold, best of all underlined; notes as letters, spelled out below.
-
-    Markdown has one line of headings: those above a column are stacked in it, and one over all columns comes before
-    the table.
-    """
-    laid = table.layout()
-    notes = laid.notes()
-    title, columns = _markdown_headings(laid)
-    lines = [
-        _markdown_row(columns),
-        _markdown_row([":--"] * laid.num_labels + ["--:"] * (laid.width - laid.num_labels)),
-    ]
-    for block in laid.blocks:
-        if block.title:
-            lines.append(_markdown_row([f"*{escape_markdown(block.title)}*"] + [""] * (laid.width - 1)))
-        lines += [
-            _markdown_row([*map(escape_markdown, line.labels), *(_markdown_cell(cell, notes) for cell in line.cells)])
-            for line in block.lines
-        ]
-    parts = ["\n".join(lines)]
-    if laid.caption or title:
-        parts.insert(0, ". ".join(escape_markdown(text) for text in (laid.caption, *title) if text) + ".")
-    parts += [escape_markdown(remark) for remark in laid.remarks]
-    if notes:
-        parts.append("\n".join(f"- <sup>{mark}</sup> {escape_markdown(note)}" for note, mark in notes.items()))
-    return "\n\n".join(parts) + "\n"
-
-
-def _markdown_headings(laid: TableLayout) -> tuple[list[str], list[str]]:
-    """Return the headings over all columns of numbers, and the stacked ones of each column."""
-    title: list[str] = []
-    columns: list[list[str]] = [[] for _ in range(laid.width)]
-    for line in laid.head:
-        start = 0
-        for heading in line:
-            if 1 < heading.width == laid.width - laid.num_labels:
-                title.append(heading.text)
-            elif heading.text:
-                for column in columns[start : start + heading.width]:
-                    column.append(escape_markdown(heading.text))
-            start += heading.width
-    return title, ["<br>".join(column) for column in columns]
-
-
-def _markdown_cell(cell: LayoutCell, notes: dict[str, str]) -> str:
-    text = escape_markdown(cell.text)
-    if cell.underline:
-        text = f"<ins>{text}</ins>"
-    if cell.bold:
-        text = f"**{text}**"
-    if cell.notes:
-        text += f"<sup>{','.join(notes[note] for note in cell.notes)}</sup>"
-    if cell.beside:
-        text += f" {escape_markdown(cell.beside)}"
-    return text + (f"<br>{escape_markdown(cell.below)}" if cell.below else "")
+def to_markdown(table: Table | SelectionTable) -> str:
+    """Write a pipe table: best single model bold, best of all underlined; notes as letters, spelled out below."""
+    return _TEMPLATES.get_template("tables.md").render(table=table)
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """Return a pipe table of cells that are Markdown already."""
-    return "".join(f"{_markdown_row(cells)}\n" for cells in (heads, ["---"] * len(heads), *lines))
+    return "".join(f"{markdown_line(cells)}\n" for cells in (heads, ["---"] * len(heads), *lines))
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
+def markdown_line(cells: Iterable[str]) -> str:
+    """Return a line of a pipe table, of cells that are Markdown already."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -180,64 +56,13 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"^(\d*)([.)+-])(?=\s)", r"\1\\\2", signs)  # at the start of a line these would begin a list
 
 
-def to_latex(table: Drawable) -> str:
+def to_latex(table: Table | SelectionTable) -> str:
     r"""Write a `table` environment: best single model bold, best of all underlined; notes as letters, listed below.
 
     It needs \usepackage{booktabs} and, for a table that is scaled down to the page, \usepackage{graphicx}.
     """
-    laid = table.layout()
-    notes = laid.notes()
-    lines = [r"\begin{table}", r"\centering"]
-    lines += [rf"\caption{{{escape_latex(laid.caption)}}}"] if laid.caption else []
-    lines += [rf"\label{{{re.sub(r'[^A-Za-z0-9:.+-]', '-', laid.label)}}}"] if laid.label else []
-    lines += [r"\resizebox{\textwidth}{!}{%"] if (wide := laid.width > WIDE) else []
-    lines += [rf"\begin{{tabular}}{{{'l' * laid.num_labels}{'r' * (laid.width - laid.num_labels)}}}", r"\toprule"]
-    for heading in laid.head:
-        lines += _latex_heading(heading, laid.num_labels)
-    for block in laid.blocks:
-        lines += [r"\midrule", *_latex_block(block, laid.width, notes)]
-    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if wide else "")]
-    below = [escape_latex(remark) for remark in laid.remarks]
-    below += [rf"\textsuperscript{{{mark}}} {escape_latex(note)}" for note, mark in notes.items()]
-    if below:
-        lines += ["", r"\smallskip", r"\raggedright\footnotesize", " \\\\\n".join(below)]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
-
-
-def _latex_heading(line: tuple[Heading, ...], num_labels: int) -> list[str]:
-    """Return a line of headings, and rules under those over several columns."""
-    cells, rules, start = [], [], 1
-    for heading in line:
-        text = rf"\textbf{{{escape_latex(heading.text)}}}" if heading.text else ""
-        if start > num_labels and heading.text:
-            text = rf"\multicolumn{{{heading.width}}}{{c}}{{{text}}}"
-        cells.append(text + " &" * (heading.width - 1 if not heading.text else 0))
-        if heading.width > 1 and heading.text:
-            rules.append(rf"\cmidrule(lr){{{start}-{start + heading.width - 1}}}")
-        start += heading.width
-    return [" & ".join(cells) + r" \\", *([" ".join(rules)] if rules else [])]
-
-
-def _latex_block(block: Block, width: int, notes: dict[str, str]) -> list[str]:
-    lines = [rf"\multicolumn{{{width}}}{{l}}{{\textit{{{escape_latex(block.title)}}}}} \\"] if block.title else []
-    for line in block.lines:
-        cells = [*map(escape_latex, line.labels), *(_latex_cell(cell, notes) for cell in line.cells)]
-        lines.append(" & ".join(cells) + r" \\")
-        if any(cell.below for cell in line.cells):
-            below = [rf"{{\scriptsize {escape_latex(cell.below)}}}" if cell.below else "" for cell in line.cells]
-            lines.append(" & ".join([*[""] * len(line.labels), *below]) + r" \\")
-    return lines
-
-
-def _latex_cell(cell: LayoutCell, notes: dict[str, str]) -> str:
-    text = escape_latex(cell.text)
-    if cell.underline:
-        text = rf"\underline{{{text}}}"
-    if cell.bold:
-        text = rf"\textbf{{{text}}}"
-    if cell.notes:
-        text += rf"\textsuperscript{{{','.join(notes[note] for note in cell.notes)}}}"
-    return text + (f" {escape_latex(cell.beside)}" if cell.beside else "")
+    label = re.sub(r"[^A-Za-z0-9:.+-]", "-", table.label)
+    return _TEMPLATES.get_template("tables.tex").render(table=table, label=label, wide=len(table.heads) > WIDE)
 
 
 def escape_latex(text: str) -> str:
@@ -247,3 +72,97 @@ def escape_latex(text: str) -> str:
     AUROC ($\uparrow$) in \%
     """
     return "".join(_LATEX.get(character, character) for character in printable(text))
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("regmixup.report"),
+    autoescape=False,  # the filters below escape what the two formats need
+    keep_trailing_newline=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    # LaTeX has braces and comments of its own.
+    block_start_string="<%",
+    block_end_string="%>",
+    variable_start_string="<<",
+    variable_end_string=">>",
+)
+_TEMPLATES.filters |= {"markdown": escape_markdown, "latex": escape_latex}
+
+
+def to_csv(settings: Sequence[str], *tables: Sequence[Table]) -> str:
+    """Write a line per cell, as fractions: what the tables print, and what they only mark.
+
+    settings: their names. tables: lists of one table per setting.
+    """
+    names = ("setting", "method", "quantity", "mean", "std", "n", "paper", "paper_table", "p", "test", "best", "notes")
+    lines: list[Sequence[object]] = [names]
+    for setting, table in [pair for part in tables for pair in zip(settings, part, strict=True)]:
+        for method, cells in table.lines.items():
+            for column, cell in zip(table.columns, cells, strict=True):
+                if cell is None:
+                    continue
+                paper = (cell.paper.value, cell.paper.table) if cell.paper is not None else ("", "")
+                against = (cell.against.p, cell.against.test) if cell.against is not None else ("", "")
+                best = ["single"] * cell.best + ["overall"] * cell.best_overall
+                std = cell.std if cell.n > 1 else ""
+                line = (setting, method, column.title, cell.mean, std, cell.n, *paper, *against)
+                words = (*line, " ".join(best), " ".join(cell.notes))
+                lines.append([printable(word) if isinstance(word, str) else word for word in words])
+    return csv_lines(lines)
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """A table for rich to print: one line per quantity, one column per method; best in bold.
+
+    Methods that do not fit the terminal follow in further blocks, so that no number is cut.
+    """
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        blocks, methods = [], list(self.table.lines)
+        while methods:
+            count = self._fitting(methods, console, options)
+            blocks.append(self._block(methods[:count]))
+            methods = methods[count:]
+        if blocks:
+            # Text, not str: square brackets are not markup.
+            blocks[0].title = Text(printable(self.table.caption), "bold")
+            blocks[-1].caption = Text(self._seeds())
+        yield from blocks
+
+    def _seeds(self) -> str:
+        """Say what a number of the table is, and over how many seeds: methods may have more or fewer."""
+        counts = sorted({cell.n for cells in self.table.lines.values() for cell in cells if cell is not None})
+        fewest = f"{counts[0]} to " if len(counts) > 1 else ""
+        seeds = f"{fewest}{counted(counts[-1], 'seed')}" if counts else "no seeds"
+        return f"percent, mean ± std over {seeds}, best in bold"
+
+    def _fitting(self, methods: list[str], console: Console, options: ConsoleOptions) -> int:
+        """Return how many of the methods fit side by side; at least one, with the names of quantities folded."""
+        unbounded = options.update(width=10_000)
+        fits = (
+            count
+            for count in range(len(methods), 1, -1)
+            if console.measure(self._block(methods[:count]), options=unbounded).maximum <= options.max_width
+        )
+        return next(fits, 1)
+
+    def _block(self, methods: list[str]) -> RichTable:
+        block = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        block.add_column("", overflow="fold")
+        for method in methods:
+            block.add_column(Text(printable(method)), justify="right", no_wrap=True)
+        for index, column in enumerate(self.table.columns):
+            cells = (self.table.lines[method][index] for method in methods)
+            block.add_row(Text(printable(column.heading)), *map(_terminal_cell, cells))
+        return block
+
+
+def _terminal_cell(cell: Cell | None) -> Text:
+    if cell is None:
+        return Text("-")
+    text = Text(cell.shown, style="bold" if cell.best else "")
+    return text.append(f" {cell.spread}", style="dim not bold")

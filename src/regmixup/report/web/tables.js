@@ -26,7 +26,7 @@ function order(table, column, direction) {
 
 const p = (value) => (value === null ? "" : value < data.leastP ? `p < ${data.leastP}` : `p ${value}`);
 
-/** A cell of [mean, std, n, p, verdict, marks, paper's number], as page_data.py describes it; or with facts of its own. */
+/** A cell of [mean, std, n, p, verdict, marks, paper's number], as script_data.py describes it; or with facts of its own. */
 function cellOf(cell) {
   if (!cell) return "<td>–</td>";
   const [mean, std, n, chance, verdict, marks, paper, told] = cell;

@@ -1,8 +1,8 @@
-"""The data of the page's script, as JSON: small, since the browser draws the figures."""
+"""The data of the page's script, as JSON: figures, and the tables below the main one that the reader can switch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,15 +37,15 @@ Compact = list[float | int | None]
 marks (1 best single model, 2 best of all, 3 both) and, if there is one, the paper's number."""
 
 
-def page_data(results: Results) -> dict[str, Any]:
-    """Return the data of the whole page: constants, and the figures and tables of every setting."""
+def script_data(results: Results) -> dict[str, Any]:
+    """Return the data of the whole page: constants, and the figures and switchable tables of every setting."""
     return {**script_constants(), "settings": [setting_data(setting) for setting in results.settings]}
 
 
 def script_constants() -> dict[str, Any]:
     """Return what the script knows whatever the results: where curves are sampled, and which p it spells out."""
     return {
-        "fpr": [round(value, 5) for value in FPR],
+        "fpr": [round(rate, 5) for rate in FPR],
         "coverage": list(COVERAGE),
         "quantiles": list(QUANTILES),
         "leastP": LEAST_P,
@@ -103,7 +103,7 @@ class Cells:
     """The cells of the tables and curves that come from rows. labels: the methods, or models, that are compared."""
 
     labels: Sequence[str]
-    found: Aggregation
+    aggregation: Aggregation
 
     def data(self) -> dict[str, Any]:
         """Return the names of the methods, and what is drawn of their rows."""
@@ -121,16 +121,20 @@ class Cells:
 
     def column(self, quantities: Sequence[Quantity]) -> list[Compact | None]:
         """Return the mean over some quantities for every method, compared as in the tables."""
-        cells = self.found.column(quantities, labels=self.labels)
+        cells = self.aggregation.column(quantities, labels=self.labels)
         return [compact(cell) for cell in cells.values()]
 
     def corruptions(self) -> dict[str, dict[str, list[int]]]:
         """Return severities by family and corruption, in the order of the rows."""
-        found: dict[str, dict[str, set[int]]] = {}
-        for one in self.found.quantities:
-            if one.severity is not None and one.corruption != MEAN:
-                found.setdefault(one.dataset, {}).setdefault(one.corruption, set()).add(one.severity)
-        return {family: {name: sorted(own) for name, own in names.items()} for family, names in found.items()}
+        families: dict[str, dict[str, set[int]]] = {}
+        for quantity in self.aggregation.quantities:
+            if quantity.severity is not None and quantity.corruption != MEAN:
+                severities = families.setdefault(quantity.dataset, {}).setdefault(quantity.corruption, set())
+                severities.add(quantity.severity)
+        return {
+            family: {name: sorted(severities) for name, severities in corruptions.items()}
+            for family, corruptions in families.items()
+        }
 
     def shift(self) -> list[dict[str, Any]]:
         """Return cells[method][corruption][severity] for every family and metric.
@@ -138,139 +142,133 @@ class Cells:
         Severity 0 is the mean over severities, the last corruption the mean over corruptions; the mean of all has a row
         of its own, as in the paper.
         """
-        found, labels = [], self.labels
+        families = []
         for family, corruptions in self.corruptions().items():
-            severities = sorted({severity for own in corruptions.values() for severity in own})
             metrics = []
             for title, (metric, posthoc) in ON_SHIFT.items():
                 whole = Quantity(family, metric, posthoc, "", MEAN)
-                if whole not in self.found.quantities:
-                    continue
-                columns = [
-                    [
-                        [whole._replace(corruption=name, severity=own)
-                         for name in names for own in corruptions[name] if severity in (0, own)]
-                        for severity in (0, *severities)
-                    ]
-                    for names in (*([name] for name in corruptions), list(corruptions))
-                ]  # fmt: skip
-                columns[-1][0] = [whole]
-                by_column = [[self.column(at) for at in column] for column in columns]
-                cells = [[[at[index] for at in column] for column in by_column] for index in range(len(labels))]
-                note = ONE_TEMPERATURE if posthoc == SCALED and self.found.design.one_temperature else ""
-                metrics.append({"title": title, "note": note, "cells": cells})
+                if whole in self.aggregation.quantities:
+                    note = ONE_TEMPERATURE if posthoc == SCALED and self.aggregation.design.one_temperature else ""
+                    metrics.append({"title": title, "note": note, "cells": self._shift_cells(whole, corruptions)})
             if metrics:
-                names = list(corruptions)
-                found.append({"family": family, "corruptions": names, "severities": severities, "metrics": metrics})
-        return found
+                severities = sorted(set().union(*corruptions.values()))
+                shown = {"corruptions": list(corruptions), "severities": severities, "metrics": metrics}
+                families.append({"family": family, **shown})
+        return families
+
+    def _shift_cells(self, whole: Quantity, corruptions: Mapping[str, list[int]]) -> list[Any]:
+        """Return cells[method][corruption][severity]. whole: the mean over all corruptions and severities."""
+        severities = sorted(set().union(*corruptions.values()))
+        columns = []
+        for names in [*([name] for name in corruptions), list(corruptions)]:
+            single = [whole._replace(corruption=name, severity=level) for name in names for level in corruptions[name]]
+            at_levels = [[quantity for quantity in single if quantity.severity == level] for level in severities]
+            columns.append([self.column(quantities) for quantities in [single, *at_levels]])
+        columns[-1][0] = self.column([whole])
+        return [[[cells[index] for cells in column] for column in columns] for index in range(len(self.labels))]
 
     def fisher(self) -> list[dict[str, Any]]:
         """Return values[method][corruption][severity], mean and standard deviation, for every family that has it."""
-        found = []
+        families = []
         for family, corruptions in self.corruptions().items():
+            whole = Quantity(family, "fisher_criterion")
             values = [
                 [
-                    [
-                        self.spread(Quantity(family, "fisher_criterion", corruption=name, severity=own), label)
-                        for own in severities
-                    ]
+                    [self._spread(whole._replace(corruption=name, severity=level), label) for level in severities]
                     for name, severities in corruptions.items()
                 ]
                 for label in self.labels
             ]
-            if any(cell for own in values for line in own for cell in line):
+            if any(cell for lines in values for line in lines for cell in line):
                 severities = max(corruptions.values(), key=len)
-                names = list(corruptions)
-                found.append({"family": family, "corruptions": names, "severities": severities, "values": values})
-        return found
+                shown = {"corruptions": list(corruptions), "severities": severities, "values": values}
+                families.append({"family": family, **shown})
+        return families
 
-    def spread(self, quantity: Quantity, label: str) -> list[float | None]:
+    def _spread(self, quantity: Quantity, label: str) -> list[float | None]:
         """Return mean and standard deviation; nothing where it was not measured."""
-        own = self.found.values(quantity, label)
-        if not own:
+        values = self.aggregation.values(quantity, label)
+        if not values:
             return []
-        cell = mean_cell([*own.values()], percent=False)
+        cell = mean_cell([*values.values()], percent=False)
         return [round(cell.mean, 2), round(cell.std, 2) if cell.n > 1 else None]
 
     def detection(self) -> dict[str, Any]:
         """Return cells[metric][score][set][method]; the score "" is each method's own, the paper's."""
-        found = [quantity for quantity in self.found.quantities if quantity.metric in DETECTION]
-        sets, scores = (list(dict.fromkeys(getattr(q, name) for q in found)) for name in ("dataset", "score"))
-
-        def column(dataset: str, metric: str, score: str) -> list[Compact | None]:
-            return self.column([Quantity(dataset, metric, score=score)])
-
+        measured = [quantity for quantity in self.aggregation.quantities if quantity.metric in DETECTION]
+        sets = list(dict.fromkeys(quantity.dataset for quantity in measured))
+        scores = list(dict.fromkeys(quantity.score for quantity in measured))
+        cells = {
+            metric: {
+                score: [self.column([Quantity(name, metric, score=score)]) for name in sets] for score in ("", *scores)
+            }
+            for metric in DETECTION
+        }
         return {
             "sets": sets,
             "scores": scores,
             "metrics": [{"name": name, "title": title} for name, title in DETECTION.items()],
             "paper": [paper_score(label) for label in self.labels],
-            "cells": {m: {s: [column(name, m, s) for name in sets] for s in ("", *scores)} for m in DETECTION},
+            "cells": cells,
         }
 
     def calibration(self) -> dict[str, Any]:
         """Return ECE on the test set, without and with temperature."""
-        found = {}
-        for posthoc in ("none", SCALED):
-            own = [q for q in self.found.quantities if (q.metric, q.posthoc, q.corruption) == ("ece", posthoc, "")]
-            if own:
-                found[posthoc] = self.column(own[:1])
-        return found
+        measured = [q for q in self.aggregation.quantities if q.metric == "ece" and not q.corruption]
+        first = {posthoc: [q for q in measured if q.posthoc == posthoc][:1] for posthoc in ("none", SCALED)}
+        return {posthoc: self.column(quantities) for posthoc, quantities in first.items() if quantities}
 
 
 def _training(setting: Setting) -> dict[str, Any]:
     """Return the curves of every method, and the mean seconds of a run."""
+    seconds = [[float(run.provenance["seconds"]) for run in setting.of(label)] for label in setting.labels]
     return {
         "curves": [pooled_history([run.history for run in setting.of(label)]) for label in setting.labels],
-        "seconds": [
-            round(sum(float(run.provenance["seconds"]) for run in setting.of(label)) / len(setting.of(label)), 1)
-            for label in setting.labels
-        ],
+        "seconds": [round(sum(runs) / len(runs), 1) for runs in seconds],
     }
 
 
 def _mixing(setting: Setting) -> list[dict[str, Any]]:
     """Return every method that mixes pairs of images, with Beta's parameter; AugMix's alpha is something else."""
-    found = []
-    for label in setting.labels:
-        objective = setting.of(label)[0].config["objective"]
-        if {"alpha", "lam"} <= objective.keys():
-            found.append({"method": label, **mixing_figure(float(objective["alpha"]))})
-    return found
+    objectives = {label: setting.of(label)[0].config["objective"] for label in setting.labels}
+    return [
+        {"method": label, **mixing_figure(float(objective["alpha"]))}
+        for label, objective in objectives.items()
+        if {"alpha", "lam"} <= objective.keys()
+    ]
 
 
-def pooled_figures(seeds: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
+def pooled_figures(methods: Sequence[Sequence[dict[str, Any]]]) -> dict[str, Any]:
     """Return what comes from predictions, by the position of the method; None for a method without figure data.
 
-    seeds: for every method the stored data of its runs. Examples are those of the first run.
+    methods: for each the stored data of its runs. Examples are those of the first run.
     """
     return {
-        "reliability": [_reliability(runs) if runs else None for runs in seeds],
-        "scores": [_scores(runs) if runs else None for runs in seeds],
+        "reliability": [_reliability(runs) if runs else None for runs in methods],
+        "scores": [_scores(runs) if runs else None for runs in methods],
         "path": [
-            pooled_profile([own["path"] for own in runs]) if runs and all("path" in own for own in runs) else None
-            for runs in seeds
+            pooled_profile([run["path"] for run in runs]) if runs and all("path" in run for run in runs) else None
+            for runs in methods
         ],
-        "images": next((own["images"] for runs in seeds for own in runs if "images" in own), []),
-        "examples": [runs[0].get("examples") if runs else None for runs in seeds],
+        "images": next((run["images"] for runs in methods for run in runs if "images" in run), []),
+        "examples": [runs[0].get("examples") if runs else None for runs in methods],
     }
 
 
 def _reliability(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        version: pooled_reliability([own["reliability"][version] for own in runs]) for version in runs[0]["reliability"]
-    }
+    versions = runs[0]["reliability"]
+    return {version: pooled_reliability([run["reliability"][version] for run in runs]) for version in versions}
 
 
 def _scores(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return histogram, ROC and risk-coverage curves, in thousandths, of each score that all seeds have."""
-    found = {}
+    pooled = {}
     for score, first in runs[0]["scores"].items():
-        own = [run["scores"][score] for run in runs if score in run["scores"]]
-        if len(own) == len(runs):
-            found[score] = {
-                "histogram": pooled_histograms(own),
-                "roc": {name: mean_curve([one["roc"][name] for one in own], 1000) for name in first["roc"]},
-                "risk": mean_curve([one["risk"] for one in own], 1000, decimals=1),
+        if all(score in run["scores"] for run in runs):
+            curves = [run["scores"][score] for run in runs]
+            pooled[score] = {
+                "histogram": pooled_histograms(curves),
+                "roc": {name: mean_curve([seed["roc"][name] for seed in curves], 1000) for name in first["roc"]},
+                "risk": mean_curve([seed["risk"] for seed in curves], 1000, decimals=1),
             }
-    return found
+    return pooled

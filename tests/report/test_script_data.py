@@ -1,6 +1,5 @@
 """What the page's script gets: pooled over seeds, compared, and small."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -21,18 +20,16 @@ from regmixup.report.figures import (
     pooled_profile,
     pooled_reliability,
 )
-from regmixup.report.output import main_tables
-from regmixup.report.page import to_html
-from regmixup.report.page_data import compact, page_data, shown_first
 from regmixup.report.results import Results, RunRecord
-from regmixup.report.tables import ONE_TEMPERATURE, Column, tabulate
+from regmixup.report.script_data import compact, script_data, shown_first
+from regmixup.report.tables import ONE_TEMPERATURE, Column, main_tables, tabulate
 from regmixup.training.config import configure
 from regmixup.types import Row
 
 
 @pytest.fixture(scope="module")
 def setting(finished_study):
-    return page_data(Results.open(finished_study.folder))["settings"][0]
+    return script_data(Results.open(finished_study.folder))["settings"][0]
 
 
 def test_histograms_of_seeds_with_other_ranges_add_up_to_that_of_all_samples():
@@ -81,7 +78,7 @@ def test_a_part_of_the_loss_that_not_every_epoch_has_is_left_out():
     assert list(pooled_history([history])) == ["loss"]
 
 
-@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.9, 1.0, 2.0, 20.0])
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 20.0])
 def test_the_shaded_region_holds_its_mass_and_no_other_of_that_size_is_denser(alpha):
     regions = densest(alpha)
     own = beta(alpha, alpha)
@@ -121,7 +118,7 @@ def test_the_detection_table_compares_the_numbers_that_it_shows(finished_study):
     (table,) = main_tables(results)
     titles = [column.title for column in table.columns]
     wanted = table.lines["mixup"][titles.index("AUROC photographs")]
-    cells = page_data(results)["settings"][0]["detection"]["cells"]["auroc"]
+    cells = script_data(results)["settings"][0]["detection"]["cells"]["auroc"]
     assert cells[""][0][1] == compact(wanted)
     assert cells[""][0][0] == cells["dempster_shafer"][0][0]
     assert cells[""][0][1][0] == cells["entropy"][0][1][0]  # the same number,
@@ -132,7 +129,7 @@ def test_the_script_neither_tests_nor_marks_what_one_temperature_gave_to_several
     results = Results.open(finished_study.folder)
     assert {run.calibration for run in results.runs} == {"holdout"}
     results = replace(results, runs=[replace(run, calibration="companion") for run in results.runs])
-    (found,) = page_data(results)["settings"]
+    (found,) = script_data(results)["settings"]
     for metric in found["shift"][0]["metrics"]:
         scaled = metric["title"].endswith("+ T")
         assert metric["note"] == (ONE_TEMPERATURE if scaled else "")
@@ -140,7 +137,7 @@ def test_the_script_neither_tests_nor_marks_what_one_temperature_gave_to_several
         assert all(one == [None, 0, 0] for one in compared) == scaled
     assert all(cell[3:6] == [None, 0, 0] for cell in found["calibration"]["temperature"])
     (table,) = main_tables(results)
-    assert ONE_TEMPERATURE in to_html(table, "main")
+    assert ONE_TEMPERATURE in table.notes()
 
 
 def test_an_average_over_quantities_is_taken_seed_by_seed():
@@ -188,12 +185,7 @@ def test_only_methods_that_mix_images_have_a_density_of_lambda(finished_study, s
     assert [(one["method"], one["alpha"]) for one in setting["mixing"]] == [("regmixup", 20.0)]
     augmix = encode(configure("digits", "augmix"))
     monkeypatch.setattr(RunRecord, "config", property(lambda run: augmix))
-    assert page_data(Results.open(finished_study.folder))["settings"][0]["mixing"] == []
-
-
-def test_the_data_are_small_and_hold_no_nan(setting):
-    text = json.dumps(setting, allow_nan=False, separators=(",", ":"))
-    assert len(text) < 100_000
+    assert script_data(Results.open(finished_study.folder))["settings"][0]["mixing"] == []
 
 
 def test_the_best_known_methods_are_shown_first():
