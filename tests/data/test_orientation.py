@@ -15,7 +15,6 @@ from PIL import Image, ImageOps
 
 import regmixup as rm
 from regmixup import data
-from regmixup.advice.trainings import copy_images
 from regmixup.cli import main
 from regmixup.data.decode import CustomTransform, EvalTransform, TrainTransform, open_rgb, upright
 from regmixup.data.inventory import contact_sheet
@@ -135,12 +134,9 @@ class TestPixels:
         expected = open_rgb(path).transpose(TURNS.ROTATE_270) if turned else open_rgb(path)
         assert found.tobytes() == expected.tobytes()
 
-    def test_thumbnails_and_the_copies_of_advise_are_upright(self, folders, tmp_path):
+    def test_thumbnails_are_upright(self, folders):
         file = folders / "camera" / "a" / "6.png"
         assert thumbnail(file) == thumbnail(folders / "upright" / "a" / "6.png") != thumbnail(folders / "bare/a/6.png")
-        copy_images({"a": {"0" * 64: str(file)}}, tmp_path, 20)
-        with Image.open(*tmp_path.glob("a/*.png")) as copy:
-            assert copy.tobytes() == picture(5).tobytes()
 
 
 class TestTraining:
