@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         report,
         study,
     )
-    from regmixup.advice import advise
     from regmixup.deployment.finetune import finetune
     from regmixup.deployment.predictor import Predictor
     from regmixup.evaluation.evaluate import evaluate
@@ -82,7 +81,6 @@ _HOMES = {
     "Run": "training.run",
     "TensorBoardLogger": "training.reporting",
     "TrainConfig": "training.config",
-    "advise": "advice",
     "configure": "training.config",
     "evaluate": "evaluation.evaluate",
     "finetune": "deployment.finetune",
@@ -94,7 +92,7 @@ __all__ = [
     "DUQ", "ERM", "Alternate", "AugMix", "Batch", "BatchTransform", "Bimodal", "CutMix", "Draw", "Engine",
     "FunctionLogger", "GaussianNoise", "HalfRegMixup", "LabelSmoothing", "LossOutput", "Mixup", "Objective",
     "Predictions", "Predictor", "RegCutMix", "RegGaussianNoise", "RegMixup", "Row", "Run", "TensorBoardLogger",
-    "TrainConfig", "advise", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
+    "TrainConfig", "configure", "data", "evaluate", "finetune", "losses", "methods", "metrics", "networks",
     "objectives", "posthoc", "predictions", "recipes", "report", "scores", "study", "train",
 ]  # fmt: skip
 

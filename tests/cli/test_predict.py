@@ -129,36 +129,36 @@ class TestFiles:
             label = int(decision.label)
             assert row["class"] == decision.class_names[label]
             assert float(row["probability"]) == pytest.approx(float(decision.probs[label]), abs=1e-6)
-            assert (row["accepted"], row["in_distribution"]) == (str(bool(decision.accepted)),) * 2
+            assert row["accepted"] == str(bool(decision.accepted))
             kept = [decision.class_names[k] for k in decision.sets.nonzero().flatten().tolist()]
             assert row["set"] == " | ".join(kept) != ""
         assert list(rows) == ["0.png", "3.png"]
 
     def test_a_folder_is_its_files_and_one_that_cannot_be_read_stops_nothing(self, good, photos, capsys, tmp_path):
         out = tmp_path / "answers.csv"
-        assert run("predict", good, photos, "--out", out, "--device", "cpu") == 0
+        assert run("predict", good, photos, "--out", out, "--device", "cpu") == 1
         rows = read_csv(out)
         assert list(rows) == ["0.png", "1.png", "2.png", "3.png", "4.png", "broken.jpg", "odd.png"]
-        assert rows["odd.png"]["in_distribution"] == rows["odd.png"]["accepted"] == "False"
+        assert rows["odd.png"]["accepted"] == "False"
         assert "broken.jpg as an image" in rows["broken.jpg"]["error"]
         assert rows["broken.jpg"]["class"] == ""
-        assert "1 could not be read" in capsys.readouterr().out
+        assert "1 of 7 image files could not be read, such as " in capsys.readouterr().err
         assert run("predict", good, photos / "broken.jpg", photos / "gone.png", "--device", "cpu") == 2
-        assert "none of the 2 was" in capsys.readouterr().err
+        assert "2 of 2 image files could not be read" in capsys.readouterr().err
 
     def test_without_a_file_to_write_the_answers_are_printed(self, good, photos, capsys):
         assert run("predict", good, photos / "0.png", photos / "odd.png", "--device", "cpu") == 0
         lines = capsys.readouterr().out.splitlines()
-        assert re.search(r"0\.png  0  \d+\.\d %  in distribution  accepted", lines[0])
-        assert re.search(r"odd\.png  \d  \d+\.\d %  out of distribution  rejected", lines[1])
-        assert lines[2] == "1 accepted, 1 rejected, 1 of these out of distribution"
+        assert re.search(r"0\.png  0  \d+\.\d %  accepted$", lines[0])
+        assert re.search(r"odd\.png  \d  \d+\.\d %  unsure$", lines[1])
+        assert lines[2] == "1 accepted, 1 unsure"
         assert run("predict", good, photos / "0.png", "--device", "cpu") == 0
-        assert capsys.readouterr().out.splitlines()[1] == "1 accepted, none rejected"
+        assert capsys.readouterr().out.splitlines()[1] == "1 accepted, none unsure"
 
     def test_a_saved_predictor_is_used_as_it_was_fitted(self, good, photos, capsys, tmp_path):
         rm.Predictor.from_run(good, acceptance=0.5, device="cpu").save(tmp_path / "saved")
         out = tmp_path / "answers.csv"
-        assert run("predict", tmp_path / "saved", photos, "--out", out, "--device", "cpu") == 0
+        assert run("predict", tmp_path / "saved", photos, "--out", out, "--device", "cpu") == 1
         found = rm.Predictor.from_run(good, acceptance=0.5, device="cpu")
         assert float(read_csv(out)["1.png"]["score"]) == pytest.approx(
             float(found.predict_file(photos / "1.png").score), abs=1e-6

@@ -20,7 +20,7 @@ def test_class_folders_are_cut_into_three_disjoint_parts_by_content(tmp_path):
     photos = inspect(write_photos(tmp_path / "photos", 20))
     files = files_of(photos)
     assert {role: len(found) for role, found in files.items()} == {"train": 42, "validation": 9, "test": 9}
-    assert len(set.union(*files.values())) == photos.images == 60
+    assert len(set.union(*files.values())) == sum(photos.counts) == 60
     assert photos.classes == tuple(COLOURS)
     assert photos.counts == (20, 20, 20)
     assert validation_of(photos.train) == photos.validation
@@ -31,14 +31,6 @@ def test_parts_have_one_name_however_the_folder_is_spelled(tmp_path, monkeypatch
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert inspect("../photos").parts() == inspect("../here/../photos").parts() == inspect(folder).parts()
-
-
-def test_a_link_keeps_its_name(tmp_path, monkeypatch):
-    folder = write_photos(tmp_path / "photos", 20)
-    (tmp_path / "link").symlink_to(folder)
-    assert f"{tmp_path}/link" in inspect(tmp_path / "link").train
-    monkeypatch.chdir(folder)
-    assert inspect("../link").parts() == inspect(tmp_path / "link").parts()
 
 
 def test_own_parts_stay_as_they_are(tmp_path):
@@ -60,31 +52,25 @@ def test_with_one_other_part_it_is_kept_for_the_test(tmp_path, other):
     assert f"{other}/ is kept for the test" in photos.describe()
 
 
-def test_copies_across_own_parts_are_named_and_cuts_never_make_them(tmp_path):
-    write_photos(tmp_path / "train", 8)
-    write_photos(tmp_path / "val", 3, first=50)
-    assert inspect(tmp_path).copies == ()
-    shutil.copy(tmp_path / "train" / "lime" / "3.jpg", tmp_path / "val" / "plum" / "other-name.jpg")
-    shutil.copy(tmp_path / "train" / "lime" / "3.jpg", tmp_path / "train" / "lime" / "again.jpg")
+def test_copies_across_parts_and_classes_are_named_and_cuts_never_make_them(tmp_path):
+    for first, part in enumerate(("train", "val", "test")):
+        write_photos(tmp_path / part, 3, first=100 * first)
     photos = inspect(tmp_path)
-    if photos.copies:  # the copied image may have been cut to the validation part
-        assert photos.copies[0].other.endswith("other-name.jpg")
-        assert "delete one of each" in photos.describe()
-    assert photos.repeated == 2
-    assert [{Path(name).parent.name for name in files} for files in photos.contradictions] == [{"lime", "plum"}]
-    assert "several classes, as copies of one file: " in photos.describe()
-    assert inspect(tmp_path / "train").copies == ()
+    assert (photos.copies, [note for note in photos.notes if "copies" in note]) == (0, [])
+    shutil.copy(tmp_path / "train" / "lime" / "1.jpg", tmp_path / "val" / "plum" / "other-name.jpg")
+    shutil.copy(tmp_path / "train" / "lime" / "2.jpg", tmp_path / "test" / "lime" / "again.jpg")
+    photos = inspect(tmp_path)
+    assert photos.copies == 2
+    several, copies = photos.notes
+    assert several.startswith("images that are in several classes, as copies of one file: ")
+    assert {Path(file).parent.name for file in several.partition(": ")[2].split(" = ")} == {"lime", "plum"}
+    assert "2 images to choose or test on are copies of train images" in copies
+    assert f"{tmp_path}/test/lime/again.jpg = {tmp_path}/train/lime/2.jpg" in copies
+    shutil.copy(tmp_path / "train" / "lime" / "1.jpg", tmp_path / "train" / "lime" / "twin.jpg")
+    assert inspect(tmp_path / "train").copies == 0
 
 
-def test_every_copy_of_a_train_image_is_found(tmp_path):
-    for part in ("train", "val", "test"):
-        write_photos(tmp_path / part, 3)
-    copies = inspect(tmp_path).copies
-    assert len(copies) == 18
-    assert all("/train/" in c.train and c.train.rpartition("/")[2] == c.other.rpartition("/")[2] for c in copies)
-
-
-def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path, monkeypatch):
+def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path):
     write_photos(tmp_path, 6)
     cut, text = tmp_path / "lime" / "2.jpg", tmp_path / "plum" / "notes.png"
     cut.write_bytes(cut.read_bytes()[:400])
@@ -96,13 +82,6 @@ def test_unreadable_files_are_refused_by_name_and_hidden_on_request(tmp_path, mo
         inspect(tmp_path)
     gone.unlink()
 
-    def refuse(file, target):
-        raise PermissionError(13, "Permission denied", str(file))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", refuse)
-        with pytest.raises(ValueError, match=r"able to rename files: Permission denied, .*2\.jpg\. Copy"):
-            hide_files(tmp_path)
     text.with_name(".notes.png").write_text("hidden before")
     assert {name.rpartition("/")[2] for name in hide_files(tmp_path)} == {".2.jpg", "..notes.png"}
     assert text.with_name(".notes.png").read_text() == "hidden before"
@@ -153,11 +132,6 @@ def new_class_in_test(folder):
     write_photos(folder / "test", 6, first=50, colours={**COLOURS, "pear": (200, 200, 50)})
 
 
-def class_in_another_normal_form(folder):
-    write_photos(folder / "train", 6, colours={**COLOURS, "caf\u00e9": (200, 200, 50)})
-    write_photos(folder / "test", 6, first=50, colours={**COLOURS, "cafe\u0301": (200, 200, 50)})
-
-
 def other_formats(folder):
     for name in ("cats/1.HEIC", "dogs/2.heic"):
         (folder / name).parent.mkdir(parents=True)
@@ -190,10 +164,6 @@ def nothing(folder):
             new_class_in_test,
             "test must have classes of the train part alone.*pear.*to train/, or remove these folders$",
         ),
-        (
-            class_in_another_normal_form,
-            r"caf\u00e9 is there in two Unicode normal forms \(NFC, NFD\): rename one",
-        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_with_the_remedy(tmp_path, write, message):
@@ -205,8 +175,9 @@ def test_what_cannot_be_learned_from_is_refused_with_the_remedy(tmp_path, write,
 def test_images_outside_of_class_folders_are_told(tmp_path):
     write_photos(tmp_path, 6)
     loose_images(tmp_path)
-    with pytest.warns(UserWarning, match=r"left out 1 image outside of class folders, such as 0\.jpg"):
+    with pytest.warns(UserWarning, match=r"left out 1 image outside of class folders, such as 0\.jpg") as told:
         inspect(tmp_path)
+    assert {warning.filename for warning in told} == {__file__}  # the caller's line, not one of this package
 
 
 def test_every_file_that_is_read_is_counted(tmp_path):
@@ -224,9 +195,9 @@ def test_few_validation_images_are_told(tmp_path):
     write_photos(tmp_path / "train", 5)
     write_photos(tmp_path / "test", 2, first=50)
     write_photos(tmp_path / "val", 9, first=100)
-    assert "warning      27 validation images choose the model, temp" in inspect(tmp_path).describe()
+    assert "warning      27 validation images are few" in inspect(tmp_path).describe()
     write_photos(tmp_path / "val", 10, first=100)
-    assert "validation images choose" not in inspect(tmp_path).describe()
+    assert "validation images are few" not in inspect(tmp_path).describe()
 
 
 def test_imbalance_is_told_with_the_remedy(tmp_path):
@@ -235,15 +206,15 @@ def test_imbalance_is_told_with_the_remedy(tmp_path):
     write_photos(tmp_path, 15, colours={"plum": COLOURS["plum"]})
     assert inspect(tmp_path).imbalance == 3
     assert "3.0 times the images of the smallest: --class-weights balanced" in inspect(tmp_path).describe()
+    assert "--class-weights" not in inspect(tmp_path).describe(class_weights="balanced")
 
 
 def test_epochs_follow_the_number_of_images_and_the_size_the_backbone(tmp_path):
     photos = inspect(write_photos(tmp_path, 6))
-    settings = suggest(photos, 7.0, backbone="timm/test_vit")
-    assert (settings.epochs, settings.image_size, settings.minutes) == (30, 160, 7.0)
+    settings = suggest(photos, backbone="timm/test_vit")
+    assert (settings.epochs, settings.image_size) == (30, 160)
     assert suggest(photos).image_size == 224
-    with pytest.raises(ValueError, match="minutes"):
-        suggest(photos, 0)
+    assert suggest(photos, image_size=96).image_size == 96
 
 
 def test_folders_one_level_too_deep_are_told(tmp_path):
@@ -251,8 +222,6 @@ def test_folders_one_level_too_deep_are_told(tmp_path):
     deep = {"animals/cat": (200, 40, 40), "animals/dog": (60, 190, 60), "things/cup": (90, 40, 160)}
     photos = inspect(write_photos(tmp_path, 6, colours=deep))
     assert photos.classes == ("animals", "things")
-    assert "note         images in subfolders count for the class folder around them: animals/ with cat/, dog/." in (
-        photos.describe()
-    )
+    assert "images in subfolders count for the class folder around them: animals/ with cat/, dog/." in photos.describe()
     write_photo(tmp_path / "things" / "0.jpg", (1, 2, 3), 99)
-    assert inspect(tmp_path).nested == ""
+    assert "in subfolders" not in inspect(tmp_path).describe()

@@ -7,7 +7,6 @@ import shutil
 import pytest
 import timm
 import torch
-import yaml
 from huggingface_hub import ModelCard
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -19,8 +18,6 @@ from regmixup.deployment.publish import check, load, publish
 from regmixup.networks.gp_head import GPHead
 from tests.cli.running import run as command
 from tests.deployment.photos import write_photos
-
-pytestmark = pytest.mark.filterwarnings("ignore:the best temperature")
 
 SHIFTED = ("digits-c/contrast/1", "digits-c/contrast/3")
 VARIANTS = {
@@ -65,7 +62,7 @@ def predictor(run):
 @pytest.fixture(scope="module")
 def published(run, predictor, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hub") / "digit-net"
-    return publish(run, folder, predictor=predictor, license="mit", hub_dataset="someone/digits:ten")
+    return publish(run, folder, predictor=predictor, license="mit")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +148,7 @@ def test_timm_reads_image_files_as_the_run_does(photos, tmp_path):
     torch.testing.assert_close(probs, rm.Predictor.load(tmp_path / "out", device="cpu").predict_file(file).probs)
 
 
-@pytest.mark.parametrize(("size", "resize"), [(224, 256), (96, 110), (128, 146), (61, 70), (32, 37)])
+@pytest.mark.parametrize(("size", "resize"), [(224, 256), (61, 70)])
 def test_timm_resizes_to_the_same_side(size, resize, tmp_path):
     from regmixup.networks.timm_models import published_config
 
@@ -206,9 +203,6 @@ def test_the_card_has_the_values_and_intervals_of_the_rows(run, predictor, publi
     assert f"| temperature | {predictor.temperature:.4g} |" in card.text
     assert f"{predictor.threshold:.6g}" in card.text
     assert (card.data.license, card.data.library_name) == ("mit", "regmixup")
-    (entry,) = yaml.safe_load((published / ".eval_results" / "regmixup.yaml").read_text())
-    assert entry["dataset"] == {"id": "someone/digits", "task_id": "ten"}
-    assert entry["value"] == pytest.approx(100 * accuracy[0], abs=1e-4)
 
 
 def test_a_temperature_of_1_gives_no_second_rows(run, published, tmp_path):
@@ -245,7 +239,7 @@ def test_checksums_are_those_of_all_files_but_the_card(published):
 
 
 def test_the_same_run_gives_the_same_bytes(run, predictor, published, tmp_path):
-    other = publish(run, tmp_path / "digit-net", predictor=predictor, license="mit", hub_dataset="someone/digits:ten")
+    other = publish(run, tmp_path / "digit-net", predictor=predictor, license="mit")
     for path in published.rglob("*.*"):
         if path.is_file():
             assert path.read_bytes() == (other / path.relative_to(published)).read_bytes()
@@ -287,7 +281,7 @@ class TestErrors:
         with pytest.raises(ValueError, match=r"predictor must be made from the run .*, got one of the run"):
             publish(run_of("spectral"), tmp_path / "out", predictor=predictor)
 
-    @pytest.mark.parametrize("test", ["digits/train", "digits/val", "photographs/test"])
+    @pytest.mark.parametrize("test", ["digits/val", "photographs/test"])
     def test_results_on_other_images_than_test_images(self, run, tmp_path, test):
         with pytest.raises(ValueError, match=f"test must name test images, got {test}, whose images have the role"):
             publish(run, tmp_path / "out", test=test)
@@ -296,10 +290,6 @@ class TestErrors:
         folder, run, _ = photos
         with pytest.raises(ValueError, match="whose images have the role train here"):
             publish(run, tmp_path / "out", test=f"folder:{folder / 'fruit'}")
-
-    def test_a_wrong_name_of_a_dataset(self, run, tmp_path):
-        with pytest.raises(ValueError, match="hub_dataset must be OWNER/DATASET or OWNER/DATASET:TASK, got 'digits'"):
-            publish(run, tmp_path / "out", hub_dataset="digits")
 
     def test_weights_that_were_changed_or_a_folder_that_is_something_else(self, published, tmp_path):
         shutil.copytree(published, tmp_path / "copy")

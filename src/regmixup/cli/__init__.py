@@ -19,7 +19,6 @@ VERBS = {
     "study": "run a study: methods x seeds, trained, evaluated, reported",
     "train": "train one model",
     "finetune": "fine-tune a pretrained network on a folder of images",
-    "advise": "find out whether RegMixup is worth it on your own images",
     "predict": "store predictions for datasets, or classify image files",
     "evaluate": "score logits from any model",
     "publish": "write a trained model as a folder for a model hub, with a model card",

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rich.console import Console
 from tyro.conf import Positional
@@ -15,6 +14,8 @@ from regmixup.cli.parsing import Switch, parse
 from regmixup.cli.progress import LiveProgress
 from regmixup.names import printable
 from regmixup.recipes import BACKBONE
+
+_FOR_A_MODEL = ("acceptance", "risk", "score", "export")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class FinetuneVerb:
     Example: regmixup finetune ~/photos
 
     Example: regmixup finetune ~/photos --minutes 30 --backbone timm/resnet50 --init resnet50.pth --export model.onnx
+
+    Example: regmixup finetune ~/photos --minutes 60 --against regmixup
     """
 
     photos: Positional[Path]
@@ -38,10 +41,13 @@ class FinetuneVerb:
     with timm's, torchvision's or our names."""
     method: str = "dnn"
     """The training of all weights after the linear probe, see `regmixup list methods`; dnn is plain cross-entropy,
-    no worse than RegMixup on a few hundred images in our tests. `regmixup advise` compares them on yours."""
+    no worse than RegMixup on a few hundred images in our tests. --against compares them on yours."""
+    against: str | None = None
+    """Compare --method with this one instead: both are trained on five folds, and the paired difference is printed."""
     minutes: float = 10.0
-    """The time for everything. The measured pace decides image size and epochs; where it turns out slower, training
-    stops at the last epoch that fits, and the same command goes on with the others."""
+    """The time for everything. The measured pace decides image size and epochs; with fewer than 5 that fit, the linear
+    probe is the model. Where it turns out slower, training stops at the last epoch that fits, and the same command goes
+    on with the others."""
     epochs: int | None = None
     """Epochs of fine-tuning, whatever the time; 0 for the linear probe alone."""
     image_size: int | None = None
@@ -70,19 +76,25 @@ class FinetuneVerb:
 
 
 def main(args: Sequence[str]) -> None:
-    begun = time.monotonic()
     verb = parse(FinetuneVerb, "finetune", args)
     _say("loading      PyTorch, which may take some seconds")
-    from regmixup.deployment.finetune import (
-        finetune,  # only now: torch takes seconds, for which help need not wait, minutes do
-    )
+    from regmixup.deployment.against import compare  # only now: help need not wait for torch
+    from regmixup.deployment.finetune import finetune
 
-    options = {name: value for name, value in vars(verb).items() if name != "photos"} | {"begun": begun}
+    options = {name: value for name, value in vars(verb).items() if name not in ("photos", "against")}
+    if verb.against is not None:
+        for name in _FOR_A_MODEL:
+            if options.pop(name) != getattr(FinetuneVerb, name):
+                raise ValueError(f"--{name} is for a model, and --against makes none")
     with LiveProgress(Console(), total=1) as progress:
-        finetune(
-            verb.photos, **options, say=_say, watch=lambda config: progress.hooks("fine-tuning", config.epochs),
-            advance=progress.advance,
-        )  # fmt: skip
+        show: dict[str, Any] = {
+            "say": _say, "advance": progress.advance,
+            "watch": lambda label, config: progress.hooks(label, config.epochs),
+        }  # fmt: skip
+        if verb.against is not None:
+            compare(verb.photos, against=verb.against, **options, **show)
+        else:
+            finetune(verb.photos, **options, **show)
 
 
 def _say(line: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from regmixup.deployment.predictor import Decision, Predictor
 
 _BATCH = 64
-_COLUMNS = ("file", "class", "probability", "in_distribution", "accepted", "score", "set", "error")
+_COLUMNS = ("file", "class", "probability", "accepted", "score", "set", "error")
 _FOR_FILES = ("out", "validation", "acceptance", "risk", "confidence", "sets", "level")
 _FOR_DATASETS = ("features", "refresh_batch_norm")
 
@@ -130,23 +130,24 @@ def _classify(verb: PredictVerb) -> None:
         print(f"promise: {p} ({p.errors} errors among {p.accepted} accepted of {p.images} validation images)")
     lines: list[Iterable[object]] = [_COLUMNS]
     tally: Counter[str] = Counter()
+    failure = ""
     with _bar() as bars:
         task = bars.add_task("images", total=len(files), visible=verb.out is not None or not sys.stdout.isatty())
         for answer in _answers(predictor, files):
             lines.append([answer[name] for name in _COLUMNS])
-            tally["unreadable" if answer["error"] else "accepted" if answer["accepted"] else "rejected"] += 1
-            tally["out"] += answer["in_distribution"] is False
+            tally["unreadable" if answer["error"] else "accepted" if answer["accepted"] else "unsure"] += 1
+            failure = answer["error"] or failure
             if verb.out is None:
                 print(_line(answer))
             bars.advance(task)
     if verb.out is not None:
         write_text(verb.out, csv_lines(lines))
         print(f"{verb.out}  {counted(len(files), 'image')}")
-    foreign = f", {tally['out']} of these out of distribution" if tally["out"] else ""
-    unreadable = f"; {tally['unreadable']} could not be read" if tally["unreadable"] else ""
-    print(f"{tally['accepted']} accepted, {tally['rejected'] or 'none'} rejected{foreign}{unreadable}")
-    if tally["unreadable"] == len(files):
-        raise ValueError(f"image files must be readable, none of the {len(files)} was: {answer['error']}")
+    print(f"{tally['accepted']} accepted, {tally['unsure'] or 'none'} unsure")
+    if unreadable := tally["unreadable"]:
+        error = ValueError(f"{unreadable} of {counted(len(files), 'image file')} could not be read, such as {failure}")
+        error.exit_status = 1 if unreadable < len(files) else 2  # type: ignore[attr-defined]
+        raise error
 
 
 def _bar() -> Progress:
@@ -203,7 +204,6 @@ def _predictor(verb: PredictVerb) -> Predictor:
         confidence=verb.confidence,
         sets=None if verb.sets is None else Conformal(method=verb.sets, level=verb.level, empty="never"),
         score=None if tuned is None else str(read_table(fitted / PREDICTOR)["score"]),
-        criterion="ece" if tuned is None else "nll",  # as finetune does; without --risk the threshold alone changes
         root=verb.root,
         device=verb.device,
     )
@@ -236,7 +236,6 @@ def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
         yield {
             "class": names[label],
             "probability": float(decision.probs[row, label]),
-            "in_distribution": bool(decision.in_distribution[row]),
             "accepted": bool(decision.accepted[row]),
             "score": float(decision.score[row]),
             "set": " | ".join(names[k] for k in kept),
@@ -246,7 +245,6 @@ def _columns(decision: Decision) -> Iterator[dict[str, Any]]:
 def _line(answer: dict[str, Any]) -> str:
     if answer["error"]:
         return printable(f"{answer['file']}  unreadable: {answer['error']}")
-    where = "in distribution" if answer["in_distribution"] else "out of distribution"
-    kept = "accepted" if answer["accepted"] else "rejected"
-    line = f"{answer['file']}  {answer['class']}  {100 * answer['probability']:.1f} %  {where}  {kept}"
+    verdict = "accepted" if answer["accepted"] else "unsure"
+    line = f"{answer['file']}  {answer['class']}  {100 * answer['probability']:.1f} %  {verdict}"
     return printable(line + (f"  {{{answer['set']}}}" if answer["set"] else ""))

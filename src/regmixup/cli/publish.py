@@ -43,8 +43,6 @@ class PublishVerb:
     """Licence of the weights as the hub calls it, such as mit or cc-by-4.0."""
     name: str = ""
     """Name of the model; default: the folder's."""
-    hub_dataset: str = ""
-    """OWNER/DATASET or OWNER/DATASET:TASK of the hub, whose leaderboard should list the test accuracy."""
     test: str = ""
     """Dataset of test images to report results on; needed for a model of image folders: folder:PATH."""
     root: Path | None = None
@@ -56,7 +54,7 @@ def main(args: Sequence[str]) -> None:
     if verb.calibrate and verb.predictor is not None:
         raise ValueError("calibrate and predictor exclude each other: give one of them")
     run = Run.open(verb.run)
-    check(run, verb.folder, hub_dataset=verb.hub_dataset, test=verb.test)
+    check(run, verb.folder, test=verb.test)
     fitted = run.folder / FITTED
     predictor: Predictor | Path | None = verb.predictor
     if predictor is None and (fitted / PREDICTOR).is_file():  # a new fit would lose its score and its promise
@@ -64,8 +62,8 @@ def main(args: Sequence[str]) -> None:
     elif verb.calibrate:
         predictor = Predictor.from_run(run, root=verb.root)
     publish(
-        run, verb.folder, predictor=predictor, license=verb.license, name=verb.name, hub_dataset=verb.hub_dataset,
-        test=verb.test, root=verb.root,
+        run, verb.folder, predictor=predictor, license=verb.license, name=verb.name, test=verb.test,
+        root=verb.root,
     )  # fmt: skip
     folder = verb.folder
     if not (verb.test or tested_on(run)):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import time
 import warnings
@@ -164,11 +165,20 @@ def load_folder(dataset: Dataset, root: Path) -> FolderSet:
     _check_classes(name, folder, classes)
     if len(classes) < len(subfolders):
         empty = printable_names([c for c in subfolders if c not in classes])
-        warnings.warn(f"{name}: subfolders without images are no classes and were left out: {empty}", stacklevel=2)
+        warnings.warn(
+            f"{name}: subfolders without images are no classes and were left out: {empty}", stacklevel=_user_level()
+        )
     if loose := loose_files(folder):
         told = f"{counted(len(loose), 'image')} outside of class folders, such as {printable_names(loose[:1])}"
-        warnings.warn(f"{name}: left out {told}", stacklevel=2)
+        warnings.warn(f"{name}: left out {told}", stacklevel=_user_level())
     return replace(whole, labels=(filled.cumsum(0) - 1)[whole.labels], classes=classes)
+
+
+def _user_level() -> int:
+    """Return the stack level, as its caller counts, of the first frame outside of this package: the user's line."""
+    package = str(Path(__file__).parents[1])
+    frames = inspect.stack(context=0)[1:]
+    return next((level for level, frame in enumerate(frames, 1) if not frame.filename.startswith(package)), 2)
 
 
 def cut_folder(whole: FolderSet, dataset: Dataset, root: Path) -> tuple[FolderSet, list[Tensor]]:

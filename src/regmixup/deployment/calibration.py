@@ -4,8 +4,8 @@ A threshold accepts a share of the validation images or, by `risk`, as many imag
 the images accepted later, at most the share `risk` are classified wrongly, with the stated confidence. One threshold is
 tested exactly: if more than `risk` of what it accepts were wrong, then to see as few as k errors among n accepted
 images would have at most the probability P(Binomial(n, risk) <= k). Trying many thresholds on the same images and
-keeping the best one breaks that promise several times as often as stated. So the first part of the validation images,
-which also fits the temperature, fixes a sequence of ever larger thresholds; the second part tests them in this order,
+keeping the best one breaks that promise several times as often as stated. So the first half of the validation images,
+which also fits the temperature, fixes a sequence of ever larger thresholds; the second half tests them in this order,
 each at the full 1 - confidence, until the first one fails (fixed-sequence testing). Then the probability that any
 threshold which passed is a wrong one is at most 1 - confidence.
 """
@@ -13,30 +13,35 @@ threshold which passed is a wrong one is at most 1 - confidence.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from regmixup.config import check_choices, check_number
+from regmixup.config import check_number
 from regmixup.metrics.detection import needed_count
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name
-from regmixup.networks import plain_normalize
-from regmixup.posthoc import Conformal, FittedConformal, TemperatureScaling
-from regmixup.predictions.forward import pair_of
-from regmixup.types import look_like_probabilities
+from regmixup.posthoc import Conformal, FittedConformal
+from regmixup.posthoc.temperature import check_logits
 
-if TYPE_CHECKING:
-    from regmixup.deployment.export import Deployable
-    from regmixup.networks.contract import Normalization
+CONFIDENCE = 0.95
+PRIOR = 0.2
+"""The standard deviation of log T before any image is seen; see `fit_temperature`.
 
-Inputs = Literal["pixels", "normalised", "as given"]
+Chosen once, on archived CIFAR-10 logits of plain training and RegMixup (`python benchmarks/temperature.py`). With 5,000
+validation images it changes the test NLL by less than 0.0001. With 60, over 1,000 subsamples, the mean test NLL falls
+from 0.275 to 0.168 and from 0.228 to 0.131, the 95th percentile from 1.50 to 0.18 and from 0.95 to 0.14. T lies within
+0.88 and 1.40 in 95 % of them, where without it T was 0.1 whenever all 60 images were right.
+"""
 _MARGIN = 1e-4
 _STEPS = 100
+
+
+class NoPromiseError(ValueError):
+    """The validation images do not show the risk that was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +68,16 @@ class Labelled:
     logits: Tensor
     labels: Tensor
 
+    def __post_init__(self) -> None:
+        check_logits(self.logits, self.labels)
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def __getitem__(self, rows: Tensor) -> Labelled:
         return Labelled(self.logits[rows], self.labels[rows])
 
-    def errors(self) -> Tensor:
+    def wrong(self) -> Tensor:
         """Return where the largest logit is not the label's, (N,)."""
         return self.logits.argmax(dim=1) != self.labels
 
@@ -80,7 +88,8 @@ class Calibrated:
 
     temperature: float
     threshold: float
-    limit: float | None = None
+    images: int
+    errors: int
     promise: Promise | None = None
     sets: FittedConformal | None = None
 
@@ -92,76 +101,55 @@ class Calibration:
     score: str = "entropy"
     acceptance: float = 0.95
     risk: float | None = None
-    confidence: float = 0.95
+    confidence: float = CONFIDENCE
     sets: Conformal | None = None
     calibrate: bool = True
-    criterion: Literal["ece", "nll"] = "ece"
-    share: float = 0.5
-    aside: bool = False
 
     def __post_init__(self) -> None:
-        check_choices(self)
         check_name("score", self.score, SCORES)
         check_number("acceptance", self.acceptance, above=0, most=1)
         if self.risk is not None:
             check_number("risk", self.risk, above=0, below=1)
         check_number("confidence", self.confidence, above=0, below=1)
-        check_number("share", self.share, above=0, below=1)
         if self.sets is not None and not isinstance(self.sets, Conformal):
             raise ValueError(f"sets must be a rm.posthoc.Conformal or None, got {self.sets!r}")
 
     def fit(self, validation: Labelled, held_out: Labelled | None = None) -> Calibrated:
         """Fit on logits. held_out: other images, for promises; default, `split` takes them from `validation`.
 
-        Without a promise to keep, all of `validation` fits both the temperature and the threshold; with `aside`, the
-        first part of it, and the second is not looked at.
+        Without a promise to keep, all of `validation` fits both the temperature and the threshold.
         """
-        promising = self.risk is not None or self.sets is not None
-        if held_out is None and (promising or self.aside):
-            validation, held_out = split(validation, self.share)
-        temperature = self._temperature(validation) if self.calibrate else 1.0
-        accepting = accepting_threshold(SCORES[self.score](validation.logits), self.acceptance)
-        found = Calibrated(temperature=temperature, threshold=accepting)
+        if held_out is None and (self.risk is not None or self.sets is not None):
+            validation, held_out = split(validation)
+        fitted = Calibrated(
+            temperature=fit_temperature(validation) if self.calibrate else 1.0,
+            threshold=accepting_threshold(SCORES[self.score](validation.logits), self.acceptance),
+            images=len(validation),
+            errors=int(validation.wrong().sum()),
+        )
         if held_out is not None and self.risk is not None:
-            threshold, promise = self._keeping_risk(validation, held_out, self.risk)
-            found = replace(found, threshold=threshold, limit=accepting, promise=promise)
+            threshold, promise = self._keep_risk(validation, held_out, self.risk)
+            fitted = replace(fitted, threshold=threshold, promise=promise)
         if held_out is not None and self.sets is not None:
-            probs = (held_out.logits.double() / temperature).softmax(dim=1)
+            probs = (held_out.logits.double() / fitted.temperature).softmax(dim=1)
             sets = self.sets.fit_probs(probs, held_out.labels, generator=torch.Generator().manual_seed(0))
-            found = replace(found, sets=sets)
-        return found
+            fitted = replace(fitted, sets=sets)
+        return fitted
 
-    def _temperature(self, validation: Labelled) -> float:
-        """Return the fitted temperature; 1 if no image is wrong, where the best one would make all answers certain."""
-        if not bool(validation.errors().any()):
-            warnings.warn(
-                f"the temperature stays 1: each of the {len(validation)} validation images is right, which says "
-                "nothing about how sure to be. Give more validation images",
-                stacklevel=2,
-            )
-            return 1.0
-        return TemperatureScaling(criterion=self.criterion).fit(validation.logits, validation.labels).temperature
-
-    def _keeping_risk(self, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
+    def _keep_risk(self, first: Labelled, second: Labelled, risk: float) -> tuple[float, Promise]:
         """Return the largest threshold that passes, and what is promised; an error if none does."""
-        scores = [SCORES[self.score](part.logits).double().cpu() for part in (first, second)]
-        wrong = [part.errors().cpu() for part in (first, second)]
-        sequence = threshold_sequence(scores[0], wrong[0], risk=risk, most=self.acceptance, images=len(second))
-        accepted, errors = counts(sequence, scores[1], wrong[1])
-        needed = fewest_images(risk, self.confidence)
-        asked = f"At most {risk:.3g} errors among the accepted with {self.confidence:.3g} confidence"
-        if int(accepted.max()) < needed:
-            raise ValueError(
-                f"risk: nothing can be promised. {asked} needs at least {needed} accepted images without an error, the "
-                f"threshold was to be tested on {len(second)}, of which it accepts at most {int(accepted.max())}. Give "
-                "more validation images, a larger risk or a lower confidence"
-            )
+        scores, other_scores = (SCORES[self.score](part.logits).double().cpu() for part in (first, second))
+        wrong, other_wrong = first.wrong().cpu(), second.wrong().cpu()
+        sequence = threshold_sequence(scores, wrong, risk=risk, most=self.acceptance, images=len(second))
+        accepted, errors = counts(sequence, other_scores, other_wrong)
         passed = passing(accepted, errors, risk=risk, confidence=self.confidence)
         if passed == 0:
-            raise ValueError(
-                f"risk: nothing can be promised. {asked} was not shown by any threshold: the first one tested had "
-                f"{int(errors[0])} errors among {int(accepted[0])} accepted images. Give more validation images, a "
-                "larger risk, a lower confidence, or a better model"
+            raise NoPromiseError(
+                f"risk: nothing can be promised. At most {risk:.3g} errors among the accepted with "
+                f"{self.confidence:.3g} confidence needs at least {fewest_images(risk, self.confidence)} accepted "
+                f"images without an error; of the {len(second)} images that test it, the first threshold accepts "
+                f"{int(accepted[0])}, {int(errors[0])} of them wrong. Give more validation images, a larger risk, a "
+                "lower confidence, or a better model"
             )
         promise = Promise(
             risk=risk,
@@ -173,73 +161,42 @@ class Calibration:
         return float(sequence[passed - 1]), promise
 
 
-@dataclass(frozen=True)
-class Collected:
-    """Logits and labels of a loader, the shape of an input, and the kind of all inputs by their values: `Facts`."""
+def fit_temperature(validation: Labelled) -> float:
+    """Return T within 0.1 and 10 that minimises sum_i NLL(softmax(logits_i / T), y_i) + (log T)^2 / (2 PRIOR^2).
 
-    found: Labelled
-    shape: tuple[int, ...]
-    inputs: Inputs
+    The second term is a normal prior of log T around 0. Few images, or images without an error, say little about how
+    sure to be, and leave T near 1; thousands outweigh it.
 
-
-@torch.no_grad()
-def collect(module: Deployable, batches: Iterable[Any], name: str, normalize: Normalization | None) -> Collected:
-    """Return the logits of batches (x, y). normalize: the module's, which must be for one channel or those of x."""
-    device = next((p.device for p in module.parameters()), torch.device("cpu"))
-    logits, labels, shapes, lowest, highest = [], [], set(), 0.0, 1.0
-    for batch in batches:
-        x, y = pair_of(batch, name)
-        plain_normalize(normalize, *sorted({1, *x.shape[1:2]}))
-        if x.is_floating_point():
-            low, high = map(float, x.aminmax())
-            lowest, highest = min(lowest, low), max(highest, high)
-        shapes.add(tuple(x.shape[1:]))
-        logits.append(module.logits(x.to(device)).cpu())
-        if not bool(torch.isfinite(logits[-1]).all()):
-            raise ValueError(f"the model must give finite logits for {name}, got NaN or infinite values")
-        labels.append(y.cpu())
-    if not logits or len(shapes) != 1:
-        got = f"shapes {', '.join(map(str, sorted(shapes)))}" if shapes else "nothing"
-        raise ValueError(f"{name} must give batches (x, y) of inputs of one shape, got {got}")
-    found = Labelled(torch.cat(logits), torch.cat(labels))
-    if found.logits.shape[1] > 1 and look_like_probabilities(found.logits):
-        raise ValueError(
-            f"the model must give logits for {name}, got numbers >= 0 that sum to 1: leave out its softmax"
-        )
-    inputs: Inputs = "normalised" if lowest < 0 and max(-lowest, highest) <= 20 else "as given"
-    return Collected(found, shapes.pop(), "pixels" if lowest == 0 and highest == 1 else inputs)
-
-
-def look_like_pixels(images: Tensor) -> bool:
-    """Return whether floating-point inputs (N, C, H, W) are k or k / 255 beyond doubt, and so not normalised.
-
-    Bright images less 128 / 255, or less a mean of whole levels from 104 on, are k / 255 up to 0.6, too.
+    >>> logits = torch.tensor([[2.0, 0.0]] * 10)
+    >>> labels = torch.tensor([0] * 7 + [1] * 3)
+    >>> round(fit_temperature(Labelled(logits, labels)), 2)  # without the prior it were 2 / log(7 / 3) = 2.36
+    1.18
     """
-    low, high = map(float, images.aminmax())
-    if images.ndim != 4 or low < 0:
-        return False
-    if not 0.6 < high <= 1:
-        return high > 50
-    levels = (255 * images).float()
-    if float((levels - levels.round()).abs().max()) > 1e-3:
-        return False
-    seen = torch.bincount(levels.round().long().flatten(), minlength=256) > 0
-    return int(seen[::2].sum()) > 4 and int(seen[1::2].sum()) > 4  # (x - 0.5) / 0.5 gives k / 255, too, of odd k alone
+    from scipy.optimize import minimize_scalar
+
+    logits = validation.logits.double()
+
+    def loss(log_temperature: float) -> float:
+        nll = F.cross_entropy(logits * math.exp(-log_temperature), validation.labels.long(), reduction="sum")
+        return float(nll) + log_temperature**2 / (2 * PRIOR**2)
+
+    found = minimize_scalar(loss, bounds=(math.log(0.1), math.log(10)), method="bounded")
+    return math.exp(float(found.x))
 
 
-def split(images: Labelled, share: float = 0.5) -> tuple[Labelled, Labelled]:
-    """Split images into two parts, the first of about `share` of them, by a permutation that N alone decides."""
-    first = torch.zeros(len(images), dtype=torch.bool, device=images.labels.device)
-    first[first_rows(len(images), share)] = True
-    if bool(first.all()):
+def split(images: Labelled) -> tuple[Labelled, Labelled]:
+    """Divide images into two halves, by a permutation that their number alone decides."""
+    if len(images) < 2:
         raise ValueError(f"validation must have images for two parts, got {len(images)}: give more, or held_out")
+    first = torch.zeros(len(images), dtype=torch.bool)
+    first[first_rows(len(images))] = True
     return images[first], images[~first]
 
 
-def first_rows(count: int, share: float = 0.5) -> Tensor:
-    """Return the rows of the first part of so many images, in order; see `split`."""
+def first_rows(count: int) -> Tensor:
+    """Return the rows of the first half of so many images, in order; see `split`."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    return order[: needed_count(share, count)].sort().values
+    return order[: needed_count(0.5, count)].sort().values
 
 
 def accepting_threshold(scores: Tensor, acceptance: float) -> float:

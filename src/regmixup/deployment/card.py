@@ -49,7 +49,6 @@ class Contents:
     rows: list[Row]
     name: str
     license: str
-    hub_dataset: str
 
     @property
     def timm(self) -> bool:
@@ -101,13 +100,10 @@ def card(contents: Contents) -> str:
 def _tuning(contents: Contents) -> str:
     """Return what the recipe of a run of no epochs does not tell: how `regmixup finetune` came to its weights."""
     tuned = contents.tuned
-    if tuned is None or contents.run.config.epochs:
+    if tuned is None or tuned["chosen"] != "linear probe":
         return ""
-    if tuned["chosen"] == "linear probe":
-        reason = "; fine-tuning was worse on validation images" if tuned["reason"] else ""
-        return f" It is a linear probe: all weights but those of the head are the initial ones{reason}."
-    planned = f"{tuned['epochs']} of {tuned['plan']['epochs']} planned epochs"
-    return f" It was fine-tuned with {tuned['method']} for {planned}, until the time was up, not the 0 below."
+    reason = "; fine-tuning was worse on validation images" if tuned["reason"] else ""
+    return f" It is a linear probe: all weights but those of the head are the initial ones{reason}."
 
 
 def _usage(contents: Contents) -> str:
@@ -204,8 +200,6 @@ def _front_matter(contents: Contents) -> dict[str, Any]:
         from regmixup.networks.timm_models import hub_name
 
         front |= {"base_model": base} if (base := hub_name(network)) else {}
-    if contents.hub_dataset:
-        front["datasets"] = [contents.hub_dataset.partition(":")[0]]
     if contents.rows:
         sets: dict[str, list[Row]] = {}
         for row in contents.rows:
@@ -227,19 +221,6 @@ def _result(dataset: str, rows: Iterable[Row]) -> dict[str, Any]:
         "dataset": {"type": family, "name": dataset, **({"split": split} if split else {})},
         "metrics": metrics,
     }
-
-
-def hub_entries(contents: Contents) -> list[dict[str, Any]]:
-    """Return the test accuracy as an entry of https://huggingface.co/docs/hub/eval-results, in percent."""
-    dataset, _, task = contents.hub_dataset.partition(":")
-    row = next((row for row in contents.rows if row.metric == "accuracy" and not row.corruption), None)
-    if row is None:
-        return []
-    notes = f"accuracy in percent on {row.n} images of {row.dataset}"
-    if row.low is not None and row.high is not None:
-        notes += f", 95 % interval {100 * row.low:.2f} to {100 * row.high:.2f}"
-    about = {"id": dataset, "task_id": task or "default"}
-    return [{"dataset": about, "value": round(100 * row.value, 4), "notes": notes}]
 
 
 def yaml_text(value: Any, indent: str = "") -> str:

@@ -1,16 +1,16 @@
-"""Everything from pixels to a decision as one module, and how it is stored: for this package or for other programs.
+"""Predictors on disk: a folder that this package reads, or a file that runs without it.
 
-The module is pure tensor code, which `torch.export` and ONNX can hold. A saved folder has weights.safetensors and
-predictor.json, and reading it executes nothing: a network of this package is built anew by its name, any other module
-comes from the caller.
+A saved folder has weights.safetensors and predictor.json, and reading it executes nothing: a network of this package is
+built anew by its name, any other module comes from the caller. A .pt2 or .onnx file holds the program itself.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,118 +20,26 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.optim.swa_utils import AveragedModel
 
 from regmixup.config import encode, values_of
 from regmixup.data.catalogue import find
 from regmixup.data.decode import EvalTransform
 from regmixup.data.folders import SPLITS
-from regmixup.deployment.calibration import Inputs, Promise
-from regmixup.metrics.ordering import precise
-from regmixup.metrics.scores import SCORES
-from regmixup.mixing import logits_of, to_float
+from regmixup.deployment.calibration import Promise
+from regmixup.mixing import to_float
 from regmixup.names import check_name, shortened
-from regmixup.networks import bake, build, head_of, library_names
+from regmixup.networks import build, head_of, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
-from regmixup.posthoc import FittedConformal, MeanField, Posthoc
-from regmixup.posthoc.predictive import shrink
-from regmixup.predictions.forward import HasVariance
+from regmixup.posthoc import FittedConformal
 from regmixup.run_folder import FITTED, PUBLISHED
 from regmixup.storage import digest, load_tensors, read_table, replacing
 from regmixup.training.run import Run
 
+Inputs = Literal["pixels", "normalised", "as given"]
 Pixels = Literal["float32", "uint8"]
 METADATA = "metadata.json"
 WEIGHTS, PREDICTOR = "weights.safetensors", "predictor.json"
 MODEL, CONFIG = PUBLISHED, "config.json"  # of a published folder
-
-
-class Deployable(nn.Module):
-    """Map images (N, C, H, W), uint8 or float in [0, 1], to {"probs": (N, K), "score": (N,), "accepted": (N,) bool}.
-
-    s(x) = 1/M sum_m f_m(x) over the M members, where f_m is a network's logits, shrunk by their variance v_m where its
-    head has one: f_m / sqrt(1 + factor * v_m), the mean-field predictive. Then
-    probs = softmax(s / temperature), score = score(s), without temperature, and accepted = score <= threshold.
-
-    members: networks in evaluation mode; they become part of this module and their constraints are baked. Modules of
-    any kind that map a batch to logits, or to something that `logits_of` finds them in.
-    normalize: (mean, std) per channel, where the members want normalised images: applied to uint8 images, while
-    floating-point ones must come normalised. None: the members take pixels, of which uint8 ones are scaled to [0, 1].
-    Probabilities and scores are float64 (float32 on devices without it), as in evaluation.
-
-    >>> network = nn.Linear(2, 2)
-    >>> network.weight.data, network.bias.data = torch.eye(2), torch.zeros(2)
-    >>> module = Deployable([network], temperature=2.0, score="max_logit", threshold=-1.0)
-    >>> {name: value.tolist() for name, value in module(torch.tensor([[0.0, 0.0], [1.0, 1.0]])).items()}
-    {'probs': [[0.5, 0.5], [0.5, 0.5]], 'score': [-0.0, -1.0], 'accepted': [False, True]}
-    """
-
-    def __init__(
-        self,
-        members: Sequence[nn.Module],
-        *,
-        temperature: float,
-        score: str,
-        threshold: float,
-        factor: float = 0.0,
-        normalize: Normalization | None = None,
-    ) -> None:
-        super().__init__()
-        self.members = nn.ModuleList(bake(member) for member in members)
-        self.temperature = temperature
-        self.score = SCORES[check_name("score", score, SCORES)]
-        self.threshold = threshold
-        self.factor = factor
-        self.normalize = Normalize(*normalize) if normalize is not None else None
-        self.eval().requires_grad_(False)
-
-    def logits(self, images: Tensor) -> Tensor:
-        """Return s(x), (N, K)."""
-        if self.normalize is not None and images.dtype == torch.uint8:
-            images = self.normalize(images)
-        images = to_float(images)
-        if images.is_floating_point():  # a model in half or double precision takes no others
-            images = images.to(next((p.dtype for p in self.parameters() if p.is_floating_point()), images.dtype))
-        return precise(torch.stack([self._of_member(member, images) for member in self.members])).mean(dim=0)
-
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
-        logits = self.logits(images)
-        score = self.score(logits)
-        probs = (logits / self.temperature).softmax(dim=1)
-        return {"probs": probs, "score": score, "accepted": score <= self.threshold}
-
-    def _of_member(self, member: nn.Module, images: Tensor) -> Tensor:
-        if not (isinstance(member, Classifier) and isinstance(member.head, HasVariance)):
-            return logits_of(member, images)
-        features = member.features(images)
-        variance = member.head.variance(features)
-        return shrink(member.head(features), variance if variance.ndim == 2 else variance[:, None], self.factor)
-
-
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the module inside DataParallel, DistributedDataParallel, AveragedModel or torch.compile."""
-    if not isinstance(model, nn.Module):
-        raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    around = (nn.DataParallel, nn.parallel.DistributedDataParallel, AveragedModel)
-    while isinstance(model, around) or hasattr(model, "_orig_mod"):
-        inside = model.module if isinstance(model, around) else model._orig_mod
-        assert isinstance(inside, nn.Module)
-        model = inside
-    return model
-
-
-def mean_field_of(posthoc: Posthoc | None, *, uncertain: bool) -> MeanField | None:
-    """Return the map from logits and their variance to logits; None for heads without a variance."""
-    if posthoc is None:
-        return MeanField() if uncertain else None
-    if not isinstance(posthoc, MeanField):
-        raise ValueError(
-            f"posthoc must be None or MeanField, the predictive with a closed form, got {type(posthoc).__name__}: "
-            "what is sampled or fitted on train features cannot be deployed as one module"
-        )
-    if not uncertain:
-        raise ValueError("posthoc must be None for a head without a variance of its logits, got MeanField")
-    return posthoc
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +87,7 @@ class Architecture:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Facts:
-    """The facts a predictor stores beside its weights; see there. Later additions have a default."""
+    """The facts a predictor stores beside its weights; see `Predictor` for the meaning of each."""
 
     class_names: tuple[str, ...]
     input_shape: tuple[int, ...]
@@ -189,13 +97,29 @@ class Facts:
     threshold: float
     acceptance: float
     validation: str
+    images: int
+    errors: int
     fingerprint: str
-    limit: float | None = None
     promise: Promise | None = None
     sets: FittedConformal | None = None
     inputs: Inputs = "pixels"
     normalize: Normalization | None = None
     architecture: Architecture | None = field(default=None, repr=False)
+
+    def check(self, file: Path) -> None:
+        """Raise unless a predictor can be made of these facts, which come from a file, perhaps a stranger's."""
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"{file}: temperature must be positive and finite, got {self.temperature}")
+        if not math.isfinite(self.threshold):
+            raise ValueError(f"{file}: threshold must be finite, got {self.threshold}")
+        pairs = [self.normalize] if self.normalize is not None else []
+        if (built := self.architecture) is not None:
+            pairs.append((built.mean, built.std))
+            if built.num_classes != len(self.class_names):
+                raise ValueError(f"{file}: {built.num_classes} logits need as many names, got {len(self.class_names)}")
+        for mean, std in pairs:
+            if not (all(map(math.isfinite, (*mean, *std))) and min(std, default=0.0) > 0):
+                raise ValueError(f"{file}: mean and std must be finite, std positive, got {mean} and {std}")
 
 
 def plain(facts: Facts) -> dict[str, Any]:
@@ -238,8 +162,9 @@ def public_name(dataset: str, tuned: Mapping[str, Any] | None = None) -> str:
     if not dataset.startswith("folder:"):
         return dataset
     whole = find(dataset).whole
-    above, own = ("", *Path(whole.removeprefix("folder:")).parts)[-2:]
-    return f"folder:{f'{above}/' * (own.lower() in SPLITS)}{own}{dataset.removeprefix(whole)}"
+    folder = Path(whole.removeprefix("folder:"))
+    name = f"{folder.parent.name}/{folder.name}" if folder.name.lower() in SPLITS else folder.name
+    return f"folder:{name}{dataset.removeprefix(whole)}"
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -256,25 +181,33 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return read_table(folder / PREDICTOR)
 
 
-def restore(module: nn.Module, folder: Path, expected: str, architecture: Architecture | None = None) -> None:
-    """Load the weights of a saved or published folder into a module of the same architecture.
+def read_weights(folder: Path, expected: str, architecture: Architecture | None = None) -> dict[str, Tensor]:
+    """Return the weights of a saved or published folder. expected: the checksum that the facts name.
 
-    expected: the checksum that the facts name. architecture: of a network of this package; in a published folder its
-    weights have the names of the library that it comes from.
+    architecture: that of the networks, if they are this package's; it must have as many members as the file.
     """
-    published = architecture is not None and not (folder / WEIGHTS).is_file()
-    path = folder / (MODEL if published else WEIGHTS)
+    path = folder / (WEIGHTS if (folder / WEIGHTS).is_file() else MODEL)
     try:
         if digest(path) != expected:
-            raise ValueError(f"it is not the file that {CONFIG if published else PREDICTOR} belongs to")
+            raise ValueError("it is not the file that the facts beside it belong to")
         tensors = load_tensors(path)[0]
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"cannot read {path}: {error}") from error
+    members = {name.split(".")[1] for name in tensors if name.startswith("members.")} if path.name == WEIGHTS else {"0"}
+    if architecture is not None and architecture.members != len(members):
+        raise ValueError(f"members must be {len(members)}, as many as {path} has, got {architecture.members}")
+    return tensors
+
+
+def in_our_names(tensors: Mapping[str, Tensor], network_name: str, network: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of a published folder, which have the names of the library that the network comes from."""
+    ours = {theirs: name for name, theirs in library_names(network_name, network).items()}
+    return {ours.get(name, name): tensor for name, tensor in tensors.items()}
+
+
+def restore(module: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Load weights into a module of the same architecture. folder: where they come from, for the error."""
     wanted = module.state_dict()
-    if published and architecture is not None:
-        inner, network = ("members.0.", module.members[0]) if isinstance(module, Deployable) else ("", module)
-        own = {theirs: f"{inner}{ours}" for ours, theirs in library_names(architecture.network, network).items()}
-        tensors = {own.get(name, name): value for name, value in tensors.items()}
     differing = [f"{name} (not saved)" for name in wanted.keys() - tensors.keys()]
     differing += [f"{name} (saved, but not in the model)" for name in tensors.keys() - wanted.keys()]
     differing += [
@@ -314,25 +247,29 @@ def export(
     pixels: the type of the images, float32 in [0, 1] or uint8; a program accepts one.
     """
     path = Path(path)
-    writers = {".pt2": _write_pt2, ".onnx": _write_onnx}
-    write = writers[check_name(f"export format of {path}", path.suffix, writers)]
+    check_format(path)
     dtype = getattr(torch, check_name("pixels", pixels, get_args(Pixels)))
     # Two images: from an example of one, torch.export would conclude that every batch has one.
     example = torch.zeros(2, *input_shape, dtype=dtype)
     portable = copy.deepcopy(module).cpu().eval()
     program = torch.export.export(portable, (example,), dynamic_shapes=({0: Dim("batch")},))
     with replacing(path) as temporary:
-        write(program, temporary, {**facts, "pixels": pixels})
+        if path.suffix == ".onnx":
+            _write_onnx(program, temporary, {**facts, "pixels": pixels})
+        else:
+            told = json.dumps({**facts, "pixels": pixels}, indent=2)
+            torch.export.save(program, temporary, extra_files={METADATA: told})
 
 
-def _write_pt2(program: ExportedProgram, path: Path, facts: Mapping[str, Any]) -> None:
-    torch.export.save(program, path, extra_files={METADATA: json.dumps(facts, indent=2)})
+def check_format(path: Path) -> None:
+    """Raise what keeps a predictor from being exported to a path."""
+    check_name(f"export format of {path}", path.suffix, (".pt2", ".onnx"))
+    missing = [name for name in ("onnx", "onnxscript") if path.suffix == ".onnx" and find_spec(name) is None]
+    if missing:
+        raise ValueError(f"export to ONNX needs {' and '.join(missing)}: pip install 'regmixup[onnx]', or give a .pt2")
 
 
 def _write_onnx(program: ExportedProgram, path: Path, facts: Mapping[str, Any]) -> None:
-    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise ImportError(f"ONNX export needs {' and '.join(missing)}: pip install 'regmixup[onnx]'")
     names = ["probs", "score", "accepted"]
     onnx = torch.onnx.export(
         program, dynamo=True, input_names=["images"], output_names=names, dynamic_shapes=({0: "batch"},), verbose=False

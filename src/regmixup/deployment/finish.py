@@ -1,7 +1,8 @@
 """Choose between the probe and the fine-tuned model, calibrate, test, export, and write the report page.
 
 Validation images choose the model, the temperature and the threshold. Test images are predicted once, at the end, by
-the model that was chosen. The page is that of any model's predictions (`rm.report.write_page`), with two parts more.
+the model that was chosen. The page is that of any model's predictions (`rm.report.write_page`), with three parts more;
+what it says of a single image is what the predictor answers, with its temperature and its threshold.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
-from importlib.util import find_spec
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,47 +20,35 @@ import torch
 from torch import Tensor
 
 from regmixup.data.reading import load_files
-from regmixup.deployment.calibration import fewest_images, first_rows
+from regmixup.deployment.calibration import CONFIDENCE, NoPromiseError, fewest_images, first_rows
 from regmixup.deployment.folder import Advance, PhotoFolder
+from regmixup.deployment.module import Deployable
 from regmixup.deployment.predictor import Predictor
 from regmixup.evaluation.compare import Measured, ModelPredictions, measure_models
-from regmixup.metrics.scores import SCORES
-from regmixup.names import check_name, counted, percent, printable
+from regmixup.evaluation.curves import thumbnail
+from regmixup.names import counted, percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells
 from regmixup.run_folder import FINETUNED, FITTED, PAGE
-from regmixup.storage import check_writable, write_table
+from regmixup.storage import write_table
 from regmixup.training.run import Run
 from regmixup.types import Predictions
 
 Say = Callable[[str], object]
 _METRICS = ("accuracy", "ece", "nll", "brier")
+_PICTURES = 24
 
 
-def check_export(path: Path) -> None:
-    """Raise what would keep the model from being exported, before it is trained."""
-    check_name("export format", path.suffix, (".pt2", ".onnx"))
-    missing = [name for name in ("onnx", "onnxscript") if path.suffix == ".onnx" and find_spec(name) is None]
-    if missing:
-        raise ValueError(f"export to ONNX needs {' and '.join(missing)}: pip install 'regmixup[onnx]', or give a .pt2")
-    check_writable(path)
-
-
-def sets_aside(photos: PhotoFolder, risk: float | None, say: Say) -> bool:
-    """Return whether part of the validation images is to test a promise and choose nothing; say so if they are few."""
-    if risk is None:
-        return False
+def check_risk(photos: PhotoFolder, risk: float) -> None:
+    """Raise if the half of the validation images that tests a promise is too small for any."""
     size = photos.sizes[photos.validation]
-    tested, needed = size - len(first_rows(size)), fewest_images(risk, 0.95)
+    tested, needed = size - len(first_rows(size)), fewest_images(risk, CONFIDENCE)
     if tested < needed:
-        say(
-            f"warning      risk: nothing can be promised. At most {risk:.3g} errors among the accepted with 0.95 "
-            f"confidence needs at least {needed} accepted images without an error, and {tested} validation images, "
-            "half of them, would test it. Give more images or a larger risk. The threshold is by --acceptance instead"
+        raise ValueError(
+            f"risk: at most {risk:.3g} errors among the accepted with {CONFIDENCE} confidence needs at least {needed} "
+            f"accepted images without an error, and {tested} validation images, half of them, would test it: give "
+            "more images or a larger risk, or leave it out"
         )
-        return False
-    say(f"promise      {tested} of the validation images test the threshold and have no part in any choice (--risk)")
-    return True
 
 
 def finish(
@@ -78,43 +67,32 @@ def finish(
 ) -> Run:
     """Return the better of the runs, with all that is written about it. candidates: the probe first; begun: when."""
     size, tested = photos.sizes[photos.validation], photos.sizes[photos.test]
-    part, total = partial(advance, "finishing"), len(candidates) * size + tested
+    total = len(candidates) * size + tested
     say(f"finishing    {counted(total, 'prediction')} for validation and test, temperature, threshold, report page")
-    part(0, total)
-    found = {}
-    for name, run in candidates.items():
-        found[name] = run.predict(photos.validation, device=device)
-        part(size, total)
+    advance("finishing", 0, total)
     # With a promise, the images that test the threshold have no part in the choice; see `Calibration`.
     rows = torch.arange(size) if risk is None else first_rows(size)
-    right = {name: int(_correct(predictions)[rows].sum()) for name, predictions in found.items()}
+    right = {}
+    for name, run in candidates.items():
+        right[name] = int(_correct(run.predict(photos.validation, device=device))[rows].sum())
+        advance("finishing", size, total)
+        say(f"{name:<13}{percent(right[name] / len(rows))} of {len(rows)} validation images right")
     chosen = choose(right)
-    run = candidates[chosen]
-    for name, count in right.items():
-        say(f"{name:<13}{100 * count / len(rows):.1f} % of {len(rows)} validation images right")
-    reason = ""
+    run, reason = candidates[chosen], ""
     if len(right) > 1:
         if chosen != "fine-tuned":
             reason = "fine-tuning was worse than the linear probe on validation, so the probe is kept"
         say(f"kept         {reason or 'the fine-tuned model, no worse on validation than the linear probe'}")
-    calibrate = right[chosen] < len(rows)
-    if not calibrate:
-        those = "every validation image" if risk is None else f"each of these {len(rows)} validation images"
-        say(f"temperature  1, not fitted: {those} is right, which says nothing about how sure to be")
-    # The temperature is that of the smallest NLL: the bins of an ECE hold too few images of a small set.
     fit = partial(
-        Predictor.from_run, run, validation=photos.validation, acceptance=acceptance, score=score, calibrate=calibrate,
-        aside=risk is not None, criterion="nll", device=device,
-    )  # fmt: skip
+        Predictor.from_run, run, validation=photos.validation, acceptance=acceptance, score=score, device=device
+    )
     try:
         predictor = fit(risk=risk)
-    except ValueError as error:
-        if risk is None or not str(error).startswith("risk: nothing can be promised"):
-            raise
-        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of those that chose the model instead")
+    except NoPromiseError as error:
+        say(f"warning      {error}. The threshold accepts {acceptance:.0%} of the validation images instead")
         predictor = fit()
     test = replace(run.predict(photos.test, device=device), dataset="test")
-    part(tested, total)
+    advance("finishing", tested, total)
     measured = measure_models(ModelPredictions(test=test, name=chosen, temperature=predictor.temperature))
     record = {
         **facts,
@@ -123,6 +101,7 @@ def finish(
         "reason": reason,
         "validation": {name: {"right": count, "images": len(rows)} for name, count in right.items()},
         "temperature": predictor.temperature,
+        "temperature_from": {"images": predictor.images, "errors": predictor.errors},
         "score": predictor.score,
         "threshold": predictor.threshold,
         "acceptance": acceptance,
@@ -143,14 +122,14 @@ def finish(
     write_page(
         run.folder / PAGE,
         measured,
-        images={test.dataset: load_files(photos.test).paths},
         classes=photos.classes,
         title=f"{photos.path.name}: {record['settings']['backbone']}",
         score=predictor.score,
         errors_by=predictor.score,
         kicker="regmixup finetune",
-        lead=f"{_accuracy(record['test'])}{copied}. The threshold accepts {_accepted(record['test'])}.",
-        sections=page_sections(record, test),
+        lead=f"{_accuracy(record['test'])}{copied}. The threshold, from validation images, accepts "
+        f"{_accepted(record['test'])}.",
+        sections=page_sections(record, test, predictor, load_files(photos.test).paths),
     )
     _summarise(record, run, export, say)
     return run
@@ -169,47 +148,53 @@ def _correct(predictions: Predictions) -> Tensor:
     return predictions.logits.argmax(dim=1) == predictions.labels
 
 
+def _decide(predictor: Predictor, test: Predictions) -> dict[str, Tensor]:
+    """Return what the predictor answers for images whose logits are known."""
+    assert isinstance(predictor.module, Deployable)
+    return predictor.module.decide(test.logits.double())
+
+
 def _measure(measured: Measured, predictor: Predictor) -> dict[str, Any]:
     """Return the results on test images: each metric with its interval, and what the threshold does."""
-    test, found = measured.models[0].test, {}
+    test, metrics = measured.models[0].test, {}
     for row in measured.rows[0]:
         if row.metric in _METRICS:
             key = row.metric if row.posthoc == "none" else f"{row.metric}_calibrated"
-            found[key] = {"value": row.value, "low": row.low, "high": row.high}
-    accepted, right = SCORES[predictor.score](test.logits) <= predictor.threshold, _correct(test)
+            metrics[key] = {"value": row.value, "low": row.low, "high": row.high}
+    accepted, right = _decide(predictor, test)["accepted"], _correct(test)
     counts = {"accepted": accepted, "accepted_right": accepted & right, "right": right}
-    return {"images": len(test), **found, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
+    return {"images": len(test), **metrics, **{name: int(chosen.sum()) for name, chosen in counts.items()}}
 
 
 def _accuracy(test: Mapping[str, Any]) -> str:
-    found = test["accuracy"]
-    bounds = f"{100 * found['low']:.1f} to {100 * found['high']:.1f}"
-    return f"{percent(found['value'])} of {test['images']} test images right (95 % interval {bounds})"
+    accuracy = test["accuracy"]
+    bounds = f"{100 * accuracy['low']:.1f} to {100 * accuracy['high']:.1f}"
+    return f"{percent(accuracy['value'])} of {test['images']} test images right (95 % interval {bounds})"
 
 
 def _copied(photos: Mapping[str, Any]) -> str:
     """Return a warning about copies of train images, "" if there are none."""
-    count = len(photos["copies"])
+    count = photos["copies"]
     return f"{count} images to choose or test on are copies of train images, so expect less on new ones" * (count > 0)
-
-
-def _fitted(record: Mapping[str, Any]) -> bool:
-    """Return whether a temperature was fitted; it can be 1 then, too, so its value does not tell."""
-    chosen = record["validation"][record["chosen"]]
-    return bool(chosen["right"] < chosen["images"])
 
 
 def _accepted(test: Mapping[str, Any]) -> str:
     return f"{test['accepted']} of {test['images']} test images, {test['accepted_right']} of them right"
 
 
+def _temperature(record: Mapping[str, Any]) -> str:
+    basis = record["temperature_from"]
+    return f"{record['temperature']:.2f}, from {basis['images']} validation images with {basis['errors']} errors"
+
+
 def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, say: Say) -> None:
     test = record["test"]
-    before, after = test["ece"], test["ece_calibrated"]
     copied = _copied(record["photos"])
     say(f"test         {_accuracy(test)}; {copied or 'no test image had a part in any choice'}")
-    scaled = f", {percent(after['value'])} with the temperature {record['temperature']:.2f}, fitted on validation"
-    say(f"calibration  error {percent(before['value'])} on test{f'{scaled} by NLL' * _fitted(record)}")
+    say(
+        f"calibration  error {percent(test['ece']['value'])} on test, {percent(test['ece_calibrated']['value'])} with "
+        f"the temperature {_temperature(record)}"
+    )
     promised = f"; promised: {record['promise']}" if record["promise"] else ""
     say(f"rejection    the threshold accepts {_accepted(test)}{promised}")
     if export is not None:
@@ -220,41 +205,73 @@ def _summarise(record: Mapping[str, Any], run: Run, export: str | Path | None, s
     say(f"{record['seconds']:.0f} s in all. Use it: {use}")
 
 
-def page_sections(record: Mapping[str, Any], test: Predictions) -> list[PageSection]:
-    """Return what the page has beside the parts of any model's: results by class, and what images were used for."""
-    photos, plan = record["photos"], record["plan"]
+def page_sections(
+    record: Mapping[str, Any], test: Predictions, predictor: Predictor, files: tuple[str, ...]
+) -> list[PageSection]:
+    """Return what the page has beside the parts of any model's: answers, results by class, the use of the images."""
+    return [
+        PageSection("answers", "Errors and unsure answers", _answers(test, predictor, files)),
+        PageSection("classes", "Classes", _classes(record["photos"]["classes"], test)),
+        PageSection("use", "Which images were used for what", definitions(_uses(record).items())),
+    ]
+
+
+def _answers(test: Predictions, predictor: Predictor, files: tuple[str, ...]) -> str:
+    """Show the test images that the predictor has wrong, the surest first, then those that it does not accept."""
+    decided, names = _decide(predictor, test), predictor.class_names
+    sure, label = decided["probs"].max(dim=1)
+    wrong = label != test.labels
+    order = torch.where(wrong, sure + 1, -sure).argsort(descending=True)
+    shown = order[(wrong | ~decided["accepted"])[order]][:_PICTURES]
+    pictures = []
+    for place in shown.tolist():
+        said = printable(f"{names[label[place]]}, {percent(float(sure[place]))}")
+        verdict = "accepted" if decided["accepted"][place] else "unsure"
+        truth = printable(names[test.labels[place]])
+        kind = ' class="bad"' if wrong[place] else ""
+        pictures.append(
+            f'<li><img src="{thumbnail(files[place])}" alt=""><span>{escape(said)}, {verdict}</span>'
+            f'<span{kind}>is {escape(truth)}</span><span class="fact">{escape(printable(Path(files[place]).name))}'
+            "</span></li>"
+        )
+    counts = f"{int(wrong.sum())} wrong and {int((~decided['accepted']).sum())} unsure of {len(test)} test images"
+    text = "With the temperature; unsure: not accepted by the threshold, which comes from validation images."
+    return f'<p>{counts}. {text}</p>\n<ul class="thumbnails">{"".join(pictures)}</ul>'
+
+
+def _classes(names: list[str], test: Predictions) -> str:
     label, lines = test.logits.argmax(dim=1), []
-    for number, name in enumerate(photos["classes"]):
-        own = label[test.labels == number]
-        wrong = own[own != number]
-        other = photos["classes"][int(wrong.mode().values)] if len(wrong) else ""
-        lines.append(f"<tr>{row_head(printable(name))}{text_cells([len(own), len(own) - len(wrong), other])}</tr>")
-    heads = ("class", "test images", "right", "most often taken for")
+    for number, name in enumerate(names):
+        answers = label[test.labels == number]
+        wrong = answers[answers != number]
+        confused = names[int(wrong.mode().values)] if len(wrong) else ""
+        cells = text_cells([len(answers), len(answers) - len(wrong), confused])
+        lines.append(f"<tr>{row_head(printable(name))}{cells}</tr>")
+    return sortable("Test images by class", ("class", "test images", "right", "most often taken for"), lines)
+
+
+def _uses(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return what images were used for, and what was chosen by them."""
+    photos, validation = record["photos"], record["validation"]
     sizes = {role: f"{role}, {photos['sizes'][photos[role]]:,} images" for role in ("train", "validation", "test")}
-    right = ", ".join(
-        f"{name} {100 * one['right'] / one['images']:.1f} %" for name, one in record["validation"].items()
-    )
-    copies = len(photos["copies"])
+    right = ", ".join(f"{name} {percent(part['right'] / part['images'])}" for name, part in validation.items())
     use = "the probe's decay, the choice of the model, temperature, threshold"
     if record["held_out"]:
-        others = "test the promise" if record["promise"] else "were to test a promise, and none could be made"
-        use = f"{next(iter(record['validation'].values()))['images']:,} for {use}; the others {others}"
-    fitted = "fitted on validation by NLL" if _fitted(record) else "not fitted"
-    facts = {
-        sizes["train"]: "the linear probe and fine-tuning",
+        tested = "test the promise" if record["promise"] else "were to test a promise, and none could be made"
+        use = f"{validation[record['chosen']]['images']:,} for the probe's decay and the choice; the others {tested}"
+    epochs = f"{record['epochs']} epochs of {record['method']}" if record["epochs"] else "the linear probe alone"
+    share = f"{'at most ' if record['promise'] else ''}{100 * record['acceptance']:.0f} %"
+    uses = {
+        sizes["train"]: "the linear probe and fine-tuning" if record["epochs"] else "the linear probe",
         sizes["validation"]: use,
         sizes["test"]: "the results on this page, nothing else",
         "split": photos["origin"],
-        "copies": f"{copies} images to choose or test on are copies of train images" if copies else "",
+        "copies": _copied(photos),
         "model": f"{record['chosen']} (right on validation: {right}). {record['reason']}",
-        "training": f"images of {plan['size']} pixels, the probe of {plan['probe_size']}; {record['epochs']} of "
-        f"{plan['epochs']} planned epochs of {record['method']}; {record['seconds']:.0f} s in all",
-        "temperature": f"{record['temperature']:.3f}, {fitted}",
-        "threshold": f"of {record['score'].replace('_', ' ')}, to accept {100 * record['acceptance']:.0f} % of the "
-        f"validation images, with a promise at most that; it accepts {_accepted(record['test'])}",
+        "training": f"images of {record['settings']['image_size']} pixels; {epochs}; {record['seconds']:.0f} s in all",
+        "temperature": _temperature(record),
+        "threshold": f"of {record['score'].replace('_', ' ')}, to accept {share} of the validation images; it accepts "
+        f"{_accepted(record['test'])}",
         "promise": record["promise"],
     }
-    return [
-        PageSection("classes", "Classes", sortable("Test images by class", heads, lines)),
-        PageSection("use", "Which images were used for what", definitions((k, v) for k, v in facts.items() if v)),
-    ]
+    return {name: text for name, text in uses.items() if text}

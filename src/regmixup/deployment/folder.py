@@ -2,7 +2,7 @@
 
     photos = inspect("~/photos")          # reads every file once
     print(photos.describe())
-    settings = suggest(photos, minutes=10)
+    settings = suggest(photos)
 
 A folder of class folders is cut by the content of its files into 70 % to train on, 15 % to choose and calibrate on, and
 15 % to test. A folder with train/ keeps its own parts; see `_name_parts`.
@@ -13,17 +13,15 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-from unicodedata import normalize
 
 from PIL import Image
 
-from regmixup.config import check_number
 from regmixup.data.decode import EXTENSIONS, MAX_PIXELS, open_rgb
 from regmixup.data.folders import (
     SPLITS,
@@ -51,23 +49,14 @@ _SHOWN = 10
 _FEW = 30
 
 
-class Copies(NamedTuple):
-    """A file of the train part with the same bytes as one of another part."""
-
-    train: str
-    other: str
-
-
 @dataclass(frozen=True)
 class PhotoFolder:
     """A folder of photographs, and its three parts as datasets.
 
     train, validation, test: names for `regmixup.data.load`. origin: which of them come from the folder as they are, and
     which were cut, in words. classes: in label order. counts: images of each class, over all parts. sizes: images of
-    each part, by name. side: the median of the images' shorter sides.
-    copies: files that are in the train part and in another one. repeated: files whose content is in the folder already.
-    contradictions: contents that are in several classes, each by its files. unread: files of other formats, by suffix.
-    nested: an example, if all images lie in subfolders of their class folders.
+    each part, by name. side: the median of the images' shorter sides. copies: how many images of other parts are copies
+    of train images. notes: what can spoil a model, in words.
     """
 
     path: Path
@@ -79,63 +68,34 @@ class PhotoFolder:
     counts: tuple[int, ...]
     sizes: dict[str, int]
     side: int
-    copies: tuple[Copies, ...] = ()
-    repeated: int = 0
-    contradictions: tuple[tuple[str, ...], ...] = ()
-    unread: tuple[tuple[str, int], ...] = ()
+    copies: int = 0
+    notes: tuple[str, ...] = ()
     fingerprint: str = ""
-    nested: str = ""
-
-    @property
-    def images(self) -> int:
-        """The number of images in all parts."""
-        return sum(self.counts)
 
     @property
     def imbalance(self) -> float:
         """The images of the largest class over those of the smallest."""
         return max(self.counts) / min(self.counts)
 
-    def describe(self) -> str:
-        """Return lines about all this, with a warning for what can spoil a model."""
+    def describe(self, *, class_weights: str = "none") -> str:
+        """Return lines about all this, with a warning for what can spoil a model. class_weights: those chosen."""
         entries = [f"{printable(c)} {count:,}" for c, count in zip(self.classes, self.counts, strict=True)]
         parts = [f"{role} {self.sizes[name]:,}" for role, name in self.parts().items()]
-        lines = [
-            f"photos       {self.images:,} images of {len(self.classes):,} classes in {self.path}, median shorter side "
-            f"{self.side} pixels; all can be read",
-            f"classes      {shortened(entries, 50)}",
-            f"split        {', '.join(parts)} ({self.origin})",
-        ]
-        if self.nested:
-            lines.append(
-                f"note         images in subfolders count for the class folder around them: {self.nested}. If the "
-                "subfolders are your classes, put them side by side"
-            )
-        if self.imbalance >= IMBALANCED:
-            lines.append(
-                f"warning      the largest class has {self.imbalance:.1f} times the images of the smallest: "
+        notes = list(self.notes)
+        if self.imbalance >= IMBALANCED and class_weights != "balanced":
+            notes.append(
+                f"the largest class has {self.imbalance:.1f} times the images of the smallest: "
                 "--class-weights balanced gives every class the same weight"
             )
         if (few := self.sizes[self.validation]) < _FEW:
-            lines.append(
-                f"warning      {few} validation images choose the model, temperature and threshold: too few for more "
-                f"than a rough choice; {_FEW} or more are better"
-            )
-        if self.unread:
-            lines.append(f"warning      {describe_unread(self.unread)}")
-        if self.contradictions:
-            shown = shortened([" = ".join(map(printable, files)) for files in self.contradictions], _SHOWN)
-            lines.append(f"warning      images that are in several classes, as copies of one file: {shown}")
-        if self.copies:
-            shown = shortened([f"{printable(c.other)} = {printable(c.train)}" for c in self.copies], 3)
-            lines.append(
-                f"warning      {len(self.copies)} images to choose or test on are copies of train images, so results "
-                f"look better than they are; delete one of each: {shown}"
-            )
-        elif self.repeated:
-            told = "image is a copy of another" if self.repeated == 1 else "images are copies of others"
-            lines.append(f"copies       {self.repeated} {told}; copies are in the same part")
-        return "\n".join(lines)
+            notes.append(f"{few} validation images are few to choose a model and a threshold; {_FEW} are better")
+        return "\n".join([
+            f"photos       {sum(self.counts):,} images of {len(self.classes):,} classes in {self.path}, median shorter "
+            f"side {self.side} pixels; all can be read",
+            f"classes      {shortened(entries, 50)}",
+            f"split        {', '.join(parts)} ({self.origin})",
+            *(f"warning      {note}" for note in notes),
+        ])  # fmt: skip
 
     def parts(self) -> dict[str, str]:
         """Return the names of the datasets by role."""
@@ -147,21 +107,17 @@ class Settings:
     """The training that is suggested, before any time is measured.
 
     image_size: the side that the backbone's weights were trained on. epochs: by the number of train images.
-    minutes: the time for everything.
     """
 
     backbone: str
     image_size: int
     epochs: int
     batch_size: int
-    minutes: float
 
 
 def find_folder(path: str | Path) -> Path:
-    """Return the absolute path of a folder, without `..`, so that its runs have one name; raise if there is none."""
-    parts = Path(path).expanduser().absolute().parts
-    up = len(parts) - [*reversed(parts), ".."].index("..")
-    folder = Path(*parts[:up]).resolve().joinpath(*parts[up:])  # a link after the last `..` keeps its name
+    """Return the resolved path of a folder, so that its runs have one name; raise if there is none."""
+    folder = Path(path).expanduser().resolve()
     if not folder.is_dir():
         raise ValueError(f"photos must be a folder with one subfolder of images per class, found no folder {folder}")
     return folder
@@ -187,8 +143,9 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
     different images, files that cannot be decoded. The error says what to do.
     """
     folder, names, inside = find_classes(path)
-    every = [file for found in inside.values() for files in found.values() for file in files]
-    sides, unreadable = _decode(every, advance)
+    sides, unreadable = _decode(
+        [file for part in inside.values() for files in part.values() for file in files], advance
+    )
     if unreadable:
         told = [f"{file} ({reason.replace(file, Path(file).name)})" for file, reason in unreadable.items()]
         raise ValueError(
@@ -197,40 +154,35 @@ def inspect(path: str | Path, advance: Advance = lambda *_: None) -> PhotoFolder
             "(hide_unreadable=True), which puts a dot before their names: hidden files are not used"
         )
     wholes = [load_files(name) for name in names.wholes]
-    _check_counts(folder, wholes[0], cut=names.cut)
+    check_counts(wholes[0], max(names.cut, 2), "one for each part")
     sets = {role: load_files(name) for role, name in names.parts.items()}
     classes = sets["train"].classes
     for role, part in sets.items():
         if strange := [c for c in part.classes if c not in classes]:
-            alike = {normalize("NFC", c) for c in classes} & {normalize("NFC", c) for c in strange}
-            hint = f". {shortened(sorted(alike), _SHOWN)} is there in two Unicode normal forms (NFC, NFD): rename one"
             raise ValueError(
                 f"{role} must have classes of the train part alone, {part.folder} also has "
                 f"{shortened(strange, _SHOWN)}: add images of them to train/, or remove these folders"
-                f"{hint if alike else ''}"
             )
     counts = Counter(whole.classes[label] for whole in wholes for label in whole.labels.tolist())
     return PhotoFolder(
         folder,
-        **(_copies(sets) | names.parts),
+        **names.parts,
         origin=names.origin,
         classes=classes,
         counts=tuple(counts[c] for c in classes),
         sizes={names.parts[role]: len(part) for role, part in sets.items()},
         side=round(median(sides)),
+        copies=len(copies := _find_copies(sets)),
+        notes=tuple(_find_problems(wholes[0], sets, copies, unread_files(*inside))),
         fingerprint="-".join(part.fingerprint[:16] for part in sets.values()),
-        unread=unread_files(*inside),
-        nested=describe_nested(wholes[0]),
     )
 
 
-def suggest(photos: PhotoFolder, minutes: float = 10.0, *, backbone: str = "") -> Settings:
-    """Return the settings that `finetune` starts from; it lowers size and epochs to what the measured pace allows."""
-    check_number("minutes", minutes, above=0)
-    backbone = backbone or BACKBONE
+def suggest(photos: PhotoFolder, *, backbone: str = BACKBONE, image_size: int | None = None) -> Settings:
+    """Return the settings that `finetune` starts from; it lowers the epochs to what the measured pace allows."""
     train = photos.sizes[photos.train]
     epochs = min(30, max(3, math.ceil(PASSES / train)))
-    return Settings(backbone, native_size(backbone), epochs, suggest_batch(train), minutes)
+    return Settings(backbone, image_size or native_size(backbone), epochs, suggest_batch(train))
 
 
 def native_size(backbone: str) -> int:
@@ -279,13 +231,13 @@ def _name_parts(folder: Path) -> _Names:
     """
     base = f"folder:{folder}"
     inside = {name.lower(): name for name in class_folders(folder)}
-    own = {name: inside[name] for name in SPLITS if name in inside and class_folders(folder / inside[name])}
+    parts = {name: inside[name] for name in SPLITS if name in inside and class_folders(folder / inside[name])}
     train, validation, test = (
-        next((own[name] for name in usual if name in own), "") for usual in (TRAIN, VALIDATION, TEST)
+        next((parts[name] for name in usual if name in parts), "") for usual in (TRAIN, VALIDATION, TEST)
     )
-    if not train and (len(own) > 1 or (own and len(own) == len(inside))):
+    if not train and (len(parts) > 1 or (parts and len(parts) == len(inside))):
         raise ValueError(
-            f"photos must have train/ beside {', '.join(sorted(own.values()))}/, found none in {folder}: rename "
+            f"photos must have train/ beside {', '.join(sorted(parts.values()))}/, found none in {folder}: rename "
             "the folder with the train images to train"
         )
     whole = f"{base}/{train}" if train else base
@@ -306,10 +258,10 @@ def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) 
     """Raise unless each part has images in at least two class folders. inside: of each part, by class, its files."""
     if not any(files for classes in inside.values() for files in classes.values()):
         loose, unread = loose_files(folder), unread_files(folder)
-        found = f"{counted(len(loose), 'image')} outside of class folders" if loose else "no images"
+        content = f"{counted(len(loose), 'image')} outside of class folders" if loose else "no images"
         remedy = f"make a folder for each class, such as {folder.name}/cats and {folder.name}/dogs"
         raise ValueError(
-            f"photos must have one subfolder per class with images ({', '.join(EXTENSIONS)}), found {found} in "
+            f"photos must have one subfolder per class with images ({', '.join(EXTENSIONS)}), found {content} in "
             f"{folder}: {describe_unread(unread) if unread else remedy}"
         )
     for root, classes in inside.items():
@@ -323,16 +275,16 @@ def _check_classes(folder: Path, inside: Mapping[str, Mapping[str, list[str]]]) 
             )
 
 
-def _check_counts(folder: Path, whole: FolderSet, *, cut: int) -> None:
-    """Raise if a class has fewer different images than the parts that it is cut into."""
+def check_counts(whole: FolderSet, least: int, purpose: str) -> None:
+    """Raise if a class has fewer different images than `least`. purpose: why so many, for the error."""
     different: dict[str, set[str]] = {c: set() for c in whole.classes}
     for digest, label in zip(hash_files(whole), whole.labels.tolist(), strict=True):
         different[whole.classes[label]].add(digest)
-    few = [f"{printable(c)} {len(found)}" for c, found in different.items() if len(found) < max(cut, 2)]
+    few = [f"{printable(c)} {len(digests)}" for c, digests in different.items() if len(digests) < least]
     if few:
         raise ValueError(
-            f"photos must have at least {max(cut, 2)} different images of every class, one for each part and better 20 "
-            f"or more, found {shortened(few, _SHOWN)} in {folder}: add images, or remove the folder of that class"
+            f"photos must have at least {least} different images of every class, {purpose}, better 20 or more, found "
+            f"{shortened(few, _SHOWN)} in {whole.folder}: add images, or remove the folder of that class"
         )
 
 
@@ -351,13 +303,16 @@ def _decode(files: list[str], advance: Advance = lambda *_: None) -> tuple[list[
         except Exception as error:  # what Pillow raises for a damaged file differs between formats
             return str(error).partition("\n")[0]
 
+    sides: list[int] = []
+    unreadable: dict[str, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = {}
         for file, side in zip(files, pool.map(shorter_side, files), strict=True):
-            found[file] = side
+            if isinstance(side, int):
+                sides.append(side)
+            else:
+                unreadable[file] = side
             advance("reading", 1, len(files))
-    sides = [side for side in found.values() if isinstance(side, int)]
-    return sides, {file: reason for file, reason in found.items() if isinstance(reason, str)}
+    return sides, unreadable
 
 
 def hide_files(path: str | Path) -> list[str]:
@@ -367,33 +322,45 @@ def hide_files(path: str | Path) -> list[str]:
     """
     _, unreadable = _decode(image_files(find_folder(path)))
     hidden = []
-    try:
-        for file in map(Path, unreadable):
-            target = file.with_name(f".{file.name}")
-            while os.path.lexists(target):
-                target = target.with_name(f".{target.name}")
-            hidden.append(str(file.rename(target)))
-        return hidden
-    except OSError as error:
-        raise ValueError(
-            f"hide_unreadable must be able to rename files: {error.strerror}, {error.filename}. Copy the folder to "
-            "where you may write"
-        ) from error
+    for file in map(Path, unreadable):
+        target = file.with_name(f".{file.name}")
+        while os.path.lexists(target):
+            target = target.with_name(f".{target.name}")
+        hidden.append(str(file.rename(target)))
+    return hidden
 
 
-def _copies(sets: dict[str, FolderSet]) -> dict[str, Any]:
-    """Return the fields of `PhotoFolder` about files of equal content."""
-    first: dict[str, str] = {}
-    classes: dict[str, dict[str, str]] = {}
-    crossing, repeated = [], 0
-    for role, part in sets.items():
+def _find_copies(sets: Mapping[str, FolderSet]) -> list[str]:
+    """Return the files of other parts whose content is in the train part, each with the train file."""
+    train = dict(zip(hash_files(sets["train"]), sets["train"].paths, strict=True))
+    others = [part for role, part in sets.items() if role != "train"]
+    return [
+        f"{printable(path)} = {printable(train[digest])}"
+        for part in others
+        for path, digest in zip(part.paths, hash_files(part), strict=True)
+        if digest in train
+    ]
+
+
+def _find_problems(
+    whole: FolderSet, sets: Mapping[str, FolderSet], copies: Sequence[str], unread: Sequence[tuple[str, int]]
+) -> Iterator[str]:
+    """Yield what can spoil a model: folders a level too deep, formats that are not read, wrong labels, copies."""
+    if nested := describe_nested(whole):
+        yield (
+            f"images in subfolders count for the class folder around them: {nested}. If the subfolders are your "
+            "classes, put them side by side"
+        )
+    if unread:
+        yield describe_unread(unread)
+    files: dict[str, dict[str, str]] = {}
+    for part in sets.values():
         for path, digest, label in zip(part.paths, hash_files(part), part.labels.tolist(), strict=True):
-            classes.setdefault(digest, {}).setdefault(part.classes[label], path)
-            if digest not in first:
-                first[digest] = path if role == "train" else ""
-            else:
-                repeated += 1
-                if role != "train" and first[digest]:
-                    crossing.append(Copies(first[digest], path))
-    several = tuple(tuple(found.values()) for found in classes.values() if len(found) > 1)
-    return {"copies": tuple(crossing), "repeated": repeated, "contradictions": several}
+            files.setdefault(digest, {}).setdefault(part.classes[label], printable(path))
+    if contradictions := [" = ".join(by_class.values()) for by_class in files.values() if len(by_class) > 1]:
+        yield f"images that are in several classes, as copies of one file: {shortened(contradictions, _SHOWN)}"
+    if copies:
+        yield (
+            f"{len(copies)} images to choose or test on are copies of train images, so results look better than they "
+            f"are; delete one of each: {shortened(copies, 3)}"
+        )

@@ -1,4 +1,4 @@
-"""Deploy a trained model: calibrated probabilities, an out-of-distribution score, whether to accept an image."""
+"""Deploy a trained model: calibrated probabilities, a score of how unsure they are, whether to accept the answer."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_count, decode, values_of
-from regmixup.data.catalogue import find, get
-from regmixup.data.decode import EvalTransform, Source, decode_all
-from regmixup.data.roles import check_validation, overlap, validation_of
+from regmixup.data.catalogue import get
+from regmixup.data.decode import EvalTransform, Source, decode_all, open_rgb
+from regmixup.data.roles import check_validation, validation_of
 from regmixup.deployment import export as files
-from regmixup.deployment.calibration import Calibration, Labelled, accepting_threshold, collect, look_like_pixels
-from regmixup.deployment.export import Architecture, Deployable, Facts, Pixels, Program, public_name, unwrapped
+from regmixup.deployment.calibration import CONFIDENCE, Calibration, Labelled
+from regmixup.deployment.export import Architecture, Facts, Pixels, Program, public_name
+from regmixup.deployment.module import Deployable, unwrapped
+from regmixup.deployment.validation import collect, look_like_pixels
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, counted
 from regmixup.networks import import_components, plain_normalize
 from regmixup.networks.contract import Normalization
 from regmixup.objectives import Objective
 from regmixup.objectives.duq import DUQ
-from regmixup.posthoc import Conformal, MeanField, Posthoc, ensemble
+from regmixup.posthoc import Conformal, MeanField, ensemble
 from regmixup.predictions.forward import HasVariance
-from regmixup.run_folder import read_finetuned
 from regmixup.storage import digest, save_tensors, write_table
 from regmixup.training.config import choose_device
 from regmixup.training.loading import match_channels, reader
 from regmixup.training.run import Run
 from regmixup.types import Predictions, as_tensor
-
-__all__ = ["Decision", "Predictor", "accepting_threshold"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,7 @@ class Decision:
     """The output of a predictor for N images, on the CPU; for a single image without the leading N.
 
     probs: (N, K) calibrated probabilities of the classes `class_names`. label: (N,) the most probable class.
-    score: (N,) larger for images less like the train set. accepted: (N,) bool, score <= threshold.
-    in_distribution: (N,) bool, score <= limit; every accepted image is.
+    score: (N,) larger where the model is less sure. accepted: (N,) bool, score <= threshold.
     sets: (N, K) bool, the conformal label sets, where the predictor has them.
     """
 
@@ -52,7 +50,6 @@ class Decision:
     score: Tensor
     accepted: Tensor
     class_names: tuple[str, ...]
-    in_distribution: Tensor
     sets: Tensor | None = None
 
     def __repr__(self) -> str:
@@ -71,9 +68,9 @@ class Predictor(Facts):
     module: the tensor code, see `Deployable`. class_names: K names. input_shape: (C, H, W) of the images.
     transform: how files are resized, as in the run's evaluation; None: they must have that size already.
     temperature, threshold, score: as the module uses them; score is a name. acceptance: the share of validation images
-    that the threshold had to accept or, with a promise, could accept at most. validation: the dataset it was fitted on.
-    fingerprint: that of the run; "" for other models.
-    limit: the largest score of an image that counts as in-distribution; None: the threshold itself.
+    that the threshold had to accept or, with a promise, could accept at most.
+    validation: the dataset they were fitted on; images, errors: how many images fitted the temperature, and how many
+    of these the model has wrong. fingerprint: that of the run; "" for other models.
     promise: the share of errors among the accepted that is not exceeded, and how surely. sets: makes label sets.
     inputs: "pixels", images are in [0, 1] or uint8; "as given", floating-point ones may have any values; "normalised",
     too, but `fit` saw values below 0, none beyond -20 or 20, so that images which look like pixels give a warning.
@@ -91,12 +88,10 @@ class Predictor(Facts):
         held_out: Iterable[Any] | None = None,
         acceptance: float = 0.95,
         risk: float | None = None,
-        confidence: float = 0.95,
+        confidence: float = CONFIDENCE,
         sets: Conformal | None = None,
         score: str = "entropy",
         calibrate: bool = True,
-        criterion: Literal["ece", "nll"] = "ece",
-        share: float = 0.5,
         class_names: Sequence[str] | None = None,
         normalize: Normalization | None = None,
         transform: EvalTransform | None = None,
@@ -107,22 +102,21 @@ class Predictor(Facts):
         validation_loader: batches (x, y) without augmentation, such as a DataLoader; y: (N,) classes. x: images, or
             other tensors, as the model takes them; uint8 is scaled to [0, 1].
         acceptance: the share of validation images to accept, in (0, 1]; the threshold is the smallest that does. With
-            `risk` it is the most to accept. The same share counts as in-distribution.
+            `risk` it is the most to accept.
         risk: accept as many images as possible while at most this share of the accepted is classified wrongly, with
             the probability `confidence`; see `deployment.calibration`. An error says if nothing can be promised.
         sets: a `rm.posthoc.Conformal`, for label sets.
         held_out: a second loader, for `risk` and `sets` alone: their images must have had no part in fitting the
-            temperature or choosing the model. Default: part of the validation images, all but the first `share` of
-            them in an order that their number alone decides.
-        score: one of `regmixup.scores.SCORES`. calibrate: whether to fit a temperature, by `criterion`; without, it
-            is 1. class_names: default "0", "1", ...
+            temperature or choosing the model. Default: half of the validation images, in an order that their number
+            alone decides.
+        score: one of `regmixup.scores.SCORES`. calibrate: whether to fit a temperature; without, it is 1.
+        class_names: K names in the order of the logits; default "0", "1", ...
         normalize: (mean, std) per channel, if the loader gives normalised images: applied to files and uint8 images.
         transform: how image files are resized and cropped; None: they must have the loader's size.
         """
         fitting = Calibration(
-            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate,
-            criterion=criterion, share=share,
-        )  # fmt: skip
+            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate
+        )
         if held_out is not None and risk is None and sets is None:
             raise ValueError("held_out is for risk and sets, got it without either: give risk=, sets= or one loader")
         if not isinstance(transform, EvalTransform | None):
@@ -131,26 +125,26 @@ class Predictor(Facts):
         module = Deployable(
             [copy.deepcopy(unwrapped(model))], temperature=1.0, score=score, threshold=0.0, normalize=normalize
         )
-        first = collect(module, validation_loader, "validation_loader", normalize)
-        second = None if held_out is None else collect(module, held_out, "held_out", normalize).found
-        classes = first.found.logits.shape[1]
+        collected = collect(module, validation_loader, "validation_loader", normalize)
+        second = None if held_out is None else collect(module, held_out, "held_out", normalize).labelled
+        classes = collected.labelled.logits.shape[1]
         names = tuple(map(str, range(classes) if class_names is None else class_names))
         if len(names) != classes:
             raise ValueError(f"class_names must be the model's {classes} classes, got {len(names)} names")
-        found = fitting.fit(first.found, second)
-        module.temperature, module.threshold = found.temperature, found.threshold
+        fitted = fitting.fit(collected.labelled, second)
+        module.temperature, module.threshold = fitted.temperature, fitted.threshold
         return cls(
             module=module,
             class_names=names,
-            input_shape=first.shape,
+            input_shape=collected.shape,
             transform=transform,
             score=score,
             acceptance=acceptance,
             validation="",
             fingerprint="",
-            inputs="as given" if first.inputs == "pixels" and normalize is not None else first.inputs,
+            inputs="as given" if collected.inputs == "pixels" and normalize is not None else collected.inputs,
             normalize=normalize,
-            **vars(found),
+            **vars(fitted),
         )
 
     @classmethod
@@ -161,14 +155,11 @@ class Predictor(Facts):
         validation: str | Predictions | None = None,
         acceptance: float = 0.95,
         risk: float | None = None,
-        confidence: float = 0.95,
+        confidence: float = CONFIDENCE,
         sets: Conformal | None = None,
         score: str | None = None,
         calibrate: bool = True,
-        criterion: Literal["ece", "nll"] = "ece",
-        share: float = 0.5,
-        aside: bool | None = None,
-        posthoc: Posthoc | None = None,
+        factor: float = MeanField().factor,
         root: str | Path | None = None,
         device: str | torch.device | None = None,
     ) -> Predictor:
@@ -176,36 +167,29 @@ class Predictor(Facts):
 
         validation: a dataset's name, default the validation set that belongs to the run's train set; or Predictions,
             as those of a companion run for a model that was trained on everything. Never a test, shifted or OOD set.
-        acceptance, risk, confidence, sets, criterion, share: as in `fit`, whose `held_out` is part of `validation`.
-        aside: whether that part fits nothing even without a promise; default, where `finetune` with a risk has kept it
-            out of every choice.
+        acceptance, risk, confidence, sets, calibrate: as in `fit`, whose `held_out` is half of `validation`.
         score: one of `regmixup.scores.SCORES`; default, see `deployed_score`.
-        calibrate: whether to fit a temperature; without, it is 1.
-        posthoc: for heads that know their logits' variance, a MeanField with the factor to use; default MeanField().
-            Other predictives are sampled or need the train features, and are rejected.
+        factor: of `rm.posthoc.MeanField`, which shrinks the logits of a head that knows their variance.
         root: where datasets read from disk lie. device: default, the accelerator if there is one.
         """
         run = run if isinstance(run, Run) else Run.open(run)
         record = run.provenance()
         score = check_name("score", deployed_score(run.config.objective) if score is None else score, SCORES)
-        name = validation if validation is not None else validation_of(run.config.train_set)
-        if aside is None:
-            aside = isinstance(name, str) and _kept_aside(run, name)
         fitting = Calibration(
-            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate,
-            criterion=criterion, share=share, aside=aside,
-        )  # fmt: skip
+            acceptance=acceptance, risk=risk, confidence=confidence, sets=sets, score=score, calibrate=calibrate
+        )
         device = choose_device(device)
         members = [member.model(device=device, root=root) for member in run.members()]
-        mean_field = files.mean_field_of(posthoc, uncertain=isinstance(members[0].head, HasVariance))
-        if isinstance(name, Predictions):
-            found = _given(name, run, len(record["classes"]), mean_field)
+        if isinstance(validation, Predictions):
+            parts = [_checked_predictions(validation, run, len(record["classes"]))]
         else:
+            name = validation_of(run.config.train_set) if validation is None else validation
             check_validation(name, run.config.train_set)
             parts = [member.predict(name, root=root, device=device) for member in run.members()]
-            found = ensemble([mean_field(part) if mean_field else part for part in parts])
-        fitted = fitting.fit(Labelled(found.logits, found.labels))
-        factor = mean_field.factor if mean_field else 0.0
+        if isinstance(members[0].head, HasVariance):
+            parts = [MeanField(factor=factor)(part) for part in parts]
+        predictions = ensemble(parts)
+        fitted = fitting.fit(Labelled(predictions.logits, predictions.labels))
         return cls(
             module=Deployable(
                 members, temperature=fitted.temperature, score=score, threshold=fitted.threshold, factor=factor
@@ -215,7 +199,7 @@ class Predictor(Facts):
             transform=run.transform(),
             score=score,
             acceptance=acceptance,
-            validation=found.dataset,
+            validation=predictions.dataset,
             fingerprint=run.fingerprint,
             architecture=Architecture.of(run, record, members=len(members), factor=factor),
             **vars(fitted),
@@ -242,12 +226,15 @@ class Predictor(Facts):
             facts = decode(Facts, table, f"metadata of {path}")
             return cls(module=Program(program, pixels, facts.normalize), **values_of(facts))
         table = files.read_facts(path)
-        weights = str(table.pop("weights", ""))
+        checksum = str(table.pop("weights", ""))
         facts = decode(Facts, table, str(path / files.PREDICTOR))
+        facts.check(path / files.PREDICTOR)
+        built = facts.architecture
+        tensors = files.read_weights(path, checksum, built)
         if model is not None:
             members: Sequence[nn.Module] = [copy.deepcopy(unwrapped(model))]
-        elif facts.architecture is not None:
-            members = facts.architecture.build()
+        elif built is not None:
+            members = built.build()
         else:
             raise ValueError(
                 f"model must be given for {path}, whose model is not a network of this package: "
@@ -258,10 +245,14 @@ class Predictor(Facts):
             temperature=facts.temperature,
             score=facts.score,
             threshold=facts.threshold,
-            factor=facts.architecture.factor if facts.architecture is not None else 0.0,
+            factor=built.factor if built is not None else 0.0,
             normalize=facts.normalize,
         )
-        files.restore(module, path, weights, facts.architecture)
+        if built is not None and not (path / files.WEIGHTS).is_file():  # published
+            network = module.members[0]
+            files.restore(network, files.in_our_names(tensors, built.network, network), path)
+        else:
+            files.restore(module, tensors, path)
         return cls(module=module.to(choose_device(device)), **values_of(facts))
 
     def save(self, folder: str | Path) -> None:
@@ -275,32 +266,43 @@ class Predictor(Facts):
         save_tensors(weights, self.module.state_dict(), {})
         write_table(weights.with_name(files.PREDICTOR), {**files.plain(self), "weights": digest(weights)})
 
+    def export(self, path: str | Path, *, pixels: Pixels = "float32") -> None:
+        """Write a file that runs without this package, for any number of images; see `deployment.export`.
+
+        path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
+        """
+        unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
+        facts = {**files.plain(self), "validation": public_name(self.validation)}
+        facts = {name: value for name, value in facts.items() if name not in {"kind", "architecture", *unset}}
+        files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
+
     def __call__(self, images: Tensor | Source | Sequence[Tensor | Source], *, batch_size: int = 256) -> Decision:
         """Decide about images (N, C, H, W), or one image (C, H, W), in uint8 or floating point in [0, 1].
 
-        Files, bytes and Pillow images are taken as well: see `read`. A list holds images (C, H, W), files or numbers.
+        Files, bytes and Pillow images are taken as well, see `read`; also a list of such, or of tensors (C, H, W).
         """
         check_count("batch_size", batch_size)
-        if isinstance(images, list | tuple) and not all(isinstance(one, list | tuple | float | int) for one in images):
-            parts = [self._tensor_of(one) for one in images]
+        if isinstance(images, list | tuple) and images and isinstance(images[0], Source | Tensor):
+            parts = [self._to_tensor(image) for image in images]
             kinds = {f"{tuple(part.shape)} {part.dtype}" for part in parts}
             if len(kinds) != 1:
                 raise ValueError(f"images in a list must have one shape and type, got {sorted(kinds)}")
             images = torch.stack(parts)
-        images = self._tensor_of(images)
+        images = self._to_tensor(images)
         single = images.ndim == len(self.input_shape)
         batch = self._checked(images[None] if single else images, images)
         device = next((p.device for p in self.module.parameters()), torch.device("cpu"))
         with torch.no_grad():
-            parts = [self.module(part.to(device)) for part in batch.split(batch_size)]
-        found = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
-        found["label"] = found["probs"].argmax(dim=1)
-        found["in_distribution"] = found["score"] <= (self.threshold if self.limit is None else self.limit)
+            outputs = [self.module(part.to(device)) for part in batch.split(batch_size)]
+        decided = {name: torch.cat([output[name] for output in outputs]).cpu() for name in outputs[0]}
+        if (logits := decided["probs"].shape[1]) != len(self.class_names):
+            raise ValueError(f"class_names must be the model's {logits} classes, got {len(self.class_names)} names")
+        decided["label"] = decided["probs"].argmax(dim=1)
         if self.sets is not None:
-            found["sets"] = self.sets.of_probs(found["probs"])
+            decided["sets"] = self.sets.of_probs(decided["probs"])
         if single:
-            found = {name: value[0] for name, value in found.items()}
-        return Decision(**found, class_names=self.class_names)
+            decided = {name: value[0] for name, value in decided.items()}
+        return Decision(**decided, class_names=self.class_names)
 
     def predict_file(self, file: Source) -> Decision:
         """Decide about an image file, treated as the run's evaluation treats files: see `read`."""
@@ -313,20 +315,16 @@ class Predictor(Facts):
         """
         if len(self.input_shape) != 3:
             raise ValueError(f"files need a model of images (C, H, W), this one takes inputs of {self.input_shape}")
-        channels, *size = self.input_shape
-        return match_channels(decode_all([file], reader(self.transform, size)), channels)[0]
+        channels, height, width = self.input_shape
+        if self.transform is None and not self.fingerprint and (size := open_rgb(file).size) != (width, height):
+            raise ValueError(
+                f"image files must have {width}x{height} pixels, as the images of the validation_loader, got "
+                f"{size[0]}x{size[1]}: give Predictor.fit transform=EvalTransform(size=..., resize=...), of "
+                "regmixup.data.decode, to resize and crop them"
+            )
+        return match_channels(decode_all([file], reader(self.transform, (height, width))), channels)[0]
 
-    def export(self, path: str | Path, *, pixels: Pixels = "float32") -> None:
-        """Write a file that runs without this package, for any number of images; see `deployment.export`.
-
-        path: ends in ".pt2" (torch.export) or ".onnx". pixels: float32 in [0, 1], or uint8.
-        """
-        unset = {f.name for f in fields(Facts) if f.default is not MISSING and getattr(self, f.name) == f.default}
-        facts = {**files.plain(self), "validation": public_name(self.validation)}
-        facts = {name: value for name, value in facts.items() if name not in {"kind", "architecture", *unset}}
-        files.export(self.module, path, input_shape=self.input_shape, pixels=pixels, facts=facts)
-
-    def _tensor_of(self, images: object) -> Tensor:
+    def _to_tensor(self, images: object) -> Tensor:
         if isinstance(images, Source):
             return self.read(images)
         return as_tensor("images that are no path, bytes or Pillow image", images)
@@ -369,22 +367,12 @@ def deployed_score(objective: Objective) -> str:
     return "max_logit" if isinstance(objective, DUQ) else "entropy"
 
 
-def _kept_aside(run: Run, validation: str) -> bool:
-    """Return whether `finetune` kept part of these images out of every choice, to test a promise."""
-    record = read_finetuned(run.folder)
-    if record is None or not record.get("held_out"):
-        return False
-    return overlap(find(validation), find(record["photos"]["validation"]))
-
-
-def _given(validation: Predictions, run: Run, classes: int, mean_field: MeanField | None) -> Predictions:
+def _checked_predictions(validation: Predictions, run: Run, classes: int) -> Predictions:
     """Check Predictions from the caller and return them; a dataset that is not ours may have any name."""
     known = get(validation.dataset)
     if known is not None and not known.is_folder:
-        own = validation.info.get("run") == run.fingerprint
-        check_validation(validation.dataset, run.config.train_set, seen=own)
-    if not torch.isfinite(validation.logits).all():
-        raise ValueError("validation must have finite logits, got NaN or infinite values")
+        made_here = validation.info.get("run") == run.fingerprint
+        check_validation(validation.dataset, run.config.train_set, seen=made_here)
     if validation.probs is not None:
         raise ValueError(
             "validation must have logits alone, as run.predict gives them, got probs, too: what is sampled, or "
@@ -392,4 +380,4 @@ def _given(validation: Predictions, run: Run, classes: int, mean_field: MeanFiel
         )
     if validation.logits.shape[1] != classes:
         raise ValueError(f"validation must have the run's {classes} classes, got {validation.logits.shape[1]}")
-    return mean_field(validation) if mean_field else validation
+    return validation

@@ -5,7 +5,6 @@
     predictor.json        what else `rm.Predictor.load(FOLDER)` needs, such as temperature and threshold; optional
     training.json         the run's configuration and record
     README.md             the model card, with metadata for a hub in front
-    .eval_results/        entries for the leaderboard of a hub's dataset, where one is named
     SHA256SUMS            checksums of all these but the card, to which its author may add
 
 Nothing in it is executed when it is loaded, and nothing names folders of the machine that it was made on.
@@ -13,7 +12,6 @@ Nothing in it is executed when it is loaded, and nothing names folders of the ma
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -28,8 +26,18 @@ from regmixup import predictions
 from regmixup.config import decode, encode
 from regmixup.data.catalogue import find
 from regmixup.data.roles import overlap, role_of
-from regmixup.deployment.card import METRICS, Contents, card, hub_entries, yaml_text
-from regmixup.deployment.export import CONFIG, MODEL, PREDICTOR, Architecture, plain, public_name, restore
+from regmixup.deployment.card import METRICS, Contents, card
+from regmixup.deployment.export import (
+    CONFIG,
+    MODEL,
+    PREDICTOR,
+    Architecture,
+    in_our_names,
+    plain,
+    public_name,
+    read_weights,
+    restore,
+)
 from regmixup.deployment.predictor import Predictor, deployed_score
 from regmixup.evaluation.evaluate import evaluate
 from regmixup.metrics.bootstrap import Bootstrap
@@ -45,7 +53,6 @@ from regmixup.training.run import Run
 from regmixup.types import MEAN, Predictions, Row
 
 TRAINING, CARD, SUMS = "training.json", "README.md", "SHA256SUMS"
-RESULTS = Path(".eval_results", "regmixup.yaml")
 
 
 def publish(
@@ -55,7 +62,6 @@ def publish(
     predictor: Predictor | str | Path | None = None,
     license: str = "unknown",
     name: str = "",
-    hub_dataset: str = "",
     test: str = "",
     root: str | Path | None = None,
 ) -> Path:
@@ -64,7 +70,6 @@ def publish(
     predictor: made from this run, or a folder of `Predictor.save`: its temperature and thresholds are published, too.
         Default: the one in the run folder, where `regmixup finetune` puts it, if it is there.
     license: of the weights, as a hub calls it, such as "mit". name: of the model; default, the folder's.
-    hub_dataset: the hub's "OWNER/DATASET" or "OWNER/DATASET:TASK" whose leaderboard should list the test accuracy.
     test: a dataset of test images to report results on, which is predicted if need be. Needed for a model of image
         folders, of whose role only you know; `regmixup finetune` has recorded it.
     root: where datasets read from disk lie.
@@ -74,7 +79,7 @@ def publish(
     """
     run = run if isinstance(run, Run) else Run.open(run)
     folder = Path(folder)
-    record = check(run, folder, hub_dataset=hub_dataset, test=test)
+    record = check(run, folder, test=test)
     found = _predictor_of(run, predictor)
     if test:
         run.predict(test, root=root)
@@ -88,7 +93,6 @@ def publish(
         rows=_rows(run, found, test or tested_on(run), uncertain=isinstance(model.head, HasVariance)),
         name=name or folder.resolve().name,
         license=license,
-        hub_dataset=hub_dataset,
     )
     try:
         _write(contents, model, folder)
@@ -99,7 +103,7 @@ def publish(
     return folder
 
 
-def check(run: Run, folder: Path, *, hub_dataset: str = "", test: str = "") -> dict[str, Any]:
+def check(run: Run, folder: Path, *, test: str = "") -> dict[str, Any]:
     """Raise what keeps a run from being published in a folder; return the run's record."""
     if run.config.members > 1:
         raise ValueError(
@@ -110,8 +114,6 @@ def check(run: Run, folder: Path, *, hub_dataset: str = "", test: str = "") -> d
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise ValueError(f"folder must be new or empty, got {folder}, which is not: give another, or delete it")
     check_writable(folder / MODEL)
-    if hub_dataset and not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w.-]+)?", hub_dataset):
-        raise ValueError(f"hub_dataset must be OWNER/DATASET or OWNER/DATASET:TASK, got {hub_dataset!r}")
     role = role_of(test, run.config.train_set) if test else "test"
     if role not in ("test", None) or (test and overlap(find(test), find(run.config.train_set))):
         raise ValueError(f"test must name test images, got {test}, whose images have the role {role or 'train'} here")
@@ -131,7 +133,8 @@ def load(folder: str | Path, *, device: str | torch.device | None = None) -> Cla
         raise ValueError(f"{folder} must be a folder that `regmixup publish` has written, it has no such {CONFIG}")
     architecture = decode(Architecture, own["architecture"], str(path))
     model = architecture.build()[0]
-    restore(model, Path(folder), str(own["weights"]), architecture)
+    tensors = read_weights(Path(folder), str(own["weights"]), architecture)
+    restore(model, in_our_names(tensors, architecture.network, model), Path(folder))
     return model.to(choose_device(device)).eval()
 
 
@@ -206,8 +209,6 @@ def _write(contents: Contents, model: Classifier, folder: Path) -> None:
         write_table(folder / PREDICTOR, {**plain(contents.predictor), **public})
     write_json(folder / TRAINING, _training(contents))
     write_text(folder / CARD, card(contents))
-    if contents.hub_dataset and (entries := hub_entries(contents)):
-        write_text(folder / RESULTS, yaml_text(entries))
     written = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     written.remove(CARD)
     write_text(folder / SUMS, "".join(f"{digest(folder / name)}  {name}\n" for name in written))
