@@ -16,12 +16,11 @@ from regmixup.data.loader import epoch_batches
 from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
-from regmixup.run_folder import CHECKPOINT
 from regmixup.training import loop
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.distributed import Ranks
 from regmixup.training.guard import DivergedError, Guard
-from regmixup.training.loop import TrainingStep
+from regmixup.training.step import TrainingStep
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
     BATCH,
@@ -82,18 +81,11 @@ def snapshot(runs):
 @pytest.mark.parametrize(
     "settings",
     [
-        poisoned("nan loss"),
         poisoned("infinite loss"),
-        poisoned("infinite gradient"),
-        poisoned("infinite pixels"),
-        poisoned("infinite pixels", shards=2),
-        poisoned("infinite pixels", head=RBFHead(embedding_dim=8)),
-        poisoned("infinite pixels", head=GPHead(num_features=32, covariance="epoch")),
-        poisoned("nan loss", head=GPHead(num_features=32, covariance="momentum")),
-        poisoned("infinite pixels", constraint=SpectralNorm()),
         poisoned("infinite gradient", **FINE_TUNING),
-        poisoned("infinite pixels", **FINE_TUNING),
-        poisoned("nan loss", shards=2, **FINE_TUNING),
+        poisoned("infinite pixels", shards=2, constraint=SpectralNorm()),
+        poisoned("infinite pixels", head=RBFHead(embedding_dim=8)),
+        poisoned("nan loss", shards=2, head=GPHead(num_features=32, covariance="epoch"), **FINE_TUNING),
     ],
     ids=lambda settings: (
         f"{settings.objective.spoils}-{settings.shards}-{settings.head_name}-{settings.constraint}-{settings.optimizer}"
@@ -169,12 +161,6 @@ def test_a_snapshot_that_cannot_be_written_does_not_hide_the_reason(tmp_path, mo
         rm.train(poisoned(), tmp_path, device="cpu")
 
 
-def test_a_run_with_a_sound_objective_has_no_snapshot(tmp_path):
-    run = rm.train(config(), tmp_path, device="cpu")
-    assert (run.folder / CHECKPOINT).exists()
-    assert not list(run.folder.glob("diverged*"))
-
-
 class TestGuard:
     def guarded(self, *buffers):
         weight = nn.Parameter(torch.tensor([1.0, 2.0]))
@@ -191,10 +177,8 @@ class TestGuard:
     @pytest.mark.parametrize(
         "bad",
         [
-            {"loss": float("nan")},
             {"loss": float("inf")},
             {"gradient": (float("nan"), 0.0)},
-            {"gradient": (0.0, float("-inf"))},
             {"gradient": (3e38, 3e38)},  # finite, but its norm is not
         ],
         ids=str,
@@ -235,11 +219,10 @@ class TestGuard:
         assert guard.first_bad_step() == 0
 
 
-@pytest.mark.parametrize("lr", [100.0, 1000.0])
-def test_statistics_that_overflow_stop_the_run_though_the_loss_is_finite(tmp_path, lr, monkeypatch):
+def test_statistics_that_overflow_stop_the_run_though_the_loss_is_finite(tmp_path, monkeypatch):
     monkeypatch.undo()  # all the digits
     with pytest.raises(DivergedError):
-        rm.train(rm.configure("digits", "dnn", epochs=4, lr=lr), tmp_path, device="cpu")
+        rm.train(rm.configure("digits", "dnn", epochs=4, lr=100.0), tmp_path, device="cpu")
     for path in tmp_path.glob("*/*.safetensors"):
         assert all(bool(torch.isfinite(t).all()) for t in load_file(path).values() if t.is_floating_point()), path
 

@@ -65,19 +65,13 @@ def with_cifar_stem(name, classes=10):
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", ["resnet18", "densenet121"])
+    @pytest.mark.parametrize("name", ["resnet18"])
     def test_ours_from_torchvision_are_the_same_function(self, tmp_path, name):
         theirs = with_cifar_stem(name)
         model, found = started(name, saved(tmp_path / "weights.pth", theirs))
         assert (found.initialised, found.left_out) == ((), ())
         x = torch.rand(2, 3, 32, 32)
         torch.testing.assert_close(model.eval()(x), theirs.eval()(x), rtol=1e-4, atol=1e-5)
-
-    @pytest.mark.parametrize("name", ["resnet50", "densenet121"])
-    def test_a_state_dict_can_be_given_back_to_torchvision(self, name):
-        model, theirs = built(name), with_cifar_stem(name)
-        assert networks.library_state_dict(name, model).keys() == theirs.state_dict().keys()
-        theirs.load_state_dict(networks.library_state_dict(name, model))
 
     def test_another_stem_and_another_number_of_classes_are_initialised(self, tmp_path):
         theirs = torchvision.models.resnet18(num_classes=7)
@@ -96,7 +90,7 @@ class TestNames:
             "(0.5, 0.5, 0.5) and (0.5, 0.5, 0.5)"
         )
 
-    @pytest.mark.parametrize("name", ["test_vit", "test_resnet", "test_convnext", "test_efficientnet"])
+    @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
     def test_timms_are_the_same_function_and_can_be_given_back(self, tmp_path, name):
         theirs = timm.create_model(name, num_classes=10)
         model, found = started(f"timm/{name}", saved(tmp_path / "weights.safetensors", theirs), size=160)
@@ -146,9 +140,9 @@ class TestRefusal:
             (
                 "resnet34",
                 "resnet18",
-                "fits 99 of its backbone's 100 tensors by name and shape (100% of the numbers), and 81",
+                "fits 99 of its backbone's 100 tensors by name and shape, and 81",
             ),
-            ("resnet18", "small", "fits 0 of its backbone's 15 tensors by name and shape (0% of the numbers), and 102"),
+            ("resnet18", "small", "fits 0 of its backbone's 15 tensors by name and shape, and 102"),
         ],
     )
     def test_weights_of_another_architecture(self, tmp_path, theirs, network, counts):
@@ -162,10 +156,9 @@ class TestRefusal:
             (
                 "a.pth",
                 nn.Linear(2, 2),
-                r"must be a file of plain tensors.*a.pth cannot .* load failed\)\. If .*save model.state_dict\(\)",
+                r"must be a file of plain tensors.*a.pth cannot .*\(UnpicklingError\)\. If .*save model.state_dict\(\)",
             ),
             ("a.pt", {"epoch": 3}, r"must hold named tensors \(a state dict\), found none in .*a.pt"),
-            ("a.pth", [torch.ones(2)], "must hold named tensors"),
             ("a.npz", {}, "must be a .safetensors, .pth or .pt file, or timm, got .*a.npz"),
         ],
     )
@@ -173,13 +166,6 @@ class TestRefusal:
         torch.save(content, tmp_path / name)
         with pytest.raises(ValueError, match=f"^init {message}"):
             started("small", tmp_path / name, channels=1)
-
-    @pytest.mark.parametrize("name", ["a.pth", "a.safetensors"])
-    def test_damaged_files(self, tmp_path, name):
-        path = saved(tmp_path / name, built("small", channels=1))
-        path.write_bytes(path.read_bytes()[:3000])
-        with pytest.raises(ValueError, match=rf"^init must be a file of plain tensors, but .*{name} cannot be read"):
-            started("small", path, channels=1)
 
     def test_no_file_and_no_weights_in_timm(self, tmp_path):
         with pytest.raises(ValueError, match=r"^init must be timm or the path of a file with weights, found no file /"):
@@ -251,13 +237,6 @@ class TestTimm:
         theirs = read_tensors(path)["patch_embed.proj.weight"]
         torch.testing.assert_close(model.backbone[0].patch_embed.proj.weight, theirs.sum(1, keepdim=True))
         assert json.loads(json.dumps(found.record()))["left_out"] == ["head.weight", "head.bias"]
-
-    def test_ours_take_those_of_the_same_architecture(self, tmp_path, monkeypatch):
-        path = saved(tmp_path / "model.safetensors", timm.create_model("resnet18"))
-        monkeypatch.setattr(timm_models, "_download", lambda published: path)
-        assert started("resnet18", "timm")[1].initialised == ("backbone.0.weight", "head.weight", "head.bias")
-        settings = resolve(config(network="resnet18", init="timm"), CPU)
-        assert settings.init == f"timm@sha256:{digest(path)}"
 
     def test_without_a_network_the_error_says_where_to_put_the_file(self, monkeypatch):
         def unreachable(published):
