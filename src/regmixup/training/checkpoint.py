@@ -169,10 +169,6 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         with reading(path):
             yield
-    except OSError as error:
-        if error.errno is None:  # of `safe_open`, as where memory cannot be mapped; it does not name the file
-            raise OSError(f"cannot read {path}: {error}") from error
-        raise
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"

@@ -27,8 +27,8 @@ EpochRecord = dict[str, Any]
 OnStep = Callable[[StepRecord], None]
 OnEpoch = Callable[[EpochRecord], None]
 
-_WINDOW = 30.0
-"""Seconds that throughput is averaged over, at least if there are updates that far back."""
+_WINDOW = 20
+"""Updates that throughput is averaged over."""
 _DUE = 1.0
 """Seconds after which another update of the throughput is worthwhile."""
 
@@ -116,14 +116,14 @@ def means(totals: Totals) -> dict[str, float]:
 
 
 class Throughput:
-    """Images per second over the last half minute, and the seconds that a whole epoch takes at that rate.
+    """Images per second over the last updates, and the seconds that a whole epoch takes at that rate.
 
     The first update only starts the clock: compilation and warm-up come before it. images: of an epoch.
     """
 
     def __init__(self, images: int) -> None:
         self.images = images
-        self._readings: deque[tuple[float, int]] = deque()
+        self._readings: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         self._last = time.perf_counter()
 
     def due(self) -> bool:
@@ -134,8 +134,6 @@ class Throughput:
         """Return the throughput; nothing the first time. count: images so far in this run."""
         now = self._last = time.perf_counter()
         self._readings.append((now, count))
-        while len(self._readings) > 2 and now - self._readings[1][0] >= _WINDOW:
-            self._readings.popleft()
         then, before = self._readings[0]
         if now <= then or count <= before:
             return {}
@@ -201,41 +199,27 @@ class TensorBoardLogger:
         self._writer = None
 
 
-class Loggers:
-    """Several loggers as one. One that raises is dropped with a warning: training is worth more."""
+def check_loggers(loggers: Iterable[Logger]) -> list[Logger]:
+    """Return the loggers as a list; an error if one cannot log."""
+    checked = list(loggers)
+    for logger in checked:
+        if not callable(getattr(logger, "log", None)):
+            raise ValueError(
+                "each of loggers must have a method log(values, step), as rm.FunctionLogger(function) has, "
+                f"got {logger!r}"
+            )
+    return checked
 
-    def __init__(self, loggers: Iterable[Logger]) -> None:
-        self._loggers = list(loggers)
-        for logger in self._loggers:
-            if not callable(getattr(logger, "log", None)):
-                raise ValueError(
-                    "each of loggers must have a method log(values, step), as rm.FunctionLogger(function) has, "
-                    f"got {logger!r}"
-                )
 
-    def add(self, logger: Logger) -> None:
-        self._loggers.append(logger)
-
-    def start(self, step: int, steps: int) -> None:
-        self._call("start", step, steps)
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self._call("log", values, step=step)
-
-    def close(self) -> None:
-        self._call("close")
-
-    def _call(self, name: str, *args: Any, **kwargs: Any) -> None:
-        for logger in list(self._loggers):
-            method = getattr(logger, name, None)
-            if method is None:  # only `log` must be there
-                continue
-            try:
-                method(*args, **kwargs)
-            except Exception as error:
-                self._loggers.remove(logger)
-                kind = type(logger).__name__
-                warnings.warn(f"{kind} is left out from now on, its {name} failed: {error!r}", stacklevel=3)
+def tell(loggers: list[Logger], method: str, *args: Any) -> None:
+    """Call a method of each logger that has it. One that raises is removed with a warning: training is worth more."""
+    for logger in list(loggers):
+        try:
+            getattr(logger, method, lambda *_: None)(*args)
+        except Exception as error:
+            loggers.remove(logger)
+            name = type(logger).__name__
+            warnings.warn(f"{name} is left out from now on, its {method} failed: {error!r}", stacklevel=3)
 
 
 class MemberLogger:
@@ -244,15 +228,15 @@ class MemberLogger:
     It has no `close`: the other models still need what it logs to.
     """
 
-    def __init__(self, loggers: Loggers, member: int) -> None:
+    def __init__(self, loggers: list[Logger], member: int) -> None:
         self._loggers, self._member, self._earlier = loggers, member, 0
 
     def start(self, step: int, steps: int) -> None:
         self._earlier = self._member * steps
-        self._loggers.start(self._earlier + step, self._earlier + steps)
+        tell(self._loggers, "start", self._earlier + step, self._earlier + steps)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        self._loggers.log(values, self._earlier + step)
+        tell(self._loggers, "log", values, self._earlier + step)
 
 
 class Reporter:
@@ -270,7 +254,7 @@ class Reporter:
         steps: int,
         num_images: int,
         position: Position,
-        loggers: Loggers,
+        loggers: list[Logger],
         on_step: OnStep | None = None,
         on_epoch: OnEpoch | None = None,
     ) -> None:
@@ -278,7 +262,7 @@ class Reporter:
         self.loggers, self.on_step, self.on_epoch = loggers, on_step, on_epoch
         self.throughput = Throughput(num_images)
         self._logged = position.totals
-        loggers.start(position.epoch * steps + position.step, recipe.total_epochs * steps)
+        tell(loggers, "start", position.epoch * steps + position.step, recipe.total_epochs * steps)
 
     def report_step(self, epoch: int, step: int, tally: Tally, *, log: bool) -> None:
         """Report the first `step` steps of an epoch, whose sums are in the tally. log: also to the loggers."""
@@ -290,7 +274,7 @@ class Reporter:
             numbers = {**means(between(self._logged, totals)), "lr": lr, **speed}
             self._logged = totals
             named = {f"step/{name}": number for name, number in numbers.items()}
-            self.loggers.log(named, epoch * self.steps + step)
+            tell(self.loggers, "log", named, epoch * self.steps + step)
         if self.on_step is not None:
             self.on_step({"epoch": epoch + 1, "step": step, "steps": self.steps, **means(totals), **speed})
 
@@ -303,4 +287,4 @@ class Reporter:
         """Pass the record of an epoch to the loggers, before it is saved: what is logged twice is recognised."""
         self._logged = {}
         named = {f"epoch/{name}": number for name, number in record.items() if name != "epoch"}
-        self.loggers.log({"epoch": record["epoch"], **named}, record["epoch"] * self.steps)
+        tell(self.loggers, "log", {"epoch": record["epoch"], **named}, record["epoch"] * self.steps)

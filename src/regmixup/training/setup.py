@@ -28,11 +28,11 @@ from regmixup.training.distributed import Ranks
 from regmixup.training.engine import Engine, Execution, choose_execution
 from regmixup.training.guard import Guard
 from regmixup.training.initial_weights import load_initial_weights
-from regmixup.training.loading import evaluation_transform, input_shape, make_loaders, warn_of_empty_classes
+from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
 from regmixup.training.loop import ForwardPass, Training
 from regmixup.training.optim import Average, make_optimizer, set_frozen
 from regmixup.training.parts import Parts
-from regmixup.training.reporting import Loggers, OnEpoch, OnStep, Reporter, Tally
+from regmixup.training.reporting import Logger, OnEpoch, OnStep, Reporter, Tally
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
 from regmixup.training.shards import Shard
@@ -55,7 +55,6 @@ def prepare(
     """
     config = run.config
     shape = input_shape(dataset, config)
-    warn_of_empty_classes(dataset)
     torch.manual_seed(seed_for(config.seed, "init"))
     model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
@@ -92,7 +91,7 @@ def prepare(
 
 
 def resume(
-    parts: Parts, *, loggers: Loggers | None = None, on_step: OnStep | None = None, on_epoch: OnEpoch | None = None
+    parts: Parts, *, loggers: Sequence[Logger] = (), on_step: OnStep | None = None, on_epoch: OnEpoch | None = None
 ) -> Training:
     """Go to where the run was left, or to its beginning, and build what its steps need."""
     run, config, engine, ranks = parts.run, parts.config, parts.engine, parts.ranks
@@ -114,7 +113,7 @@ def resume(
         steps=parts.steps,
         num_images=parts.num_images,
         position=position,
-        loggers=loggers or Loggers([]),
+        loggers=list(loggers),
         on_step=on_step,
         on_epoch=on_epoch,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,12 +24,13 @@ from regmixup.training.finish import finish
 from regmixup.training.reporting import (
     EpochRecord,
     Logger,
-    Loggers,
     MemberLogger,
     OnEpoch,
     OnStep,
     TensorBoardLogger,
+    check_loggers,
     counted_on,
+    tell,
 )
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
@@ -85,7 +86,9 @@ def train(
     device, engine = choose_device(device), Engine() if engine is None else engine
     workers = min(4, os.cpu_count() or 1) if workers is None else workers
     check_count("workers", workers, least=0)
-    with joined(device) as ranks, closing(Loggers(loggers if ranks.first and not dry_run else ())) as sinks:
+    with joined(device) as ranks, ExitStack() as stack:
+        sinks = check_loggers(loggers if ranks.first and not dry_run else ())
+        stack.callback(tell, sinks, "close")
         if not ranks.first:
             on_start = on_step = on_epoch = None
         config = resolve(config, device, world=ranks.world)
@@ -93,7 +96,7 @@ def train(
         if tensorboard:
             events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
             if ranks.first and config.members == 1 and not dry_run:
-                sinks.add(events)
+                sinks.append(events)
         if ranks.from_first(ranks.first and not run.lacks(whole=True)):
             if ranks.first:
                 check_folder_unchanged(run, root)
@@ -157,7 +160,7 @@ def give_objects(
 def train_members(
     run: Run,
     train_one: Callable[..., Run],
-    loggers: Loggers,
+    loggers: list[Logger],
     on_step: OnStep | None,
     on_epoch: OnEpoch | None,
     *,
