@@ -192,13 +192,6 @@ class TestDamage:
         assert not run.finished
         assert_same_ending(resumed(tmp_path), expected)
 
-    def test_a_history_that_was_deleted_does_not_stop_a_run(self, cut, tmp_path, expected):
-        (copied(cut, tmp_path) / "history.jsonl").unlink()
-        tensors, history = resumed(tmp_path)
-        assert_same_ending((tensors, history), (expected[0], expected[1][1:]))
-        (tmp_path / cut.name / "provenance.json").unlink()
-        assert resumed(tmp_path)[1] == history, "the last epoch, although it stands where the second would"
-
 
 class TestFullDisk:
     @pytest.mark.parametrize("operation", ["fsync", "newest to previous", "new to newest"])

@@ -264,11 +264,6 @@ def test_synchronised_batch_norm_leaves_the_rest_of_a_network_alone(network):
     assert not any(isinstance(module, torch.nn.BatchNorm2d) for module in converted.modules())
 
 
-def test_ranks_talk_after_every_step_on_cpus_and_every_tenth_on_gpus():
-    assert [step for step in range(30) if Ranks(0, 2, stride=10).meets_at(step)] == [9, 19, 29]
-    assert all(Ranks(0, 2).meets_at(step) for step in range(30))
-
-
 @pytest.mark.parametrize(("count", "world"), [(0, 2), (249, 3), (899, 3), (5000, 7)])
 def test_shares_are_whole_batches_in_order(count, world):
     shares = [Ranks(rank, world).share(count, unit=250) for rank in range(world)]

@@ -82,12 +82,6 @@ class TestEngine:
         with pytest.raises(ValueError, match=message):
             Engine(**fields)
 
-    def test_it_does_not_change_what_a_run_is(self, tmp_path):
-        """Nothing of it enters the fingerprint: a run may go on under another engine."""
-        a = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(checkpoint_minutes=0))
-        b = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(deterministic=True))
-        assert a == b
-
 
 @pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix", "augmix"])
 def test_the_draws_of_a_method_are_of_one_kind_of_or_of_one_for_each_branch(method):
@@ -128,11 +122,3 @@ def test_determinism_and_the_generator_are_as_before_after_training(before):
         assert torch.equal(torch.rand(3), expected)
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-def test_onednn_is_as_before_after_training():
-    """A CPU without bfloat16 makes torch turn it off at the first product of matrices in that precision."""
-    assert torch.backends.mkldnn.enabled
-    with settings(CPU, Engine()):
-        torch.backends.mkldnn.set_flags(False)
-    assert torch.backends.mkldnn.enabled

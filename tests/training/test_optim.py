@@ -118,15 +118,6 @@ class TestFreezing:
         for name, value in tensors_of(run, "model.").items():
             assert same_bits(value, before[name]) == name.startswith("backbone."), name
 
-    def test_it_computes_no_gradient_of_the_backbone_and_leaves_none(self):
-        model = networks.build("small", num_classes=10, in_channels=1)
-        model(torch.zeros(2, 1, 8, 8)).sum().backward()
-        assert set_frozen(model, frozen=True)
-        assert not set_frozen(model, frozen=True)
-        assert all(parameter.grad is None for parameter in model.backbone.parameters())
-        assert not model.features(torch.zeros(2, 1, 8, 8)).requires_grad
-        assert set_frozen(model, frozen=False)
-
     def test_a_head_without_weights_is_refused(self):
         model = Classifier(nn.Linear(2, 2), nn.Identity(), feature_dim=2)
         with pytest.raises(ValueError, match=r"^freeze must be 0 for a head without weights, such as Identity$"):

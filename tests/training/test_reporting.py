@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import regmixup as rm
 from regmixup.training import loop, reporting
-from regmixup.training.reporting import Tally, Throughput, combine, means
+from regmixup.training.reporting import Tally, Throughput, means
 
 STEPS = 8  # of 64 images in an epoch of 450; the last has 2
 LOOKS = (3, 6, 8)
@@ -70,18 +70,6 @@ def test_looks_add_up_to_epochs_and_epochs_are_those_of_the_history(tmp_path):
     speeds = recorder.curve("step/images_per_second")
     assert [step for step, _ in speeds] == [6, 8, 11, 14, 16]  # nothing is known at the first look
     assert all(speed > 0 for _, speed in speeds)
-
-
-def test_a_plain_function_is_called_as_mlflow_s_is(tmp_path):
-    calls = []
-
-    def log_metrics(metrics, step=None, synchronous=None):
-        assert type(metrics) is dict
-        calls.append((metrics, step))
-
-    run = rm.train(config(epochs=1), tmp_path, device="cpu", loggers=[rm.FunctionLogger(log_metrics)])
-    assert [step for _, step in calls] == [*LOOKS, STEPS]
-    assert calls[-1][0]["epoch/loss"] == run.history()[0]["loss"]
 
 
 def test_a_logger_is_told_where_training_goes_on_and_when_it_ends(tmp_path):
@@ -242,10 +230,3 @@ def test_restoring_forgets_what_was_there_and_keeps_the_tensors():
     tally.restore({})
     assert tally.totals() == {}
     assert means(tally.totals()) == {}
-
-
-def test_totals_of_several_processes_are_added():
-    first = {("loss",): [1.0, 2.0], ("loss", "clean"): [1.0, 2.0, 3.0]}
-    second = {("loss", "clean"): [10.0, 20.0, 30.0]}
-    assert combine([first, second]) == {("loss",): [1.0, 2.0], ("loss", "clean"): [11.0, 22.0, 33.0]}
-    assert means(combine([first, second])) == {"loss": 12 / 35, "clean": 22 / 33}

@@ -1,6 +1,5 @@
 """The best epoch on a validation set is the model, as in a plain loop; never by a test set; the same after a resume."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ from torch import nn
 
 import regmixup as rm
 from regmixup import data
-from regmixup.cli import main
 from regmixup.data.images import ImageSet
 from regmixup.data.loader import epoch_batches
 from regmixup.data.splits import seed_for
@@ -196,10 +194,6 @@ class TestRefusals:
         with pytest.raises(ValueError, match=message):
             config(**changes)
 
-    def test_a_train_set_without_a_validation_set(self, tmp_path):
-        with pytest.raises(ValueError, match="validation must be named: digits/val has no validation set of its own"):
-            rm.train(config(train_set="digits/val", select="val-nll"), tmp_path, device="cpu", dry_run=True)
-
     def test_other_classes_and_other_sizes(self):
         model, val = nn.Linear(1, 1), load_few("digits/val")
         with pytest.raises(ValueError, match="validation must have the classes of the train set, got digits/val with"):
@@ -220,12 +214,3 @@ class TestRefusals:
         monkeypatch.setattr(data, "load", changed)
         with pytest.raises(ValueError, match="digits/train or digits/val has changed since"):
             rm.train(settings, tmp_path, device="cpu")
-
-
-def test_the_command_says_which_epoch_is_the_model(tmp_path, capsys):
-    words = ["train", "--epochs", "1", "--select", "val-brier", "--device", "cpu", "--runs"]
-    assert main([*words, str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    (path,) = tmp_path.glob("*/provenance.json")
-    selected = json.loads(path.read_text())["selected"]
-    assert f"the model is epoch {selected['epoch']}: val-brier {selected['value']:.4f} on digits/val" in shown

@@ -13,7 +13,6 @@ from torchvision.transforms.functional import to_pil_image
 
 import regmixup as rm
 from regmixup import plugins
-from regmixup.data.images import ImageSet
 from regmixup.data.splits import seed_for
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.stopping import Interrupted
@@ -221,19 +220,4 @@ def test_a_transform_sees_pil_images_and_its_result_is_trained_on(tmp_path):
 def test_what_cannot_be_given(tmp_path, objects, message):
     with pytest.raises(ValueError, match=message):
         train(tmp_path, **objects)
-    assert not list(tmp_path.iterdir())
-
-
-def test_further_refusals(tmp_path):
-    with pytest.raises(ValueError, match="validation must be images that were not trained on, got those of dataset"):
-        train(tmp_path, {"select": "val-nll"}, validation=Bars())
-    with pytest.raises(ValueError, match=r"validation must be named: Bars-.*/train has no validation set of its own"):
-        train(tmp_path, {"select": "val-nll"})
-    with pytest.raises(ValueError, match="rand_augment must be 0 beside transform 'RandomCrop-"):
-        train(tmp_path, {"rand_augment": 1}, transform=v2.RandomCrop(8, 1))
-    floats = ImageSet(torch.rand(8, 1, 8, 8), torch.arange(8) % 2, ("a", "b"), "floats")
-    with pytest.raises(
-        ValueError, match=r"rand_augment must be 0 and transform empty for floats-.*images are torch.floa"
-    ):
-        train(tmp_path, {"rand_augment": 1}, dataset=floats)
     assert not list(tmp_path.iterdir())
