@@ -409,8 +409,7 @@ class Ours:
         engine = Engine(compile=args.compile, checkpoint_minutes=600, checkpoint_epochs=100_000)
         stack.enter_context(settings(args.device, engine))
         run = Run(Path(stack.enter_context(tempfile.TemporaryDirectory())), resolve(config, args.device))
-        self.training = prepare(run, dataset, args.device, Ranks(), engine, args.workers)
-        resume(self.training)
+        self.training = resume(prepare(run, dataset, args.device, Ranks(), engine, args.workers))
 
     def __call__(self, epochs: int = 1) -> None:
         self.training.run_epochs(Stop(), until=self.training.position.epoch + epochs)

@@ -38,14 +38,13 @@ def stepper(
     sngp = config.network.endswith("-sngp") and network == "wrn28-10"
     size = len(dataset)
     config = replace(config, members=1, network=config.network if sngp else network, batch_size=size, lr=1e-3)
-    training = prepare(Run(Path(), resolve(config, device)), dataset, device, Ranks(), engine, workers=0)
-    resume(training)
+    training = resume(prepare(Run(Path(), resolve(config, device)), dataset, device, Ranks(), engine, workers=0))
     training.model.train()
-    (picked,) = training.loaders[0].picks(0)
+    (picked,) = training.parts.loaders[0].picks(0)
 
     def steps(count: int) -> None:
         for step in range(count):
-            training.take_step(training.draw_shards(step, [picked], size), total=size)
+            training.take_step(training.draw_shards(step, [picked], size))
 
     return steps
 

@@ -105,8 +105,7 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
     with tempfile.TemporaryDirectory() as folder, settings(DEVICE, engine):
         held = allocated()
         started = time.perf_counter()
-        training = prepare(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0)
-        resume(training)
+        training = resume(prepare(Run(Path(folder), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
         steps = numbered_steps(training)
         next(steps)
@@ -133,9 +132,9 @@ def ours(network: str, method: str, dataset: ImageSet, args: argparse.Namespace)
 def numbered_steps(training: Training) -> Iterator[None]:
     """Take one update after the other, full batches only."""
     while True:
-        for step, picked in enumerate(training.loaders[0].picks(0)):
+        for step, picked in enumerate(training.parts.loaders[0].picks(0)):
             if step < IMAGES // BATCH:
-                training.take_step(training.draw_shards(step, [picked], BATCH), total=BATCH)
+                training.take_step(training.draw_shards(step, [picked], BATCH))
                 yield
 
 

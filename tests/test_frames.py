@@ -9,7 +9,7 @@ import regmixup
 from regmixup.cli import main
 
 SOURCE = str(Path(regmixup.__file__).parent)
-MOST = 10
+MOST = 11
 
 
 def test_few_frames_lie_between_the_command_line_and_the_loss(tmp_path, monkeypatch):

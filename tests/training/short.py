@@ -10,7 +10,7 @@ import torch
 import regmixup as rm
 from regmixup import data
 from regmixup.training.checkpoint import read_checkpoint
-from regmixup.training.loop import TrainingStep
+from regmixup.training.step import TrainingStep
 
 IMAGES, BATCH = 50, 16
 STEPS = 4
@@ -83,8 +83,8 @@ def after_step(steps, action):
     """Something happens at the end of the step with that number, counted from 1."""
     step, count = TrainingStep.__call__, itertools.count(1)
 
-    def counted(self, shards, *, total):
-        step(self, shards, total=total)
+    def counted(self, shards):
+        step(self, shards)
         if next(count) == steps:
             action()
 

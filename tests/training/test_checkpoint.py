@@ -1,14 +1,11 @@
 """A checkpoint is whole or passed over, and what was saved stays saved."""
 
 import errno
-import json
 import os
 import re
-import resource
 import shutil
 import stat
 import struct
-import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -123,22 +120,6 @@ class TestRoundTrip:
             newest_checkpoint(tmp_path, fingerprint="f")
         assert newest_checkpoint(tmp_path, fingerprint="f").position.epoch == (1 if name == PREVIOUS else 2)
 
-    def test_one_that_cannot_be_mapped_now_is_not_passed_over(self, tmp_path, monkeypatch):
-        """As on a machine short of memory; the error of safetensors has neither a number nor the file."""
-
-        def fail(*_, **__):
-            raise OSError("Cannot allocate memory (os error 12)")
-
-        save_checkpoint(tmp_path, Checkpoint(CONTENT.tensors, Position(1), "d"), fingerprint="f")
-        for place in ("regmixup.training.checkpoint.safe_open", "safetensors.safe_open"):
-            with monkeypatch.context() as patch:
-                patch.setattr(place, fail)
-                with pytest.raises(OSError, match=rf"^cannot read {tmp_path / CHECKPOINT}: Cannot allocate memory"):
-                    newest_checkpoint(tmp_path, fingerprint="f")
-
-    def test_none_is_no_checkpoint_and_no_warning(self, tmp_path):
-        assert newest_checkpoint(tmp_path, fingerprint="f") is None
-
 
 def flip(path, index):
     """Invert one bit of one byte."""
@@ -168,30 +149,12 @@ def test_no_byte_can_change_unnoticed(tmp_path):
     assert all(index < header for index in unnoticed)
 
 
-LENGTHS = {
-    "nothing": lambda size, header: 0,
-    "within the header's length": lambda size, header: 5,
-    "the header's length": lambda size, header: 8,
-    "within the header": lambda size, header: header // 2,
-    "the header": lambda size, header: header,
-    "half": lambda size, header: size // 2,
-    "all but one byte": lambda size, header: size - 1,
-}
-
-
 class TestDamage:
-    @pytest.mark.parametrize("length", LENGTHS.values(), ids=LENGTHS)
-    def test_a_truncated_newest_is_passed_over_for_the_previous(self, cut, tmp_path, expected, length):
+    @pytest.mark.parametrize("share", [0, 0.001, 0.5])
+    def test_a_truncated_newest_is_passed_over_for_the_previous(self, cut, tmp_path, expected, share):
         newest = copied(cut, tmp_path) / CHECKPOINT
         content = newest.read_bytes()
-        newest.write_bytes(content[: length(len(content), 8 + struct.unpack("<Q", content[:8])[0])])
-        with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {CHECKPOINT}: "):
-            assert_same_ending(resumed(tmp_path), expected)
-
-    @pytest.mark.parametrize("where", [0.1, 0.5, 0.999])
-    def test_a_flipped_bit_in_the_newest_is_passed_over(self, cut, tmp_path, expected, where):
-        newest = copied(cut, tmp_path) / CHECKPOINT
-        flip(newest, int(where * newest.stat().st_size))
+        newest.write_bytes(content[: int(share * len(content))])
         with pytest.warns(UserWarning, match=rf"goes on from {PREVIOUS}: cannot use {CHECKPOINT}: "):
             assert_same_ending(resumed(tmp_path), expected)
 
@@ -207,12 +170,6 @@ class TestDamage:
             for name in (PREVIOUS, CHECKPOINT)
         ]
         assert [checkpoint.position.step for checkpoint in found] == [step, step + 1]
-
-    def test_a_whole_newest_is_used_without_a_warning_even_if_the_previous_is_damaged(self, cut, tmp_path, expected):
-        (copied(cut, tmp_path) / PREVIOUS).write_bytes(b"")
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert_same_ending(resumed(tmp_path), expected)
 
     def test_without_any_whole_one_the_error_names_them_and_the_way_out(self, cut, tmp_path, expected):
         folder = copied(cut, tmp_path)
@@ -235,22 +192,9 @@ class TestDamage:
         assert not run.finished
         assert_same_ending(resumed(tmp_path), expected)
 
-    def test_other_data_than_it_began_with_are_refused(self, cut, tmp_path, monkeypatch):
-        copied(cut, tmp_path)
-        monkeypatch.setattr(data, "load", lambda name, *, root=None: load_few(name).select(torch.arange(49)))
-        with pytest.raises(ValueError, match=r"digits/train has changed since .* delete the run folder"):
-            resumed(tmp_path)
-
-    def test_a_history_that_was_deleted_does_not_stop_a_run(self, cut, tmp_path, expected):
-        (copied(cut, tmp_path) / "history.jsonl").unlink()
-        tensors, history = resumed(tmp_path)
-        assert_same_ending((tensors, history), (expected[0], expected[1][1:]))
-        (tmp_path / cut.name / "provenance.json").unlink()
-        assert resumed(tmp_path)[1] == history, "the last epoch, although it stands where the second would"
-
 
 class TestFullDisk:
-    @pytest.mark.parametrize("operation", ["fsync", "to its name", "newest to previous", "new to newest"])
+    @pytest.mark.parametrize("operation", ["fsync", "newest to previous", "new to newest"])
     def test_a_save_that_fails_loses_nothing(self, cut, tmp_path, expected, monkeypatch, operation):
         """The first save of a resumed run fails; all that was saved before is there, and training goes on from it."""
         folder = copied(cut, tmp_path)
@@ -263,7 +207,6 @@ class TestFullDisk:
             return lambda a, b: fail() if (str(a).endswith(source) and str(b).endswith(target)) else function(a, b)
 
         renames = {
-            "to its name": (NEW, NEW),
             "newest to previous": (CHECKPOINT, PREVIOUS),
             "new to newest": (NEW, CHECKPOINT),
         }
@@ -278,19 +221,6 @@ class TestFullDisk:
         found = newest_checkpoint(folder, fingerprint=rm.Run.open(folder).fingerprint).position
         assert (found.epoch, found.step) in [(at.epoch, at.step), (at.epoch, at.step + 1)]
         assert not list(folder.glob(".partial-*"))
-        assert_same_ending(resumed(tmp_path), expected)
-
-    def test_a_disk_that_takes_half_of_a_file_loses_nothing(self, cut, tmp_path, expected, capfd):
-        folder = copied(cut, tmp_path)
-        size = (folder / CHECKPOINT).stat().st_size
-        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, hard))
-        try:
-            with pytest.raises(OSError, match=rf"cannot write .*{NEW}: .*File too large"):
-                rm.train(config(), tmp_path, device="cpu", engine=EVERY_STEP)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert sorted(p.name for p in folder.glob("*.safetensors")) == sorted([CHECKPOINT, PREVIOUS])
         assert_same_ending(resumed(tmp_path), expected)
 
 
@@ -328,18 +258,15 @@ class TestSchedule:
 
         monkeypatch.setattr("regmixup.training.checkpoint.time.monotonic", lambda: now)
         schedule = Schedule(minutes=60, epochs=None)
-        Training.save(SimpleNamespace(ranks=SimpleNamespace(first=False, wait=wait), schedule=schedule))
+        ranks = SimpleNamespace(first=False, wait=wait)
+        Training.save(SimpleNamespace(ranks=ranks, schedule=schedule, parts=SimpleNamespace(run=None)))
         now = 302.0
         assert not schedule.after_epoch(1)
         now = 303.0
         assert schedule.after_epoch(1)
 
-    def test_by_epochs(self):
-        schedule = Schedule(minutes=60, epochs=3)
-        assert [epoch for epoch in range(1, 10) if schedule.after_epoch(epoch)] == [3, 6, 9]
-
-    @pytest.mark.parametrize("batch", [16, 50])
-    def test_an_epoch_of_one_step_is_saved_and_interrupted_like_any_other(self, tmp_path, batch):
+    def test_an_epoch_of_one_step_is_saved_and_interrupted_like_any_other(self, tmp_path):
+        batch = 50
         whole = ending(rm.train(config(batch_size=batch), tmp_path / "whole", device="cpu"))
         seen = []
         steps = -(-50 // batch)
@@ -349,15 +276,3 @@ class TestSchedule:
         rm.train(config(batch_size=batch), tmp_path / "cut", device="cpu", on_epoch=seen.append)
         assert [record["epoch"] for record in seen] == [1, 2, 3]
         assert_same_ending(ending(rm.train(config(batch_size=batch), tmp_path / "cut", device="cpu")), whole)
-
-
-def test_the_position_is_readable_without_this_package(cut):
-    from safetensors import safe_open
-
-    with safe_open(cut / CHECKPOINT, framework="pt") as file:
-        metadata = file.metadata()
-    where = json.loads(metadata["position"])
-    assert (where["epoch"], where["step"]) == (1, 2)
-    ((names, sums),) = where["totals"]
-    assert names == ["loss", "clean", "mixed", "train_accuracy"]
-    assert sums[-1] == 32

@@ -50,8 +50,7 @@ def damage(path, how):
     path.write_bytes(DAMAGE[how](path.read_bytes()))
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("name", ["config.json", "provenance.json"])
+@pytest.mark.parametrize(("name", "how"), [("config.json", "one bit"), ("provenance.json", "zeroed")])
 def test_what_the_run_says_of_itself_is_written_again(copy, whole, name, how):
     damage(copy.folder / name, how)
     assert not copy.finished
@@ -74,7 +73,7 @@ def test_what_cannot_be_read_now_is_neither_written_again_nor_called_damaged(cop
     assert {path.name: path.stat().st_mtime_ns for path in copy.folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how", ["cut off", "one bit"])
 def test_damaged_weights_are_refused_with_the_one_thing_to_do(copy, whole, how):
     damage(copy.checkpoint, how)
     for use in (lambda: repeat(copy), lambda: copy.predict("digits/val")):
@@ -82,12 +81,6 @@ def test_damaged_weights_are_refused_with_the_one_thing_to_do(copy, whole, how):
             use()
     copy.checkpoint.unlink()
     assert_same_ending(ending(repeat(copy)), ending(whole))
-
-
-def test_a_damaged_configuration_is_named_with_the_way_out(copy):
-    damage(copy.folder / "config.json", "zeroed")
-    with pytest.raises(ValueError, match=r"config\.json: .*The command that trained this run writes the file again"):
-        rm.Run.open(copy.folder)
 
 
 def test_a_run_is_not_finished_with_an_earlier_checkpoint(copy, whole, tmp_path):
@@ -100,7 +93,7 @@ def test_a_run_is_not_finished_with_an_earlier_checkpoint(copy, whole, tmp_path)
     assert_same_ending(ending(repeat(copy)), ending(whole))
 
 
-@pytest.mark.parametrize("how", DAMAGE)
+@pytest.mark.parametrize("how", ["emptied", "one bit"])
 def test_damaged_predictions_are_made_again_with_a_warning(copy, whole, how):
     path = copy.predictions_path("digits/test")
     damage(path, how)
@@ -110,27 +103,11 @@ def test_damaged_predictions_are_made_again_with_a_warning(copy, whole, how):
     assert path.read_bytes() == whole.predictions_path("digits/test").read_bytes()
 
 
-def test_an_ensemble_makes_damaged_predictions_of_its_members_again(tmp_path):
-    run = rm.train(config("deep-ensemble", members=2, epochs=1), tmp_path, device="cpu")
-    expected = run.predict("digits/test").logits
-    run.predictions_path("digits/test").unlink()
-    damage(run.members()[1].predictions_path("digits/test"), "one bit")
-    with pytest.warns(UserWarning, match="its content has changed since it was written; predicted again"):
-        assert torch.equal(run.predict("digits/test").logits, expected)
-
-
 def test_a_run_that_is_trained_again_forgets_what_it_predicted(copy):
     """On a GPU its weights are others."""
     copy.checkpoint.unlink()
     repeat(copy)
     assert not copy.predictions_path("digits/test").exists()
-
-
-def test_a_damaged_history_does_not_stop_a_repetition(copy):
-    damage(copy.folder / "history.jsonl", "zeroed")
-    assert repeat(copy).finished
-    with pytest.warns(UserWarning, match=r"history\.jsonl is damaged"):
-        assert copy.history() == []
 
 
 def test_an_ensemble_without_a_line_of_one_members_history(tmp_path):
@@ -144,18 +121,11 @@ def test_an_ensemble_without_a_line_of_one_members_history(tmp_path):
     assert again.history()[0] == run.members()[1].history()[0]
 
 
-@pytest.mark.parametrize("step", [1, 4])
-def test_a_folder_deleted_while_it_trains_is_an_error_and_nothing_is_left(tmp_path, step):
+def test_a_folder_deleted_while_it_trains_is_an_error_and_nothing_is_left(tmp_path):
     """Else the run ends with status 0 and a folder that nothing can be done with."""
     folder = tmp_path / SETTINGS.name
-    with after_step(step, lambda: shutil.rmtree(next(tmp_path.iterdir()))), pytest.raises(OSError, match="was deleted"):
+    with after_step(1, lambda: shutil.rmtree(next(tmp_path.iterdir()))), pytest.raises(OSError, match="was deleted"):
         rm.train(SETTINGS, tmp_path, device="cpu")
     assert list(tmp_path.iterdir()) == []
     assert not folder.exists()
     assert rm.train(SETTINGS, tmp_path, device="cpu").finished
-
-
-def test_equal_runs_have_equal_files(whole, tmp_path):
-    again = rm.train(SETTINGS, tmp_path, device="cpu")
-    assert again.checkpoint.read_bytes() == whole.checkpoint.read_bytes()
-    assert again.provenance()["threads"] == torch.get_num_threads()

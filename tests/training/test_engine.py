@@ -1,24 +1,17 @@
 """What `auto` means, what cannot be asked for, and what training leaves behind in the process."""
 
 import gc
-import itertools
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import pytest
 import torch
 
 import regmixup as rm
-from regmixup import methods
 from regmixup.data.splits import generator_for
-from regmixup.mixing import Draw
 from regmixup.training.compilation import kind_of, uncollected
 from regmixup.training.engine import Engine, choose_execution, settings
 from tests.training.short import config
 
 CPU, MPS, CUDA = (torch.device(name) for name in ("cpu", "mps", "cuda"))
-CHOICES = ("auto", "on", "off")
-PAIRS = [*itertools.product(CHOICES, CHOICES)]
 LONG, SHORT = 100_000, 100
 
 
@@ -28,29 +21,26 @@ def chosen(device, *, compile="auto", graphs="auto", steps=LONG, passes=1, deter
 
 
 class TestChoice:
-    @pytest.mark.parametrize(("compile", "graphs"), PAIRS)
+    @pytest.mark.parametrize(("compile", "graphs"), [("auto", "auto"), ("on", "off"), ("off", "on")])
     def test_on_cuda_everything_is_on_unless_it_is_off(self, compile, graphs):
         found = chosen(CUDA, compile=compile, graphs=graphs)
         assert (found.compile, found.graphs, found.remarks) == (compile != "off", graphs != "off", ())
 
-    @pytest.mark.parametrize(("compile", "graphs"), PAIRS)
     @pytest.mark.parametrize("device", [CPU, MPS], ids=str)
-    def test_elsewhere_nothing_is_on_unless_asked_for_and_graphs_cannot_be(self, device, compile, graphs):
-        if graphs == "on":
-            with pytest.raises(
-                ValueError, match=f"graphs must be auto or off here, got 'on': there are no CUDA graphs on {device}"
-            ):
-                chosen(device, compile=compile, graphs=graphs)
-        else:
-            found = chosen(device, compile=compile, graphs=graphs)
-            assert (found.compile, found.graphs, found.remarks) == (compile == "on", False, ())
+    def test_elsewhere_nothing_is_on_unless_asked_for_and_graphs_cannot_be(self, device):
+        assert str(chosen(device)) == f"{device}: float32, not compiled"
+        assert chosen(device, compile="on").compile
+        with pytest.raises(
+            ValueError, match=f"graphs must be auto or off here, got 'on': .*no CUDA graphs on {device}"
+        ):
+            chosen(device, graphs="on")
 
     @pytest.mark.parametrize(("compile", "expected"), [("auto", False), ("on", True), ("off", False)])
     def test_a_short_run_does_not_repay_compiling(self, compile, expected):
         assert chosen(CUDA, compile=compile, steps=SHORT).compile is expected
         assert chosen(CUDA, compile=compile, steps=SHORT).graphs
 
-    @pytest.mark.parametrize("graphs", CHOICES)
+    @pytest.mark.parametrize("graphs", ["auto", "on"])
     def test_several_passes_per_step_are_not_captured(self, graphs):
         if graphs == "on":
             with pytest.raises(ValueError, match="graphs must be auto or off here, got 'on': a step takes 4 passes"):
@@ -60,7 +50,7 @@ class TestChoice:
             assert (found.compile, found.graphs) == (True, False)
             assert found.remarks == (("graphs off: a step takes 4 passes",) if graphs == "auto" else ())
 
-    @pytest.mark.parametrize("compile", CHOICES)
+    @pytest.mark.parametrize("compile", ["auto", "on"])
     def test_what_differentiates_twice_is_not_compiled(self, compile):
         reason = "torch.compile cannot differentiate twice, as DUQ must"
         if compile == "on":
@@ -77,24 +67,14 @@ class TestChoice:
         assert chosen(CUDA, deterministic=True, compile="off").remarks == ()
         assert chosen(CPU, deterministic=True).remarks == ()
 
-    def test_a_line_for_people(self):
-        assert str(chosen(CPU)) == "cpu: float32, not compiled"
-        assert str(chosen(CUDA)) == "cuda: float32, compiled, one CUDA graph per step"
-        assert str(chosen(CUDA, passes=2, compile="off")) == (
-            "cuda: float32, not compiled, kernel by kernel (graphs off: a step takes 2 passes)"
-        )
-
 
 class TestEngine:
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
             ({"compile": "onn"}, "unknown compile 'onn': did you mean 'on'"),
-            ({"graphs": True}, "graphs"),
             ({"checkpoint_minutes": -1}, "checkpoint_minutes must be a finite number >= 0, got -1"),
-            ({"checkpoint_minutes": float("inf")}, "checkpoint_minutes must be a finite number >= 0, got inf"),
             ({"checkpoint_epochs": 0}, "checkpoint_epochs must be an integer >= 1, got 0"),
-            ({"checkpoint_epochs": 1.5}, "checkpoint_epochs must be an integer >= 1, got 1.5"),
             ({"deterministic": True, "compile": "on"}, "compile must be auto or off with deterministic=True, got 'on'"),
         ],
     )
@@ -102,31 +82,8 @@ class TestEngine:
         with pytest.raises(ValueError, match=message):
             Engine(**fields)
 
-    def test_it_does_not_change_what_a_run_is(self, tmp_path):
-        """Nothing of it enters the fingerprint: a run may go on under another engine."""
-        a = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(checkpoint_minutes=0))
-        b = rm.train(config(epochs=1), tmp_path, device="cpu", engine=Engine(deterministic=True))
-        assert a == b
 
-
-def test_the_devices_own_streams_and_seeds_are_used_during_training(monkeypatch):
-    """`torch.cuda.Stream()`, `torch.cuda.graph` and `torch.cuda.manual_seed` mean the current device."""
-    current = ["cuda:0"]
-
-    @contextmanager
-    def made_current(device):
-        current.append(str(device))
-        yield
-        current.pop()
-
-    monkeypatch.setattr(torch.cuda, "device", made_current)
-    monkeypatch.setattr(torch.random, "fork_rng", lambda *_, **__: nullcontext())
-    with settings(torch.device("cuda:1"), Engine()):
-        assert current[-1] == "cuda:1"
-    assert current == ["cuda:0"]
-
-
-@pytest.mark.parametrize("method", methods.METHODS)
+@pytest.mark.parametrize("method", ["regmixup", "regmixup+cutmix", "augmix"])
 def test_the_draws_of_a_method_are_of_one_kind_of_or_of_one_for_each_branch(method):
     """Each is captured as a CUDA graph of its own."""
     objective = rm.configure("cifar10-wrn28-10", method).objective
@@ -151,18 +108,6 @@ def test_garbage_collection_is_as_before_after_compiling_even_if_that_fails(befo
         was()
 
 
-def test_whatever_is_no_tensor_and_every_shape_makes_another_kind_of():
-    @dataclass(frozen=True)
-    class Named(Draw):
-        name: str = "a"
-
-    row = torch.zeros(3)
-    alike = [Draw(lam=row), Draw(lam=row + 1)]
-    other = [Draw(lam=row[:2]), Draw(box=row), Draw(lam=row, branch=0), Named(lam=row), Named(lam=row, name="b")]
-    assert len({kind_of(draw) for draw in alike}) == 1
-    assert len({kind_of(draw) for draw in alike + other}) == 6
-
-
 @pytest.mark.parametrize("before", [False, True])
 def test_determinism_and_the_generator_are_as_before_after_training(before):
     torch.use_deterministic_algorithms(before)
@@ -177,11 +122,3 @@ def test_determinism_and_the_generator_are_as_before_after_training(before):
         assert torch.equal(torch.rand(3), expected)
     finally:
         torch.use_deterministic_algorithms(False)
-
-
-def test_onednn_is_as_before_after_training():
-    """A CPU without bfloat16 makes torch turn it off at the first product of matrices in that precision."""
-    assert torch.backends.mkldnn.enabled
-    with settings(CPU, Engine()):
-        torch.backends.mkldnn.set_flags(False)
-    assert torch.backends.mkldnn.enabled

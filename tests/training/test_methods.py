@@ -14,6 +14,12 @@ from regmixup.training.stopping import Interrupted
 from tests.training import short
 
 EPOCHS = 2
+EPOCH_GP = "sngp, covariance epoch"
+
+
+def some(names, *chosen):
+    """Names of cases; all but the chosen ones are for `make soak`."""
+    return [pytest.param(name, marks=() if name in chosen else pytest.mark.soak) for name in names]
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +46,7 @@ def test_it_learns(method, trained, capsys):
 
 
 @pytest.mark.filterwarnings("ignore:the best")  # temperature or prior variance, after so little training
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", some(METHODS, "regmixup", "kfac-llla", "deep-ensemble", "regmixup+sngp"))
 def test_it_trains_predicts_and_evaluates(method, trained, capsys):
     run = trained(method, capsys)
     first, last = run.history()
@@ -77,10 +83,11 @@ CASES = {method: settings(method) for method in METHODS} | {
 }
 
 
-@pytest.mark.parametrize("config", CASES.values(), ids=CASES)
-def test_it_resumes_exactly_from_within_an_epoch(config, tmp_path, monkeypatch):
+@pytest.mark.parametrize("case", some(CASES, "regmixup", "regmixup+cutmix", "augmix", "duq", "deep-ensemble", EPOCH_GP))
+def test_it_resumes_exactly_from_within_an_epoch(case, tmp_path, monkeypatch):
     """Interrupted in the middle of the first epoch, again in the middle of the second, and, of an ensemble, once more
     in the second model."""
+    config = CASES[case]
     monkeypatch.setattr(data, "load", short.load_few)
     whole = short.ending(rm.train(config, tmp_path / "whole", device="cpu"))
     for steps in [short.STEPS // 2, short.STEPS, short.STEPS][: config.members + 1]:

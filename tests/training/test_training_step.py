@@ -1,5 +1,7 @@
 """One training step: its gradient is that of the mean loss over the whole batch, however it is sharded."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -11,9 +13,11 @@ from regmixup.data.splits import generator_for
 from regmixup.networks.contract import Classifier
 from regmixup.training.distributed import Ranks
 from regmixup.training.guard import Guard
-from regmixup.training.loop import ForwardPass, Shard, TrainingStep, set_lr
+from regmixup.training.loop import ForwardPass, train_step
+from regmixup.training.optim import make_optimizer, set_lr
 from regmixup.training.reporting import Tally, means
-from regmixup.training.setup import make_optimizer
+from regmixup.training.shards import Shard
+from regmixup.training.step import TrainingStep
 from tests.training.short import config
 
 CPU = torch.device("cpu")
@@ -42,11 +46,11 @@ def dealt(method, num_shards, *, model=None):
         picked = next(loader.shard(shard, num_shards).picks(0))
         count = len(picked.index)
         draw = settings.objective.draw(count, (1, 8, 8), generator_for(0, "draw"))
-        shards.append(Shard(picked, draw, count, seed=5))
+        shards.append(Shard(picked, draw, count, IMAGES, count / IMAGES, seed=5))
     return step, shards
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 7])
+@pytest.mark.parametrize("shards", [1, 3])
 def test_parts_of_any_size_add_up_to_the_gradient_of_the_whole(shards):
     step, shards = dealt("dnn", shards)
     model = step.model
@@ -54,11 +58,24 @@ def test_parts_of_any_size_add_up_to_the_gradient_of_the_whole(shards):
     expected = torch.autograd.grad(nn.functional.cross_entropy(model(images), labels), list(model.parameters()))
     loss = nn.functional.cross_entropy(model(images), labels).item()
     set_lr(step.optimizer, 0.0)
-    step(shards, total=IMAGES)
+    step(shards)
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-12, atol=1e-15)
     assert means(step.tally.totals())["loss"] == pytest.approx(loss, rel=1e-12)
     assert step.tally.totals()["loss", "clean", "train_accuracy"][-1] == IMAGES
+
+
+def test_a_plain_step_is_forward_backward_and_update():
+    """Without all that a run adds: w <- w - lr times the gradient of the objective, by torch's own SGD."""
+    step, shards = dealt("regmixup", 1)
+    model, (shard,) = step.model, shards
+    batch = step.loader.load(shard.picked)
+    output = step.config.objective(model, batch.x, batch.y, draw=shard.draw)
+    gradients = torch.autograd.grad(output.loss, list(model.parameters()))
+    expected = [weight.detach() - 0.5 * slope for weight, slope in zip(model.parameters(), gradients, strict=True)]
+    train_step(step.forward, torch.optim.SGD(model.parameters(), lr=0.5), shards)
+    for weight, updated in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(weight.detach(), updated, rtol=1e-12, atol=1e-15)
 
 
 def test_a_step_of_sgd_with_nesterov_momentum_and_decay_by_hand():
@@ -69,7 +86,7 @@ def test_a_step_of_sgd_with_nesterov_momentum_and_decay_by_hand():
         before, lr = weight.detach().clone(), 0.25
         velocity = step.optimizer.state[weight]["momentum_buffer"].clone()
         set_lr(step.optimizer, lr)
-        step(shards, total=IMAGES)
+        step(shards)
         decayed = weight.grad + 5e-4 * before
         velocity = 0.9 * velocity + decayed
         torch.testing.assert_close(weight.detach(), before - lr * (decayed + 0.9 * velocity), rtol=1e-12, atol=1e-15)
@@ -79,14 +96,15 @@ def test_a_part_without_images_changes_nothing_and_gives_every_weight_a_gradient
     """A rank that a small last batch leaves without images still takes part in the exchange."""
     step, shards = dealt("regmixup", 1)
     set_lr(step.optimizer, 0.0)
-    step(shards, total=IMAGES)
+    step(shards)
     expected = [parameter.grad.clone() for parameter in step.model.parameters()]
     totals = step.tally.totals()
     step.tally.restore({})
-    step([*shards, Shard(shards[0].picked, shards[0].draw, 0, seed=None)], total=IMAGES)
+    empty = replace(shards[0], count=0, weight=0.0, seed=None)
+    step([*shards, empty])
     assert all(torch.equal(a.grad, b) for a, b in zip(step.model.parameters(), expected, strict=True))
     assert step.tally.totals() == totals
-    step([Shard(shards[0].picked, shards[0].draw, 0, seed=None)], total=IMAGES)
+    step([empty])
     assert all(torch.equal(p.grad, torch.zeros_like(p)) for p in step.model.parameters())
 
 
@@ -95,7 +113,7 @@ def test_the_seed_of_a_part_decides_its_dropout():
         torch.manual_seed(3)
         model = networks.build("small", num_classes=10, in_channels=1, dropout=0.5).double()
         step, (shard,) = dealt("dnn", 1, model=model)
-        step([Shard(shard.picked, shard.draw, shard.count, seed)], total=IMAGES)
+        step([replace(shard, seed=seed)])
         return model.head.weight.detach().clone()
 
     assert torch.equal(after(5), after(5))
@@ -110,7 +128,7 @@ def test_all_that_an_update_changes_is_in_its_tensors():
     state = {name: value.clone() for name, value in step.model.state_dict().items()}
     momenta = [value["momentum_buffer"].clone() for value in step.optimizer.state.values()]
     for _ in range(2):
-        step(shards, total=IMAGES)
+        step(shards)
     with torch.no_grad():
         for tensor, value in zip(step.tensors(), before, strict=True):
             tensor.copy_(value)

@@ -120,6 +120,7 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
     from importlib import import_module
 
     from regmixup.names import check_name
+    from regmixup.training.stopping import Interrupted, stopping
 
     module = f"{__name__}.{check_name('verb', args[0], VERBS)}"
     if args[0] == "train" and {"-h", "--help"} & {*args}:
@@ -127,7 +128,11 @@ def _find_verb(args: Sequence[str]) -> Callable[[Sequence[str]], None]:
     waiting = args[0] not in ("data", "finetune", "list") and sys.stderr.isatty()  # the others import torch at once
     if waiting:
         print("loading PyTorch ...", end="\r", file=sys.stderr, flush=True)
-    verb = import_module(module).main
+    # An exception that a signal raises while torch is imported is lost there, or ends the process.
+    with stopping() as stop:
+        verb = import_module(module).main
+    if stop.signal is not None:
+        raise Interrupted(stop.signal)
     if waiting:
         print(" " * 19, end="\r", file=sys.stderr, flush=True)
     return verb
@@ -148,6 +153,9 @@ def _open_streams() -> None:
 
 def _complain(kind: str, message: object) -> None:
     """Print a warning or an error without the terminal escapes that quoted files may contain."""
+    from contextlib import suppress
+
     from regmixup.names import printable
 
-    print(f"{kind}: {printable(str(message), keep=chr(10))}", file=sys.stderr)
+    with suppress(OSError):  # nobody reads it, and the exit status says the same
+        print(f"{kind}: {printable(str(message), keep=chr(10))}", file=sys.stderr)

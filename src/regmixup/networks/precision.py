@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, get_args
 
 from regmixup.names import check_name
@@ -21,25 +21,34 @@ def products(precision: str) -> Iterator[None]:
 
     By default cuDNN rounds the factors of float32 convolutions to TF32. Under "float32" neither convolutions nor
     matrix products are rounded, under "tf32" both are; "bfloat16" leaves torch's defaults for what autocast leaves.
+
+    torch raises an error where somebody reads `allow_tf32` after somebody else has set `fp32_precision`. So we use the
+    second alone, which works whichever of the two a user has set before.
     """
     import torch
 
-    convolutions, matrices = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = convolutions.allow_tf32, matrices.allow_tf32
-    convolutions.allow_tf32, matrices.allow_tf32 = precision != "float32", precision == "tf32"
+    convolutions, matrices = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    before = convolutions.fp32_precision, matrices.fp32_precision
+    convolutions.fp32_precision = "ieee" if precision == "float32" else "tf32"
+    matrices.fp32_precision = "tf32" if precision == "tf32" else "ieee"
     try:
         yield
     finally:
-        convolutions.allow_tf32, matrices.allow_tf32 = before
+        convolutions.fp32_precision, matrices.fp32_precision = before
 
 
-def cudnn(*, benchmark: bool, deterministic: bool = False) -> AbstractContextManager[None]:
+@contextmanager
+def cudnn(*, benchmark: bool, deterministic: bool = False) -> Iterator[None]:
     """Set cuDNN's search for the fastest algorithms, or its restriction to deterministic ones, and restore it."""
     import torch
 
-    tf32 = torch.backends.cudnn.allow_tf32  # which torch's function would turn on
-    # Without `enabled` torch's function would turn cuDNN off.
-    return torch.backends.cudnn.flags(enabled=True, benchmark=benchmark, deterministic=deterministic, allow_tf32=tf32)
+    flags = torch.backends.cudnn  # not its function `flags`, which reads and sets `allow_tf32`
+    before = flags.enabled, flags.benchmark, flags.deterministic
+    flags.enabled, flags.benchmark, flags.deterministic = True, benchmark, deterministic
+    try:
+        yield
+    finally:
+        flags.enabled, flags.benchmark, flags.deterministic = before
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:

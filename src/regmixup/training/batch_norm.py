@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -13,17 +13,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from regmixup.data.decode import Reader
 from regmixup.data.images import LabelledImages
-from regmixup.names import counted
 from regmixup.networks.contract import Classifier
-from regmixup.objectives.alternate import Alternate
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.loading import clean_parts, make_loaders
 from regmixup.training.optim import cut_up, flattened
 from regmixup.types import Batch
 
-_SMALL = 3
-"""Most images of a shard of which an objective may forward one alone."""
 REFRESH_BATCH = 512
 """Most images per batch when statistics are estimated again."""
 
@@ -55,9 +51,9 @@ class Statistics:
         """End a step: apply the changes of all shards, on all ranks."""
         if not self.buffers:
             return
-        every = flattened(self.change)
-        self.ranks.sum(every)
-        for buffer, before, change in zip(self.buffers, self.before, cut_up(every, self.before), strict=True):
+        changes = flattened(self.change)
+        self.ranks.sum(changes)
+        for buffer, before, change in zip(self.buffers, self.before, cut_up(changes, self.before), strict=True):
             torch.add(before, change, out=buffer)
 
 
@@ -117,46 +113,18 @@ def synchronised(model: Classifier) -> Classifier:
     return convert_sync_batchnorm(model)  # unlike torch's, it keeps the activation inside timm's own layers
 
 
-def check_smallest_shard(model: Classifier, config: TrainConfig, images: int, shape: Sequence[int]) -> None:
-    """Reject a batch size that leaves one image alone in a pass where batch norm needs more: maps of 1x1 pixels.
-
-    The smallest shard of a batch is tried, as the objective decides how many images a pass has: RegMixup forwards one
-    and its mixed version together. model: left as it was.
-    """
-    count = _smallest_shard(images, config.batch_size, config.num_shards)
-    if count > _SMALL:
-        return
-    x = torch.zeros(count, *shape, dtype=torch.uint8, device=next(model.parameters()).device)
-    y = torch.zeros(count, dtype=torch.int64, device=x.device)
-    objective = config.objective
-    before = [buffer.clone() for buffer in model.buffers()]
-    model.train()
+@contextmanager
+def explaining_single_images(config: TrainConfig) -> Iterator[None]:
+    """Say which argument to change where batch norm meets one image alone and maps of one pixel."""
     try:
-        for one in (objective.first, objective.second) if isinstance(objective, Alternate) else (objective,):
-            one(model, x, y, generator=torch.Generator().manual_seed(0))
+        yield
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise
-        larger = range(config.batch_size + 1, images + 1)
-        fits = next((size for size in larger if _smallest_shard(images, size, config.num_shards) > _SMALL), images)
         raise ValueError(
-            f"batch_size must leave more than {counted(count, 'image')} in every part of a batch for batch norm "
-            f"in {config.network}, whose maps shrink to one pixel, got {config.batch_size} for {images} images in "
-            f"{counted(config.num_shards, 'shard')}: use another, such as {fits}"
+            f"batch_size must leave more than 1 image in every shard of a batch, the last one too, for batch norm in "
+            f"{config.network}, whose maps shrink to one pixel, got {config.batch_size} in {config.num_shards} shards"
         ) from error
-    finally:
-        for buffer, value in zip(model.buffers(), before, strict=True):
-            buffer.copy_(value)
-
-
-def _smallest_shard(images: int, batch_size: int, shards: int) -> int:
-    """Return the fewest images of a shard, among those that have any, over all batches of an epoch.
-
-    >>> _smallest_shard(450, 64, 1), _smallest_shard(449, 64, 2), _smallest_shard(450, 4, 4)
-    (2, 1, 1)
-    """
-    totals = {min(batch_size, images), images % batch_size or batch_size}
-    return min(count for total in totals for shard in range(shards) if (count := len(range(shard, total, shards))))
 
 
 def check_every_process_has_images(images: int, config: TrainConfig) -> None:

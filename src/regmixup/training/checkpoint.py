@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -103,19 +103,20 @@ class Schedule:
 
 def state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> dict[str, Tensor]:
     """Return all tensors that training resumes from, on the CPU."""
-    return {name: value.detach().cpu().contiguous() for name, value in live_state(model, optimizer, copies).items()}
+    tensors = live_state(model, optimizer, copies)
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def live_state(model: nn.Module, optimizer: torch.optim.Optimizer, copies: Iterable[Copy] = ()) -> dict[str, Tensor]:
     """Return all tensors that training resumes from, on their device."""
-    found = _named(_MODEL, model.state_dict())
+    tensors = _named(_MODEL, model.state_dict())
     for copy in copies:
-        found |= _named(copy.prefix, copy.state())
+        tensors |= _named(copy.prefix, copy.state())
     parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
     for index, parameter in enumerate(parameters):
-        kept = {name: value for name, value in optimizer.state[parameter].items() if isinstance(value, Tensor)}
-        found |= _named(f"optimizer.{index}.", kept)
-    return found
+        moments = {name: moment for name, moment in optimizer.state[parameter].items() if isinstance(moment, Tensor)}
+        tensors |= _named(f"optimizer.{index}.", moments)
+    return tensors
 
 
 def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> None:
@@ -133,9 +134,8 @@ def save_checkpoint(folder: Path, content: Checkpoint, *, fingerprint: str) -> N
 
 def write_checkpoint(path: Path, content: Checkpoint, *, fingerprint: str) -> None:
     """Write one file with the state of training, atomically. fingerprint: of the configuration."""
-    at = content.position
-    where = {"epoch": at.epoch, "step": at.step, "totals": list(at.totals.items()), "seconds": at.seconds}
-    metadata = {"position": json.dumps(where), "fingerprint": fingerprint, "data": content.data}
+    position = asdict(content.position) | {"totals": list(content.position.totals.items())}
+    metadata = {"position": json.dumps(position), "fingerprint": fingerprint, "data": content.data}
     save_tensors(path, content.tensors, metadata)
 
 
@@ -155,11 +155,9 @@ def read_position(path: Path, *, fingerprint: str) -> Position:
             metadata = file.metadata() or {}
         if metadata.get("fingerprint") != fingerprint:
             raise ValueError(f"it belongs to configuration {metadata.get('fingerprint')}, expected {fingerprint}")
-        if "checksum" not in metadata:
-            raise ValueError("it has no checksum")
-        where = json.loads(metadata["position"])
-        totals = {tuple(names): values for names, values in where["totals"]}
-        return Position(where["epoch"], where["step"], totals, where["seconds"])
+        position = json.loads(metadata["position"])
+        totals = {tuple(names): sums for names, sums in position["totals"]}
+        return Position(position["epoch"], position["step"], totals, position["seconds"])
 
 
 @contextmanager
@@ -171,10 +169,6 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         with reading(path):
             yield
-    except OSError as error:
-        if error.errno is None:  # of `safe_open`, as where memory cannot be mapped; it does not name the file
-            raise OSError(f"cannot read {path}: {error}") from error
-        raise
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise ValueError(
             f"cannot use checkpoint {path}: {error}. Delete it to train this run again from the start"
@@ -191,7 +185,7 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
     # Between its two renamings a save leaves the newest one under the name it was written with.
     for name in (CHECKPOINT, _NEW, _PREVIOUS):
         try:
-            found = read_checkpoint(folder / name, fingerprint=fingerprint)
+            content = read_checkpoint(folder / name, fingerprint=fingerprint)
         except FileNotFoundError:
             continue
         except ValueError as error:
@@ -201,7 +195,7 @@ def newest_checkpoint(folder: Path, *, fingerprint: str) -> Checkpoint | None:
             warnings.warn(f"{folder} goes on from {name}: cannot use {'; '.join(damaged)}", stacklevel=2)
         if name != CHECKPOINT:
             rename(folder / name, folder / CHECKPOINT)
-        return found
+        return content
     if damaged:
         raise ValueError(
             f"{folder} has no checkpoint that can be used ({'; '.join(damaged)}). Delete these files to train this run "
@@ -218,4 +212,4 @@ def forget_previous(folder: Path) -> None:
 
 
 def _named(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: value for name, value in tensors.items()}
+    return {prefix + name: tensor for name, tensor in tensors.items()}

@@ -1,9 +1,4 @@
-"""The training step for CUDA: torch.compile for the forward pass, one CUDA graph for the whole step.
-
-We use undocumented options of inductor, which may disappear with any release of torch. So each is looked up first, and
-one that is missing is left out with a remark: compiling then takes longer or makes slower kernels, and computes the
-same.
-"""
+"""The training step for CUDA: torch.compile for the forward pass, one CUDA graph for the whole step."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +18,9 @@ from regmixup.data.splits import reseed
 from regmixup.mixing import Draw
 from regmixup.networks import layers
 from regmixup.networks.precision import cudnn
+from regmixup.training.shards import Shard
+from regmixup.training.step import TrainingStep
 
-if TYPE_CHECKING:
-    from regmixup.training.loop import Shard, TrainingStep
-
-_OPTIONS = ("graph_partition", "unsafe_marked_cacheable_functions", "realize_reads_threshold")
 _WARM_UPS = 3
 _MOST = 8
 
@@ -52,7 +45,9 @@ class CompiledForward(nn.Module):
 
 
 def compile_options(model: nn.Module) -> dict[str, Any]:
-    """Return the options of torch.compile for a model, those that this torch has.
+    """Return the options of torch.compile for a model.
+
+    They are undocumented, and computing stays the same without them. So one that this torch does not have is left out.
 
     * Partitions of the graph are for torch's own CUDA graphs: without them compiling is a twentieth shorter.
     For models with the layers of `networks.layers`:
@@ -68,19 +63,8 @@ def compile_options(model: nn.Module) -> dict[str, Any]:
             torch.compiler.allow_in_graph(function)
         keys = {f"{function.__module__}.{function.__name__}": text for function in layers.OPAQUE}
         options |= {"unsafe_marked_cacheable_functions": keys, "realize_reads_threshold": 8}
-    missing = missing_options()
-    return {name: value for name, value in options.items() if name not in missing}
-
-
-def missing_options() -> list[str]:
-    """Return the options among ours that this torch does not have."""
-    try:
-        from torch._inductor import list_options
-
-        known = list_options()
-    except ImportError:
-        known = []
-    return [name for name in _OPTIONS if name not in known]
+    known = torch._inductor.list_options()
+    return {name: setting for name, setting in options.items() if name in known}
 
 
 class CapturedStep:
@@ -96,13 +80,13 @@ class CapturedStep:
         self._graphs: dict[object, tuple[Shard, torch.cuda.CUDAGraph]] = {}
         self._pool: Any = None
 
-    def __call__(self, shards: Sequence[Shard], *, total: int) -> None:
+    def __call__(self, shards: Sequence[Shard]) -> None:
         (shard,) = shards
         key = kind_of(shard.draw)
         if shard.count != self.full or (key not in self._graphs and len(self._graphs) == _MOST):
             deterministic = torch.backends.cudnn.deterministic
             with cudnn(benchmark=False, deterministic=deterministic):  # no search for a shape that comes once an epoch
-                self.step(shards, total=total)
+                self.step(shards)
             return
         if key not in self._graphs:
             self._graphs[key] = self._capture(shard)
@@ -123,12 +107,12 @@ class CapturedStep:
         with uncollected():
             with torch.cuda.stream(stream):
                 for _ in range(_WARM_UPS):  # compilation, autotuning and allocations of libraries happen here
-                    self.step([fixed], total=shard.count)
+                    self.step([fixed])
             torch.cuda.current_stream().wait_stream(stream)
             self.step.optimizer.zero_grad(set_to_none=True)  # so that gradients are allocated inside the graph
             # The thread that pins the memory of loaded images may ask CUDA for more meanwhile.
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                self.step([fixed], total=shard.count)
+                self.step([fixed])
         self._pool = graph.pool()
         with torch.no_grad():
             for tensor, value in zip(self.step.tensors(), before, strict=True):

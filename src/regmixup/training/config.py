@@ -76,36 +76,19 @@ class TrainConfig(Recipe):
 
         Of a folder of images with an absolute path it has the last part, or the one before if that is train.
         """
-        folder = self._image_folder
-        if not folder.is_absolute():
-            return self._name(self.train_set)
-        return self._name((folder.name.lower() in SPLITS and folder.parent.name) or folder.name)
-
-    def folder_in(self, runs: str | Path) -> Path:
-        """Return the run's folder; one that an earlier version made stays in use.
-
-        These had the whole path of a folder of images in their names, later the last part whatever it is.
-        """
-        if not self.train_set.startswith("folder:"):
-            return Path(runs) / self.name
-        names = (self._name(train_set) for train_set in (self.train_set, self._image_folder.name))
-        earlier = (os.path.join(runs, name) for name in names)  # noqa: PTH118 (see below)
-        # Unlike that of pathlib, this is no error where the name is too long for the file system.
-        return next((Path(one) for one in earlier if os.path.isdir(one)), Path(runs) / self.name)  # noqa: PTH112
-
-    @property
-    def _image_folder(self) -> Path:
-        """Return the folder of images that the train set is, or is a part of."""
-        return Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
-
-    def _name(self, train_set: str) -> str:
-        """Return the name of a run's folder in which the train set is called so."""
+        train_set, folder = self.train_set, Path(catalogue.find(self.train_set).whole.removeprefix("folder:"))
+        if folder.is_absolute():
+            train_set = (folder.name.lower() in SPLITS and folder.parent.name) or folder.name
         parts = [objectives.name_of(self.objective), networks.name_of(self.constraint), self.head_name]
         parts += [train_set.replace("/", "-").replace(":", "-"), self.network.replace("/", "-")]
         if self.members > 1:
             parts.append(f"x{self.members}")
         plain = ("none", "linear")
         return f"{'-'.join(p for p in parts if p not in plain)}-s{self.seed}-{fingerprint(self)[:12]}"
+
+    def folder_in(self, runs: str | Path) -> Path:
+        """Return the run's folder among `runs`."""
+        return Path(runs) / self.name
 
     def member(self, index: int) -> TrainConfig:
         """Return one model of an ensemble. Seed s of M members uses the seeds s M, ..., s M + M - 1, none twice."""
@@ -136,9 +119,9 @@ def configure(recipe: str = "digits", method: str = "regmixup", **changes: Any) 
     parts = {"head": chosen.head, "constraint": chosen.constraint}
     values |= {"objective": objective_of(chosen.objective), **parts, **changes}
     for part, find in (("head", head_of), ("constraint", constraint_of)):
-        own = parts[part]
-        if own is not None and values[part] in (own, own.name):
-            values[part] = find(own.name, **own.fields)
+        spec = parts[part]
+        if spec is not None and values[part] in (spec, spec.name):
+            values[part] = find(spec.name, **spec.fields)
         else:
             values[part] = find(values[part])
     return TrainConfig(**values)
@@ -152,28 +135,27 @@ def objective_of(spec: methods.Spec) -> Objective:
 
 def choose_device(device: str | torch.device | None = None) -> torch.device:
     """Return the given device, or the accelerator torch sees (under torchrun, each process its own), or the CPU."""
-    if device is not None:
-        try:
-            found = torch.device(device)
-        except RuntimeError as error:
-            raise ValueError(f"device must be one that torch knows, such as cpu or cuda:0, got {device!r}") from error
-    else:
-        found = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    if str(found) == "cuda" and "LOCAL_RANK" in os.environ:
+    if device is None:
+        device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
+    try:
+        device = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device must be one that torch knows, such as cpu or cuda:0, got {device!r}") from error
+    if str(device) == "cuda" and "LOCAL_RANK" in os.environ:
         # A process that sees no GPU but its own calls it 0, whatever its rank.
         return torch.device("cuda", int(os.environ["LOCAL_RANK"]) % max(1, torch.cuda.device_count()))
-    return found
+    return device
 
 
 def check_present(device: torch.device) -> None:
     """Raise unless this machine has the device: better than every run of a study finding out for itself."""
     if device.type == "cpu":
         return
-    there = torch.accelerator.current_accelerator(check_available=True)
-    count = torch.accelerator.device_count() if there is not None and there.type == device.type else 0
+    present = torch.accelerator.current_accelerator(check_available=True)
+    count = torch.accelerator.device_count() if present is not None and present.type == device.type else 0
     if (device.index or 0) >= count:
-        found = f"{count} of the kind {device.type}" if count else "none of that kind"
-        raise ValueError(f"device must be one of this machine, which has {found}, got {device}")
+        here = f"{count} of the kind {device.type}" if count else "none of that kind"
+        raise ValueError(f"device must be one of this machine, which has {here}, got {device}")
 
 
 def device_name(device: torch.device) -> str:
@@ -201,11 +183,7 @@ def resolve(config: TrainConfig, device: torch.device, *, world: int = 1) -> Tra
     if config.select != "last" and not config.validation:
         config = dataclasses.replace(config, validation=validation_of(config.train_set))
     init, plugins = identify(config.init, config.network), plugins_of(config)
-    kept = config.__dict__.setdefault("_resolved", {})  # with its fingerprint: listing a study asks five times
-    key = (precision, shards, init, plugins)
-    if key not in kept:
-        kept[key] = dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
-    return kept[key]
+    return dataclasses.replace(config, precision=precision, shards=shards, init=init, plugins=plugins)
 
 
 def plugins_of(config: TrainConfig, method: str = "") -> tuple[Origin, ...]:

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import os
-import socket
-import time
-import uuid
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store
+from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
-from torch.nn.parallel import DistributedDataParallel
-
-from regmixup.mixing import Draw
 
 T = TypeVar("T")
-
-_CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -54,16 +44,12 @@ class Ranks:
         return values  # type: ignore[return-value]
 
     def to_first(self, value: T) -> list[T]:
-        """Return every rank's value, in rank order, on the first; nothing on the others. Send one after the other."""
-        if not self.first:
-            dist.send_object_list([value], dst=0, device=_CPU)
-            return []
-        values = [value]
-        for rank in range(1, self.world):
-            received: list[T | None] = [None]
-            dist.recv_object_list(received, src=rank, device=_CPU)
-            values += received  # type: ignore[arg-type]
-        return values
+        """Return every rank's value, in rank order, on the first; nothing on the others."""
+        if self.world == 1:
+            return [value]
+        values: list[T | None] | None = [None] * self.world if self.first else None
+        dist.gather_object(value, values, dst=0)
+        return values or []  # type: ignore[return-value]
 
     def from_first(self, value: T) -> T:
         if self.world == 1:
@@ -125,18 +111,6 @@ class Ranks:
         return range(min(start, count), min(stop, count))
 
 
-def distribute(forward: nn.Module) -> DistributedDataParallel:
-    """Wrap a `ForwardPass` so that ranks average their gradients, and run one backward pass without images.
-
-    DDP puts gradients into buckets in the order in which they came the first time, and three or more numbers have a sum
-    that depends on their place there. So the first step of a resumed run must not be DDP's first.
-    """
-    wrapped = DistributedDataParallel(forward)
-    loss, _, _ = wrapped(None, Draw())
-    loss.backward()
-    return wrapped
-
-
 @contextmanager
 def joined(device: torch.device) -> Iterator[Ranks]:
     """Join the processes of torchrun: NCCL between GPUs, gloo between CPUs. Without torchrun this one is alone.
@@ -163,55 +137,13 @@ def _join(device: torch.device) -> None:
         raise ValueError(f"device must be cpu or cuda for several processes, got {device.type}")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    store, rank, world = next(rendezvous("env://"))
     # With gloo beside NCCL, messages between CPUs do not wait for the GPU.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=_fresh(store, rank, world), rank=rank, world_size=world)
+    store, rank, world = next(rendezvous("env://"))
+    # torchrun keeps its store when it restarts processes, with the addresses of those that have died.
+    attempt = f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)} of {world}"
+    dist.init_process_group(backend, store=PrefixStore(attempt, store), rank=rank, world_size=world)
     atexit.register(dist.destroy_process_group)
-    if device.type == "cuda":
-        ranks = Ranks(rank, world)
-        check_own_gpus(ranks.gather((socket.gethostname(), str(torch.cuda.get_device_properties(device).uuid))))
-
-
-def _fresh(store: Store, rank: int, world: int) -> Store:
-    """Return a part of the store that no earlier processes have used.
-
-    torchrun keeps its store when it restarts processes, with the addresses of those that have died. So the first rank
-    names a new part, and answers each rank, which asks under a new name of its own, until all have read the answer.
-    """
-    name = uuid.uuid4().hex
-    if rank > 0:
-        store.set(f"asks/{rank}", name)
-        name = store.get(f"answer/{name}").decode()
-        store.set(f"{name}/heard/{rank}", "")
-        return PrefixStore(name, store)
-    missing = list(range(1, world))
-    while missing:
-        for other in missing:
-            store.set(f"answer/{store.get(f'asks/{other}').decode()}", name)
-        time.sleep(0.02)
-        missing = [other for other in missing if not store.check([f"{name}/heard/{other}"])]
-    return PrefixStore(name, store)
-
-
-def agreeing(draw: Draw, largest: Draw) -> Draw:
-    """Return a draw with the lambda and box of the largest shard's, where they are the batch's and not the images' own.
-
-    A stream that has also drawn partners for fewer images has other numbers after them.
-    """
-    pairs = {name: (getattr(draw, name), getattr(largest, name)) for name in ("lam", "box")}
-    shared = {name: theirs for name, (own, theirs) in pairs.items() if own is not None and own.shape == theirs.shape}
-    return dataclasses.replace(draw, **shared)
-
-
-def check_own_gpus(places: Sequence[tuple[str, str]]) -> None:
-    """Reject processes that share a GPU, which NCCL cannot serve. places: each one's host and GPU."""
-    (host, gpu), count = Counter(places).most_common(1)[0]
-    if count > 1:
-        raise ValueError(
-            f"every process must have a GPU of its own, got {count} on {gpu} of {host}: start at most as many "
-            "processes per node as it has GPUs, and leave device out or say cuda"
-        )
 
 
 def world_size() -> int:

@@ -13,7 +13,6 @@ import torch
 from regmixup.config import check_choices, check_count, check_number
 from regmixup.data.files import cache_folder
 from regmixup.networks.precision import cudnn, products
-from regmixup.training.compilation import missing_options
 from regmixup.training.config import TrainConfig
 
 Choice = Literal["auto", "on", "off"]
@@ -57,17 +56,20 @@ class Execution:
     remarks: tuple[str, ...] = ()
     starts_from: str = ""
 
-    def __str__(self) -> str:
-        """Describe it in one line, and the weights that training starts from in another.
+    @property
+    def summary(self) -> str:
+        """Describe it in one line.
 
-        >>> str(Execution(torch.device("cuda"), "bfloat16", True, True))
+        >>> Execution(torch.device("cuda"), "bfloat16", True, True).summary
         'cuda: bfloat16, compiled, one CUDA graph per step'
         """
         steps = "one CUDA graph per step" if self.graphs else "kernel by kernel"
         parts = [self.precision, "compiled" if self.compile else "not compiled"]
         parts += [steps] if self.device.type == "cuda" else []
-        line = f"{self.device.type}: {', '.join(parts)}" + "".join(f" ({remark})" for remark in self.remarks)
-        return f"{line}\n{self.starts_from}" if self.starts_from else line
+        return f"{self.device.type}: {', '.join(parts)}" + "".join(f" ({remark})" for remark in self.remarks)
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [self.summary, self.starts_from]))
 
 
 def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, *, steps: int) -> Execution:
@@ -94,8 +96,6 @@ def choose_execution(engine: Engine, config: TrainConfig, device: torch.device, 
         cannot_capture = f"a step takes {config.num_shards} passes"
     compiled = decide("compile", engine.compile, obstacle=cannot_compile, worth=cuda and steps >= _SHORT)
     captured = decide("graphs", engine.graphs, obstacle=cannot_capture, worth=cuda)
-    if compiled and (missing := missing_options()):
-        remarks.append(f"compiled without {', '.join(missing)}, which torch {torch.__version__} does not have")
     return Execution(device, config.precision, compiled, captured, tuple(remarks))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,6 @@ from regmixup.training.checkpoint import Checkpoint, write_checkpoint
 from regmixup.training.config import TrainConfig
 from regmixup.training.distributed import Ranks
 from regmixup.training.optim import cut_up, flattened
-from regmixup.training.run import Run
 
 
 class DivergedError(RuntimeError):
@@ -54,8 +54,8 @@ class Guard:
     def restore_buffers(self) -> None:
         """Give the buffers the values they had before the bad step."""
         for dtype, group in self._buffers.items():
-            for buffer, value in zip(group, cut_up(self._kept[dtype], group), strict=True):
-                buffer.copy_(value)
+            for buffer, kept in zip(group, cut_up(self._kept[dtype], group), strict=True):
+                buffer.copy_(kept)
 
     def check_step(self, losses: Iterable[Tensor], parameters: Iterable[nn.Parameter]) -> Tensor:
         """Check a step's losses, gradients and buffers, and disable the optimizer if they are bad.
@@ -83,13 +83,13 @@ class Guard:
         return step if step >= 0 else None
 
 
-def save_snapshot(run: Run, content: Checkpoint, *, lr: float, images: Sequence[int]) -> str:
+def save_snapshot(folder: Path, content: Checkpoint, *, fingerprint: str, lr: float, images: Sequence[int]) -> str:
     """Save the state from before a bad step and what that step was; return how it went, for the error message."""
-    snapshot, at = run.folder / "diverged.safetensors", content.position
-    record = {"epoch": at.epoch + 1, "step": at.step + 1, "lr": lr, "images": list(images)}
+    snapshot, position = folder / "diverged.safetensors", content.position
+    record = {"epoch": position.epoch + 1, "step": position.step + 1, "lr": lr, "images": list(images)}
     try:
-        write_checkpoint(snapshot, content, fingerprint=run.fingerprint)
-        write_json(run.folder / "diverged.json", record)
+        write_checkpoint(snapshot, content, fingerprint=fingerprint)
+        write_json(folder / "diverged.json", record)
     except OSError as error:
         return f"they could not be saved ({error}), but "
     return f"{snapshot} has them as they were before that step, and "

@@ -49,12 +49,16 @@ class InitialWeights:
     remark: str = ""
 
     def __str__(self) -> str:
-        where = self.source if self.source == TIMM else Path(self.source).name
-        every = len(self.loaded) + len(self.initialised)
-        parts = [f"{len(self.loaded)} of {every} tensors from {where} (sha256 {self.checksum[:12]})"]
-        parts += [f"initialised: {shortened(self.initialised, 4)}"] if self.initialised else []
-        parts += [f"left out: {shortened(self.left_out, 4)}"] if self.left_out else []
-        return f"init: {'; '.join([*parts, *filter(None, [self.remark])])}"
+        count = len(self.loaded) + len(self.initialised)
+        file = Path(self.source).name
+        parts = [f"{len(self.loaded)} of {count} tensors from {file} (sha256 {self.checksum[:12]})"]
+        if self.initialised:
+            parts.append(f"initialised: {shortened(self.initialised, 4)}")
+        if self.left_out:
+            parts.append(f"left out: {shortened(self.left_out, 4)}")
+        if self.remark:
+            parts.append(self.remark)
+        return f"init: {'; '.join(parts)}"
 
     def record(self) -> dict[str, Any]:
         """Return it as plain values, for the run's provenance."""
@@ -87,15 +91,18 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
     """
     source, _, checksum = identify(config.init, config.network).rpartition(_MARK)
     path = _file_of(source, config.network)
-    found = identify(source, config.network).rpartition(_MARK)[2]
-    if found != checksum:
-        raise ValueError(f"init must be the file that the run began with (sha256 {checksum}), got {path} with {found}")
+    current = identify(source, config.network).rpartition(_MARK)[2]
+    if current != checksum:
+        raise ValueError(
+            f"init must be the file that the run began with (sha256 {checksum}), got {path} with {current}"
+        )
     tensors = _read(path, source, config.network, input_shape)
     names = networks.library_names(config.network, model)
-    targets = {name: value for name, value in model.state_dict().items() if not name.endswith(".num_batches_tracked")}
+    targets = _without_counters(model.state_dict())
     taken = {name: theirs for name in targets for theirs in (name, names[name]) if theirs in tensors}
     loaded = {name: theirs for name, theirs in taken.items() if tensors[theirs].shape == targets[name].shape}
-    _check_fit(config, targets, tensors, loaded, path, head=names.get("head.weight", "").removesuffix("weight"))
+    head = names.get("head.weight", "").removesuffix("weight")
+    _check_fit(config.network, path, targets, tensors, loaded, head=head)
     with torch.no_grad():
         for name, theirs in loaded.items():
             targets[name].copy_(tensors[theirs])
@@ -111,27 +118,28 @@ def load_initial_weights(model: Classifier, config: Recipe, *, input_shape: Sequ
 
 
 def _check_fit(
-    config: Recipe,
+    network: str,
+    path: Path,
     targets: dict[str, Tensor],
     tensors: dict[str, Tensor],
     loaded: dict[str, str],
-    path: Path,
     *,
     head: str,
 ) -> None:
     """Reject weights of another architecture. head: how the file's names of the head begin."""
-    ours = {name: value.numel() for name, value in targets.items() if not name.startswith("head.")}
-    heads = tuple(filter(None, ("head.", head)))
-    theirs = {name: value.numel() for name, value in tensors.items() if not name.startswith(heads)}
-    filled, used = [name for name in ours if name in loaded], {loaded[name] for name in ours if name in loaded}
+    heads = ("head.", head) if head else ("head.",)
+    ours = {name: tensor.numel() for name, tensor in targets.items() if not name.startswith("head.")}
+    theirs = {name: tensor.numel() for name, tensor in tensors.items() if not name.startswith(heads)}
+    filled = [name for name in ours if name in loaded]
+    used = {loaded[name] for name in filled}
     share = sum(ours[name] for name in filled) / max(1, sum(ours.values()))
     spent = sum(theirs.get(name, 0) for name in used) / max(1, sum(theirs.values()))
     if min(share, spent) < _ENOUGH:
         raise ValueError(
-            f"init must hold weights of {config.network}: {path} fits {len(filled)} of its backbone's {len(ours)} "
-            f"tensors by name and shape ({share:.0%} of the numbers), and {len(theirs) - len(used)} of the file's "
-            f"{len(theirs)} are left ({1 - spent:.0%}). The file has names such as {shortened([*theirs], 2)}; "
-            f"wanted are such as {shortened([*ours], 2)}, or those of timm or torchvision"
+            f"init must hold weights of {network}: {path} fits {len(filled)} of its backbone's {len(ours)} tensors by "
+            f"name and shape, and {len(theirs) - len(used)} of the file's {len(theirs)} are left. The file has names "
+            f"such as {shortened([*theirs], 2)}; wanted are such as {shortened([*ours], 2)}, or those of timm or "
+            "torchvision"
         )
 
 
@@ -144,7 +152,7 @@ def _read(path: Path, source: str, network: str, input_shape: Sequence[int]) -> 
     channels, height, width = input_shape
     weights = path if timm_models.reads_itself(network) else read_tensors(path)
     state = timm_models.pretrained_state(network, weights, in_channels=channels, image_size=(height, width))
-    return {name: value for name, value in state.items() if not name.endswith(".num_batches_tracked")}
+    return _without_counters(state)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -160,29 +168,33 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         else:
             raise ValueError(f"init must be a .safetensors, .pth or .pt file, or timm, got {path}")
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
-        reason = str(error).partition("\n")[0].partition(". This file can still")[0]  # by running what it holds
         raise ValueError(
-            f"init must be a file of plain tensors, but {path} cannot be read as one ({type(error).__name__}: "
-            f"{reason}). If it holds a whole model, load it where it was made and save model.state_dict()"
+            f"init must be a file of plain tensors, but {path} cannot be read as one ({type(error).__name__}). If it "
+            "holds a whole model, load it where it was made and save model.state_dict()"
         ) from error
     for inside in _INSIDE:
         if isinstance(content, dict) and isinstance(content.get(inside), dict):
             content = content[inside]
-    items = content.items() if isinstance(content, dict) else ()
-    tensors = {str(name): value for name, value in items if isinstance(value, Tensor)}
+    named = content.items() if isinstance(content, dict) else ()
+    tensors = {str(name): tensor for name, tensor in named if isinstance(tensor, Tensor)}
     if not tensors:
         raise ValueError(f"init must hold named tensors (a state dict), found none in {path}")
     return {
-        _modern(name): value
-        for name, value in _without_prefix(tensors).items()
-        if not name.startswith(("optimizer.", "updates", "selected_")) and not name.endswith("num_batches_tracked")
+        _modern(name): tensor
+        for name, tensor in _without_counters(_without_prefix(tensors)).items()
+        if not name.startswith(("optimizer.", "updates", "selected_"))
     }
+
+
+def _without_counters(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a state dict without batch norm's counters of batches."""
+    return {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
 
 
 def _without_prefix(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of the model alone: what wrappers and checkpoints put before their names is removed."""
     for prefix in ("best.", "ema.", "model.", "module.", "_orig_mod."):
-        inner = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
         whole = all(name.startswith((prefix, "ema.", "model.", "optimizer.")) for name in tensors)
         if inner and whole:
             tensors = inner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -103,17 +102,6 @@ def input_shape(dataset: LabelledImages, config: TrainConfig) -> tuple[int, int,
             f"{config.mean} and {config.std}: choose a recipe for such images, or give both"
         )
     return channels, height, width
-
-
-def warn_of_empty_classes(dataset: LabelledImages) -> None:
-    """Warn if no train image is of some class, as where labels count from 1."""
-    counts = torch.bincount(dataset.labels, minlength=len(dataset.classes)).tolist()
-    if empty := [name for name, count in zip(dataset.classes, counts, strict=True) if not count]:
-        warnings.warn(
-            f"{dataset.name}: no image is of class {', '.join(empty[:5])}{', ...' * (len(empty) > 5)}, of "
-            f"{len(dataset.classes)} classes; labels must count from 0",
-            stacklevel=2,
-        )
 
 
 def clean_parts(dataset: LabelledImages, read: Reader, *, rows: range | None = None) -> Iterator[ImageSet]:

@@ -1,4 +1,4 @@
-"""Reports of a run: sums on the device, throughput, and the loggers that get both over the steps.
+"""Reports of a run: sums on the device, throughput, and the loggers and callbacks that get both over the steps.
 
 Loggers are where the numbers of a run go besides its own folder: TensorBoard, W&B, MLflow, a function of one's own.
 """
@@ -27,10 +27,10 @@ EpochRecord = dict[str, Any]
 OnStep = Callable[[StepRecord], None]
 OnEpoch = Callable[[EpochRecord], None]
 
-_WINDOW = 30.0
-"""Seconds that throughput is averaged over, at least if there are updates that far back."""
+_WINDOW = 20
+"""Updates that throughput is averaged over."""
 _DUE = 1.0
-"""Seconds after which another update is worthwhile."""
+"""Seconds after which another update of the throughput is worthwhile."""
 
 
 def counted_on(callback: OnEpoch | None, earlier: int) -> OnEpoch | None:
@@ -71,8 +71,8 @@ class Tally:
 
     def totals(self) -> Totals:
         """Return what has been added so far; waits for the device."""
-        found = {names: so_far.tolist() for names, so_far in self._sums.items()}
-        return {names: values for names, values in found.items() if values[-1]}
+        totals = {names: so_far.tolist() for names, so_far in self._sums.items()}
+        return {names: sums for names, sums in totals.items() if sums[-1]}
 
     def _of(self, names: tuple[str, ...]) -> Tensor:
         if names not in self._sums:
@@ -87,11 +87,11 @@ def precise(device: torch.device) -> torch.dtype:
 
 def combine(parts: Sequence[Totals]) -> Totals:
     """Add up several totals, such as those of several processes."""
-    found: dict[tuple[str, ...], list[list[float]]] = {}
+    lists: dict[tuple[str, ...], list[list[float]]] = {}
     for part in parts:
-        for names, values in part.items():
-            found.setdefault(names, []).append(values)
-    return {names: [sum(column) for column in zip(*rows, strict=True)] for names, rows in found.items()}
+        for names, sums in part.items():
+            lists.setdefault(names, []).append(sums)
+    return {names: [sum(column) for column in zip(*rows, strict=True)] for names, rows in lists.items()}
 
 
 def between(early: Totals, late: Totals) -> Totals:
@@ -116,29 +116,28 @@ def means(totals: Totals) -> dict[str, float]:
 
 
 class Throughput:
-    """Images per second over the last half minute, and the seconds that a whole epoch takes at that rate.
+    """Images per second over the last updates, and the seconds that a whole epoch takes at that rate.
 
     The first update only starts the clock: compilation and warm-up come before it. images: of an epoch.
     """
 
     def __init__(self, images: int) -> None:
         self.images = images
-        self._seen: deque[tuple[float, int]] = deque()
+        self._readings: deque[tuple[float, int]] = deque(maxlen=_WINDOW)
         self._last = time.perf_counter()
 
     def due(self) -> bool:
+        """Return whether another update is worthwhile."""
         return time.perf_counter() - self._last >= _DUE
 
-    def update(self, seen: int) -> dict[str, float]:
-        """Return the throughput; nothing the first time. seen: images so far in this run."""
+    def update(self, count: int) -> dict[str, float]:
+        """Return the throughput; nothing the first time. count: images so far in this run."""
         now = self._last = time.perf_counter()
-        self._seen.append((now, seen))
-        while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
-            self._seen.popleft()
-        then, before = self._seen[0]
-        if now <= then or seen <= before:
+        self._readings.append((now, count))
+        then, before = self._readings[0]
+        if now <= then or count <= before:
             return {}
-        rate = (seen - before) / (now - then)
+        rate = (count - before) / (now - then)
         return {"images_per_second": rate, "seconds_per_epoch": self.images / rate}
 
 
@@ -189,8 +188,8 @@ class TensorBoardLogger:
     def log(self, values: Mapping[str, float], step: int) -> None:
         if self._writer is None:
             self.start(0, 0)
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+        for name, number in values.items():
+            self._writer.add_scalar(name, number, step)
         # Else a kill would lose up to two minutes of what a checkpoint already counts as done.
         self._writer.flush()
 
@@ -200,86 +199,92 @@ class TensorBoardLogger:
         self._writer = None
 
 
-class Loggers:
-    """Several loggers as one. One that raises is dropped with a warning: training is worth more."""
+def check_loggers(loggers: Iterable[Logger]) -> list[Logger]:
+    """Return the loggers as a list; an error if one cannot log."""
+    checked = list(loggers)
+    for logger in checked:
+        if not callable(getattr(logger, "log", None)):
+            raise ValueError(
+                "each of loggers must have a method log(values, step), as rm.FunctionLogger(function) has, "
+                f"got {logger!r}"
+            )
+    return checked
 
-    def __init__(self, loggers: Iterable[Logger]) -> None:
-        if not isinstance(loggers, Iterable):
-            raise ValueError(f"loggers must be a list, also of a single one, got {loggers!r}")
-        self._loggers = list(loggers)
-        for logger in self._loggers:
-            if not callable(getattr(logger, "log", None)):
-                raise ValueError(
-                    "each of loggers must have a method log(values, step), as rm.FunctionLogger(function) has, "
-                    f"got {logger!r}"
-                )
 
-    def add(self, logger: Logger) -> None:
-        self._loggers.append(logger)
-
-    def start(self, step: int, steps: int) -> None:
-        self._call("start", step, steps)
-
-    def log(self, values: Mapping[str, float], step: int) -> None:
-        self._call("log", values, step=step)
-
-    def close(self) -> None:
-        self._call("close")
-
-    def __bool__(self) -> bool:
-        return bool(self._loggers)
-
-    def _call(self, what: str, *args: Any, **kwargs: Any) -> None:
-        for logger in list(self._loggers):
-            method = getattr(logger, what, None)
-            if method is None:  # only `log` must be there
-                continue
-            try:
-                method(*args, **kwargs)
-            except Exception as error:
-                self._loggers.remove(logger)
-                name = type(logger).__name__
-                warnings.warn(f"{name} is left out from now on, its {what} failed: {error!r}", stacklevel=3)
+def tell(loggers: list[Logger], method: str, *args: Any) -> None:
+    """Call a method of each logger that has it. One that raises is removed with a warning: training is worth more."""
+    for logger in list(loggers):
+        try:
+            getattr(logger, method, lambda *_: None)(*args)
+        except Exception as error:
+            loggers.remove(logger)
+            name = type(logger).__name__
+            warnings.warn(f"{name} is left out from now on, its {method} failed: {error!r}", stacklevel=3)
 
 
 class MemberLogger:
     """A logger for one of several models of the same length, trained in turn: its steps follow those before it.
 
-    It has no `close`: the others still need what it logs to.
+    It has no `close`: the other models still need what it logs to.
     """
 
-    def __init__(self, loggers: Loggers, member: int) -> None:
-        self._loggers, self._member = loggers, member
-        self._earlier = 0
+    def __init__(self, loggers: list[Logger], member: int) -> None:
+        self._loggers, self._member, self._earlier = loggers, member, 0
 
     def start(self, step: int, steps: int) -> None:
         self._earlier = self._member * steps
-        self._loggers.start(self._earlier + step, self._earlier + steps)
+        tell(self._loggers, "start", self._earlier + step, self._earlier + steps)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        self._loggers.log(values, self._earlier + step)
+        tell(self._loggers, "log", values, self._earlier + step)
 
 
-class Curves:
-    """Pass numbers over steps, counted from the beginning of training, to loggers.
+class Reporter:
+    """Pass on the numbers of a run: to loggers over its steps, and to callbacks.
 
     `step/...` now and then: means over the steps since the last time, the learning rate, the throughput. `epoch/...`
     after every epoch: its record. First of all loggers are told the position, as a killed run may have logged more.
+    steps, num_images: of an epoch.
     """
 
-    def __init__(self, loggers: Loggers, recipe: Recipe, *, steps: int, position: Position) -> None:
-        self.loggers, self.recipe, self.steps = loggers, recipe, steps
-        self._seen = position.totals
-        loggers.start(position.epoch * steps + position.step, recipe.total_epochs * steps)
+    def __init__(
+        self,
+        recipe: Recipe,
+        *,
+        steps: int,
+        num_images: int,
+        position: Position,
+        loggers: list[Logger],
+        on_step: OnStep | None = None,
+        on_epoch: OnEpoch | None = None,
+    ) -> None:
+        self.recipe, self.steps, self.num_images = recipe, steps, num_images
+        self.loggers, self.on_step, self.on_epoch = loggers, on_step, on_epoch
+        self.throughput = Throughput(num_images)
+        self._logged = position.totals
+        tell(loggers, "start", position.epoch * steps + position.step, recipe.total_epochs * steps)
 
-    def log_step(self, epoch: int, step: int, totals: Totals, speed: Mapping[str, float]) -> None:
-        """Log the first `step` steps of an epoch, which have reported `totals`."""
-        lr = self.recipe.lr_at(epoch + (step - 1) / self.steps)
-        values = {**means(between(self._seen, totals)), "lr": lr, **speed}
-        self._seen = totals
-        self.loggers.log({f"step/{name}": value for name, value in values.items()}, epoch * self.steps + step)
+    def report_step(self, epoch: int, step: int, tally: Tally, *, log: bool) -> None:
+        """Report the first `step` steps of an epoch, whose sums are in the tally. log: also to the loggers."""
+        totals = tally.totals()
+        images = epoch * self.num_images + min(step * self.recipe.batch_size, self.num_images)
+        speed = self.throughput.update(images)
+        if log:
+            lr = self.recipe.lr_at(epoch + (step - 1) / self.steps)
+            numbers = {**means(between(self._logged, totals)), "lr": lr, **speed}
+            self._logged = totals
+            named = {f"step/{name}": number for name, number in numbers.items()}
+            tell(self.loggers, "log", named, epoch * self.steps + step)
+        if self.on_step is not None:
+            self.on_step({"epoch": epoch + 1, "step": step, "steps": self.steps, **means(totals), **speed})
 
-    def log_epoch(self, record: Mapping[str, float]) -> None:
-        self._seen = {}
-        values = {f"epoch/{name}": value for name, value in record.items() if name != "epoch"}
-        self.loggers.log({"epoch": record["epoch"], **values}, int(record["epoch"]) * self.steps)
+    def report_epoch(self, record: EpochRecord) -> None:
+        """Pass the record of an epoch to the callback."""
+        if self.on_epoch is not None:
+            self.on_epoch(record)
+
+    def log_epoch(self, record: EpochRecord) -> None:
+        """Pass the record of an epoch to the loggers, before it is saved: what is logged twice is recognised."""
+        self._logged = {}
+        named = {f"epoch/{name}": number for name, number in record.items() if name != "epoch"}
+        tell(self.loggers, "log", {"epoch": record["epoch"], **named}, record["epoch"] * self.steps)

@@ -5,23 +5,17 @@ The files of the folder are described in `regmixup.run_folder`; predictions are 
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 
-import regmixup
 from regmixup import data, networks, plugins, predictions, run_folder
-from regmixup.config import NUMERICS_VERSION, decode, encode, fingerprint
-from regmixup.data.catalogue import find
+from regmixup.config import decode, encode, fingerprint
 from regmixup.data.decode import EvalTransform
 from regmixup.data.images import LabelledImages
 from regmixup.data.splits import generator_for
@@ -30,13 +24,10 @@ from regmixup.networks.precision import Precision, autocast, products
 from regmixup.storage import owning, read_json
 from regmixup.training.batch_norm import next_epoch, refresh_batches, refreshing
 from regmixup.training.checkpoint import read_checkpoint, read_position
-from regmixup.training.config import TrainConfig, check_present, choose_device, device_name
+from regmixup.training.config import TrainConfig, check_present, choose_device
 from regmixup.training.distributed import Ranks
-from regmixup.training.loading import evaluation_transform, reader
+from regmixup.training.loading import reader
 from regmixup.types import Predictions
-
-if TYPE_CHECKING:
-    from regmixup.training.loop import Training
 
 BatchNorm = Literal["trained", "refreshed", "refreshed-augmented", "refreshed-mixed"]
 
@@ -94,18 +85,17 @@ class Run:
         whole: also compare the weights with their checksum, which reads all of them. OSError if a file is there and
         cannot be read now.
         """
-        weights, mine = self.checkpoint, self.fingerprint
         try:
-            if fingerprint(_read_config(self.folder)) != mine:
-                raise ValueError("config.json is that of another run")
+            if fingerprint(_read_config(self.folder)) != self.fingerprint:
+                return "config.json is that of another run"
             self._read_provenance()
             if self.config.members > 1:
                 return next((lack for member in self.members() if (lack := member.lacks(whole=whole))), "")
-            at = read_position(weights, fingerprint=mine)
+            position = read_position(self.checkpoint, fingerprint=self.fingerprint)
             if whole:
-                read_checkpoint(weights, fingerprint=mine)
-            if at.epoch != self.config.total_epochs:
-                raise ValueError(f"{run_folder.CHECKPOINT} is not that of the last epoch")
+                read_checkpoint(self.checkpoint, fingerprint=self.fingerprint)
+            if position.epoch != self.config.total_epochs:
+                return f"{run_folder.CHECKPOINT} is not that of the last epoch"
         except (FileNotFoundError, NotADirectoryError, ValueError) as error:
             return str(error)
         return ""
@@ -115,7 +105,7 @@ class Run:
         if self.config.members == 1:
             return [self]
         beside = self.folder.parent
-        return [replace(self, folder=config.folder_in(beside), config=config) for config in self.config.models()]
+        return [replace(self, folder=beside / config.name, config=config) for config in self.config.models()]
 
     def refreshed(self, *, augmented: bool = False, mixed: bool = False) -> Run:
         """Return this run with batch-norm statistics estimated again from the images of its train set.
@@ -165,18 +155,14 @@ class Run:
     def _read_provenance(self) -> dict[str, Any]:
         with run_folder.reading(self.folder / run_folder.PROVENANCE) as path:
             record = run_folder.read_provenance(self.folder)
-        if not {"classes", "input", "data"} <= record.keys():
-            raise ValueError(f"{path} is damaged: it must name classes, input and data, found {', '.join(record)}")
+        if not {"classes", "input", "data", "transform"} <= record.keys():
+            raise ValueError(f"{path} is damaged: it lacks classes, input, data or transform")
         return record
 
     def transform(self) -> EvalTransform | None:
         """Return how image files are brought to the network's size; None: they must have it already."""
-        record = self.provenance()
-        if "transform" in record:
-            stored = record["transform"]
-            return None if stored is None else decode(EvalTransform, stored, f"transform of {self.folder}")
-        # Runs of earlier versions did not record it.
-        return evaluation_transform(self.config, files=not find(self.config.train_set).in_memory)
+        stored = self.provenance()["transform"]
+        return None if stored is None else decode(EvalTransform, stored, f"transform of {self.folder}")
 
     def model(self, *, device: str | torch.device | None = None, root: str | Path | None = None) -> Classifier:
         """Return the trained network, in evaluation mode. Refreshed, it needs its train set, which lies in `root`."""
@@ -240,18 +226,16 @@ class Run:
         What is stored but damaged is made again, with a warning.
         """
         self.store(datasets, root=root, device=device, features=features)
-        found: dict[str, Predictions] = {}
-        damaged = []
+        stored = []
         for name in datasets:
+            path = self.predictions_path(name)
             try:
-                found[name] = predictions.load(self.predictions_path(name))
+                stored.append(predictions.load(path))
             except ValueError as error:
                 warnings.warn(f"{error}; predicted again", stacklevel=2)
-                damaged.append(name)
-        if damaged:
-            self.store(damaged, root=root, device=device, features=features, again=True)
-            found |= {name: predictions.load(self.predictions_path(name)) for name in damaged}
-        return [found[name] for name in datasets]
+                self.store([name], root=root, device=device, features=features, again=True)
+                stored.append(predictions.load(path))
+        return stored
 
     def store(
         self,
@@ -272,51 +256,6 @@ class Run:
         from regmixup.predictions import predict
 
         predict.store(self, datasets, root=root, device=device, features=features, again=again)
-
-
-def provenance_record(training: Training) -> dict[str, Any]:
-    """Return what a finished run records about itself; of its engine, what was asked for and what was chosen."""
-    config, dataset, initial, selection = training.config, training.dataset, training.initial, training.selection
-    sets = [dataset, *([selection.dataset] if selection is not None else [])]
-    return {
-        "fingerprint": fingerprint(config),
-        "commit": _commit(),
-        "seed": config.seed,
-        "data": {one.name: one.fingerprint for one in sets},
-        "input": list(training.shape),
-        "transform": None if training.transform is None else encode(training.transform),
-        "classes": list(dataset.classes),
-        "device": device_name(training.device),
-        "engine": encode(training.engine),
-        "execution": str(training.execution).partition("\n")[0],
-        "processes": training.ranks.world,
-        "threads": torch.get_num_threads(),
-        "seconds": round(sum(record["seconds"] for record in training.history), 3),
-        **({"init": initial.record()} if initial is not None else {}),
-        **({"selected": selection.record()} if selection is not None else {}),
-        "versions": {
-            "regmixup": regmixup.__version__,
-            "numerics": NUMERICS_VERSION,
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "timm", "numpy", "scipy", "safetensors")},
-        },
-    }
-
-
-def _commit() -> str | None:
-    """Return the commit of the code that runs, from git or, for a copy without git, from REGMIXUP_COMMIT."""
-    if named := os.environ.get("REGMIXUP_COMMIT"):
-        return named
-    here = Path(__file__)
-    commit = None
-    try:
-        # The first makes sure that it is this package's repository, and not one that a copy happens to lie in.
-        for command in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--abbrev=40", "--dirty"]):
-            git = ["git", "-C", str(here.parent), *command]
-            commit = subprocess.run(git, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return commit
 
 
 def _read_config(folder: Path) -> TrainConfig:

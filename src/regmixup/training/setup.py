@@ -6,7 +6,7 @@ one, and wraps the step for this execution: torch.compile, DistributedDataParall
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,24 +21,22 @@ from regmixup.data.splits import seed_for
 from regmixup.networks.contract import Classifier
 from regmixup.networks.precision import memory_format
 from regmixup.training import checkpoint
-from regmixup.training.batch_norm import (
-    check_every_process_has_images,
-    check_smallest_shard,
-    drop_counters,
-    synchronised,
-)
+from regmixup.training.batch_norm import check_every_process_has_images, drop_counters, synchronised
 from regmixup.training.checkpoint import Position
 from regmixup.training.compilation import CapturedStep, CompiledForward
-from regmixup.training.distributed import Ranks, distribute
-from regmixup.training.engine import Engine, choose_execution
+from regmixup.training.distributed import Ranks
+from regmixup.training.engine import Engine, Execution, choose_execution
 from regmixup.training.guard import Guard
 from regmixup.training.initial_weights import load_initial_weights
-from regmixup.training.loading import evaluation_transform, input_shape, make_loaders, warn_of_empty_classes
-from regmixup.training.loop import ForwardPass, Training, TrainingStep
+from regmixup.training.loading import evaluation_transform, input_shape, make_loaders
+from regmixup.training.loop import ForwardPass, Training
 from regmixup.training.optim import Average, make_optimizer, set_frozen
-from regmixup.training.reporting import Curves, Loggers, Tally, Throughput
+from regmixup.training.parts import Parts
+from regmixup.training.reporting import Logger, OnEpoch, OnStep, Reporter, Tally
 from regmixup.training.run import Run
 from regmixup.training.selection import Selection
+from regmixup.training.shards import Shard
+from regmixup.training.step import TrainingStep, distribute
 
 
 def prepare(
@@ -48,36 +46,24 @@ def prepare(
     ranks: Ranks,
     engine: Engine,
     workers: int,
-    loggers: Loggers | None = None,
     *,
     validation: LabelledImages | None = None,
-) -> Training:
+) -> Parts:
     """Build what a run trains with, at its beginning, and raise what would stop it. Nothing is written.
 
     validation: the images that select the epoch, where the configuration asks for that.
     """
     config = run.config
     shape = input_shape(dataset, config)
-    warn_of_empty_classes(dataset)
     torch.manual_seed(seed_for(config.seed, "init"))
     model = build_model(run, num_classes=len(dataset.classes), shape=shape, device=device)
     initial = load_initial_weights(model, config, input_shape=shape) if config.init else None
-    if config.freeze != "always" and 0 < config.total_epochs <= config.freeze:
-        random = "" if config.init else ": random ones, unless the network brings its own, as init is empty"
-        warnings.warn(
-            f"freeze must be less than the epochs, {config.total_epochs}, for the backbone to learn, got "
-            f"{config.freeze}: the head alone learns, and the backbone keeps its initial weights{random}",
-            stacklevel=2,
-        )
     set_frozen(model, frozen=config.frozen_at(0))
     optimizer = make_optimizer(model, config)
-    mine = range(ranks.rank, config.num_shards, ranks.world)
-    loaders = make_loaders(dataset, config, device, workers=workers, mine=mine)
-    all_steps, num_images = config.total_epochs * len(loaders[0]), loaders[0].num_images
+    shard_numbers = range(ranks.rank, config.num_shards, ranks.world)
+    loaders = make_loaders(dataset, config, device, workers=workers, mine=shard_numbers)
     if config.batch_norm == "synchronised":
-        check_every_process_has_images(num_images, config)
-    else:
-        check_smallest_shard(model, config, num_images, shape)
+        check_every_process_has_images(loaders[0].num_images, config)
     transform = evaluation_transform(config, files=dataset.shape is None)
     selection = None
     if config.select != "last":
@@ -85,7 +71,8 @@ def prepare(
         selection = Selection(
             model, config.select, validation, classes=dataset.classes, shape=shape, transform=transform
         )
-    return Training(
+    choose_execution(engine, config, device, steps=config.total_epochs * len(loaders[0]))  # raises what cannot be
+    return Parts(
         run=run,
         dataset=dataset,
         device=device,
@@ -98,60 +85,70 @@ def prepare(
         average=Average(model, config.ema) if config.ema > 0 else None,
         selection=selection,
         initial=initial,
-        mine=mine,
+        shard_numbers=shard_numbers,
         loaders=loaders,
-        execution=choose_execution(engine, config, device, steps=all_steps),
-        loggers=loggers,
     )
 
 
-def resume(training: Training) -> None:
+def resume(
+    parts: Parts, *, loggers: Sequence[Logger] = (), on_step: OnStep | None = None, on_epoch: OnEpoch | None = None
+) -> Training:
     """Go to where the run was left, or to its beginning, and build what its steps need."""
-    run, config, engine, ranks = training.run, training.config, training.engine, training.ranks
-    found = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
-    if found is not None:
-        check_same_data(run, found.data, training.data_fingerprint)
-        found.restore(training.model, training.optimizer, training.copies)
-    position = training.position = ranks.from_first(found.position if found is not None else Position())
-    ranks.copy_from_first(checkpoint.live_state(training.model, training.optimizer, training.copies).values())
+    run, config, engine, ranks = parts.run, parts.config, parts.engine, parts.ranks
+    stored = checkpoint.newest_checkpoint(run.folder, fingerprint=run.fingerprint) if ranks.first else None
+    if stored is not None:
+        check_same_data(run, stored.data, parts.data_fingerprint)
+        stored.restore(parts.model, parts.optimizer, parts.copies)
+    position = ranks.from_first(stored.position if stored is not None else Position())
+    ranks.copy_from_first(checkpoint.live_state(parts.model, parts.optimizer, parts.copies).values())
 
-    steps_left = (config.total_epochs - position.epoch) * training.steps
-    # Chosen again, as the steps that are left may not repay compiling.
-    chosen = choose_execution(engine, config, training.device, steps=steps_left)
-    training.execution = replace(chosen, starts_from=str(training.initial or ""))
-    training.guard = Guard(training.optimizer, training.device, ranks, buffers=training.model.buffers())
-    training.tally = Tally(training.device)
-    set_frozen(training.model, frozen=config.frozen_at(position.epoch))
-    training.build_step = partial(build_step, training)
-    training.take_step = training.build_step()
-    training.schedule = checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs)
-    training.throughput = Throughput(training.num_images)
-    training.curves = None
-    if training.loggers:
-        training.curves = Curves(training.loggers, config, steps=training.steps, position=position)
-    # The history is written before the checkpoint, so it may be ahead of it, never behind.
-    training.history = [record for record in run.history() if record["epoch"] <= position.epoch]
+    steps_left = (config.total_epochs - position.epoch) * parts.steps
+    execution = choose_execution(engine, config, parts.device, steps=steps_left)
+    execution = replace(execution, starts_from=str(parts.initial or ""))
+    guard = Guard(parts.optimizer, parts.device, ranks, buffers=parts.model.buffers())
+    tally = Tally(parts.device)
+    set_frozen(parts.model, frozen=config.frozen_at(position.epoch))
+    reporter = Reporter(
+        config,
+        steps=parts.steps,
+        num_images=parts.num_images,
+        position=position,
+        loggers=list(loggers),
+        on_step=on_step,
+        on_epoch=on_epoch,
+    )
+    return Training(
+        parts,
+        partial(build_step, parts, execution, guard, tally),
+        execution=execution,
+        guard=guard,
+        tally=tally,
+        reporter=reporter,
+        schedule=checkpoint.Schedule(minutes=engine.checkpoint_minutes, epochs=engine.checkpoint_epochs),
+        position=position,
+        # The history is written before the checkpoint, so it may be ahead of it, never behind.
+        history=[record for record in run.history() if record["epoch"] <= position.epoch],
+    )
 
 
 def delete_stale_results(training: Training) -> None:
     """Delete what an earlier training has left, whose checkpoint was deleted: it would call this one finished."""
+    folder = training.parts.run.folder
     if training.ranks.first:
-        (training.run.folder / run_folder.PROVENANCE).unlink(missing_ok=True)
+        (folder / run_folder.PROVENANCE).unlink(missing_ok=True)
         if training.position == Position():
-            run_folder.delete_predictions(training.run.folder)
+            run_folder.delete_predictions(folder)
 
 
-def build_step(training: Training) -> TrainingStep | CapturedStep:
+def build_step(parts: Parts, execution: Execution, guard: Guard, tally: Tally) -> Callable[[Sequence[Shard]], None]:
     """Build the training step and wrap it as the execution says."""
-    config, execution, shards = training.config, training.execution, training.config.num_shards
-    full = {len(range(shard, min(config.batch_size, training.num_images), shards)) for shard in training.mine}
-    forward = ForwardPass(training.model, config, training.loaders[0])
+    config, shards = parts.config, parts.config.num_shards
+    full = {len(range(number, min(config.batch_size, parts.num_images), shards)) for number in parts.shard_numbers}
+    forward = ForwardPass(parts.model, config, parts.loaders[0])
     wrapped: nn.Module = CompiledForward(forward, full) if execution.compile else forward
-    if training.ranks.world > 1:
+    if parts.ranks.world > 1:
         wrapped = distribute(wrapped)
-    step = TrainingStep(
-        forward, training.optimizer, training.guard, training.tally, average=training.average, wrapped=wrapped
-    )
+    step = TrainingStep(forward, parts.optimizer, guard, tally, average=parts.average, wrapped=wrapped)
     return CapturedStep(step, full=max(full)) if execution.graphs else step
 
 
@@ -171,11 +168,11 @@ def check_folder_unchanged(run: Run, root: str | Path | None) -> None:
             check_same_data(run, run.provenance()["data"][name], data.load(name, root=root).fingerprint)
 
 
-def check_same_data(run: Run, recorded: str, found: str) -> None:
-    """Raise if a run would go on with other data than it began with. recorded, found: fingerprints."""
-    if recorded != found:
+def check_same_data(run: Run, recorded: str, current: str) -> None:
+    """Raise if a run would go on with other data than it began with. recorded, current: fingerprints."""
+    if recorded != current:
         names = " or ".join(filter(None, (run.config.train_set, run.config.validation)))
         raise ValueError(
             f"{names} has changed since {run.folder} was trained on it (fingerprint {recorded[:12]}, "
-            f"now {found[:12]}): delete the run folder to train again"
+            f"now {current[:12]}): delete the run folder to train again"
         )

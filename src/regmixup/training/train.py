@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,21 +18,23 @@ from regmixup import data, networks, run_folder
 from regmixup.config import check_count
 from regmixup.storage import check_writable
 from regmixup.training.config import TrainConfig, check_present, choose_device, resolve
-from regmixup.training.distributed import joined
+from regmixup.training.distributed import Ranks, joined
 from regmixup.training.engine import Engine, Execution, settings
+from regmixup.training.finish import finish
 from regmixup.training.reporting import (
     EpochRecord,
     Logger,
-    Loggers,
     MemberLogger,
     OnEpoch,
     OnStep,
     TensorBoardLogger,
+    check_loggers,
     counted_on,
+    tell,
 )
 from regmixup.training.run import Run
 from regmixup.training.setup import check_folder_unchanged, delete_stale_results, prepare, resume
-from regmixup.training.stopping import stopping
+from regmixup.training.stopping import Interrupted, stopping
 
 
 class Hooks(TypedDict, total=False):
@@ -82,14 +84,11 @@ def train(
         raise ValueError(f"config must be a TrainConfig, as rm.configure(...) returns, got {config!r}")
     config = give_objects(config, dataset=dataset, validation=validation, network=network, transform=transform)
     device, engine = choose_device(device), Engine() if engine is None else engine
-    if not isinstance(engine, Engine):
-        raise ValueError(f"engine must be an Engine, such as rm.Engine(compile='off'), got {engine!r}")
-    for name, hook in {"on_start": on_start, "on_step": on_step, "on_epoch": on_epoch}.items():
-        if hook is not None and not callable(hook):
-            raise ValueError(f"{name} must be a function of one argument, got {hook!r}")
-    if workers is not None:
-        check_count("workers", workers, least=0)
-    with joined(device) as ranks, closing(Loggers(loggers if ranks.first and not dry_run else ())) as sinks:
+    workers = min(4, os.cpu_count() or 1) if workers is None else workers
+    check_count("workers", workers, least=0)
+    with joined(device) as ranks, ExitStack() as stack:
+        sinks = check_loggers(loggers if ranks.first and not dry_run else ())
+        stack.callback(tell, sinks, "close")
         if not ranks.first:
             on_start = on_step = on_epoch = None
         config = resolve(config, device, world=ranks.world)
@@ -97,9 +96,8 @@ def train(
         if tensorboard:
             events = TensorBoardLogger(run.folder)  # before anything is written, as it may not be installed
             if ranks.first and config.members == 1 and not dry_run:
-                sinks.add(events)
-        finished = ranks.from_first(ranks.first and not run.lacks(whole=True))
-        if finished:
+                sinks.append(events)
+        if ranks.from_first(ranks.first and not run.lacks(whole=True)):
             if ranks.first:
                 check_folder_unchanged(run, root)
         elif config.members > 1:
@@ -107,29 +105,30 @@ def train(
                 train, runs=runs, root=root, device=device, workers=workers, engine=engine, tensorboard=tensorboard,
                 on_start=on_start,
             )  # fmt: skip
-            for member in ranks.from_first([m.config for m in run.members() if not m.finished][:1]):
+            for member in ranks.from_first([member.config for member in run.members() if not member.finished][:1]):
                 train_one(member, dry_run=True)  # so that nothing is written before the members can be trained
             if not dry_run:
                 with run.owned(ranks):
-                    train_members(run, train_one, sinks, on_step, on_epoch, writes=ranks.first)
+                    train_members(run, train_one, sinks, on_step, on_epoch, ranks=ranks)
         else:
-            workers = workers if workers is not None else min(4, os.cpu_count() or 1)
             check_present(device)
             with settings(device, engine, config.precision), stopping(patient=ranks.world > 1) as stop:
                 images = data.load(config.train_set, root=root)
                 validation = data.load(config.validation, root=root) if config.validation else None
-                training = prepare(run, images, device, ranks, engine, workers, sinks, validation=validation)
+                parts = prepare(run, images, device, ranks, engine, workers, validation=validation)
+                if signal := ranks.largest_of(stop.signal or 0)[0]:
+                    raise Interrupted(signal)
                 if dry_run:
                     if ranks.first:  # each would remove the folder that another one tries
                         check_writable(run.folder / run_folder.CONFIG)
                 else:
                     with run.owned(ranks):
-                        resume(training)
+                        training = resume(parts, loggers=sinks, on_step=on_step, on_epoch=on_epoch)
                         delete_stale_results(training)
                         if on_start is not None:
                             on_start(training.execution)
-                        training.run_epochs(stop, on_step, on_epoch)
-                        training.finish(stop)
+                        training.run_epochs(stop)
+                        finish(training, stop)
         ranks.wait()
     return run
 
@@ -142,30 +141,32 @@ def give_objects(
     A name has a checksum of the object's source and content (images and labels, weights), so the fingerprint tells
     objects apart, and the same ones lead to the same run.
     """
-    names = {
-        "train_set": dataset is not None and data.name_object(dataset, "train"),
-        "validation": validation is not None and data.name_object(validation, "validation", "validation"),
-        "network": network is not None and networks.name_object(network),
-        "transform": transform is not None and data.name_transform(transform),
-    }
-    given: dict[str, Any] = {field: name for field, name in names.items() if name}
+    names: dict[str, Any] = {}
+    if dataset is not None:
+        names["train_set"] = data.name_object(dataset, "train")
+    if validation is not None:
+        names["validation"] = data.name_object(validation, "validation", "validation")
+    if network is not None:
+        names["network"] = networks.name_object(network)
+    if transform is not None:
+        names["transform"] = data.name_transform(transform)
     if dataset is not None and validation is not None:
-        trained, selecting = (data.load(given[field]) for field in ("train_set", "validation"))
+        trained, selecting = (data.load(names[field]) for field in ("train_set", "validation"))
         if trained.fingerprint == selecting.fingerprint:
             raise ValueError("validation must be images that were not trained on, got those of dataset")
-    return replace(config, **given) if given else config
+    return replace(config, **names) if names else config
 
 
 def train_members(
     run: Run,
     train_one: Callable[..., Run],
-    loggers: Loggers,
+    loggers: list[Logger],
     on_step: OnStep | None,
     on_epoch: OnEpoch | None,
     *,
-    writes: bool,
+    ranks: Ranks,
 ) -> None:
-    """Train every member of a deep ensemble, then record the ensemble. writes: whether this process writes files.
+    """Train every member of a deep ensemble, then record the ensemble.
 
     train_one: `train` with everything given but the configuration, the loggers and the callbacks. Members are runs
     like any other, beside the ensemble's own folder, and may serve other studies. Loggers and callbacks see them as
@@ -175,28 +176,28 @@ def train_members(
     members = [
         train_one(
             member.config,
-            loggers=[MemberLogger(loggers, index)] if loggers else [],
+            loggers=[MemberLogger(loggers, index)],
             on_step=counted_on(on_step, index * epochs),
             on_epoch=counted_on(on_epoch, index * epochs),
         )
         for index, member in enumerate(run.members())
     ]
-    if not writes:
+    if not ranks.first:
         return
     run_folder.delete_predictions(run.folder)
     records = [record for member in members for record in member.history()]  # some may have been lost
     epochs_known = sorted({record["epoch"] for record in records})
-    means = [_mean_record([r for r in records if r["epoch"] == epoch]) for epoch in epochs_known]
+    means = [_mean_record([record for record in records if record["epoch"] == epoch]) for epoch in epochs_known]
     run_folder.write_history(run.folder, means)
-    seconds = sum(record["seconds"] for record in records)
-    own = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": round(seconds, 3)}
+    shared = {key: entry for key, entry in members[0].provenance().items() if key != "selected"}  # each its own
+    seconds = round(sum(record["seconds"] for record in records), 3)
     names = [member.folder.name for member in members]
-    common = {key: value for key, value in members[0].provenance().items() if key != "selected"}  # each its own
-    run_folder.write_provenance(run.folder, {**common, **own, "members": names})
+    record = {"fingerprint": run.fingerprint, "seed": run.config.seed, "seconds": seconds, "members": names}
+    run_folder.write_provenance(run.folder, {**shared, **record})
 
 
 def _mean_record(records: Sequence[EpochRecord]) -> EpochRecord:
-    """Return the mean record of one epoch: of each value over the members that have it."""
+    """Return the mean record of one epoch: of each number over the members that have it."""
     names = dict.fromkeys(name for record in records for name in record if name != "epoch")
     means = {name: fmean(record[name] for record in records if name in record) for name in names}
     return {"epoch": records[0]["epoch"], **means}

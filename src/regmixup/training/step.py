@@ -1,0 +1,115 @@
+"""The training step of a run: `train_step`, and around it guard, shards, ranks, clipping and the running mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from regmixup.data.splits import reseed
+from regmixup.mixing import Draw
+from regmixup.networks.precision import autocast
+from regmixup.training.batch_norm import Statistics, explaining_single_images
+from regmixup.training.guard import Guard
+from regmixup.training.loop import ForwardPass, ShardLoss, train_step
+from regmixup.training.optim import Average
+from regmixup.training.reporting import Tally
+from regmixup.training.shards import Shard
+
+
+class TrainingStep:
+    """One update of the weights, in which nothing is read from the device, so that a CUDA graph can capture it.
+
+        keep the buffers                                     in case the step is bad
+        of each shard: seed dropout, forward, backward       `train_step`; ranks exchange gradients after the last
+        combine batch-norm statistics over shards and ranks
+        check loss, gradient and buffers                     a bad step disables the optimizer
+        clip the gradient, update the weights
+        update the head, where it learns from clean images
+        update the running mean of the weights
+
+    forward: the forward pass. wrapped: the same as torch.compile and DDP wrap it; default: as it is.
+    average: the running mean of the weights, if there is one.
+    """
+
+    def __init__(
+        self,
+        forward: ForwardPass,
+        optimizer: torch.optim.Optimizer,
+        guard: Guard,
+        tally: Tally,
+        *,
+        average: Average | None = None,
+        wrapped: nn.Module | None = None,
+    ) -> None:
+        self.model, self.config, self.loader = forward.model, forward.config, forward.loader
+        self.forward: nn.Module = forward if wrapped is None else wrapped
+        self.optimizer, self.guard, self.tally, self.average = optimizer, guard, tally, average
+        buffers = self.model.backbone.buffers() if self.config.num_shards > 1 else ()
+        self.statistics = Statistics(buffers, guard.ranks)
+
+    def __call__(self, shards: Sequence[Shard]) -> None:
+        """Take one step. shards: this rank's."""
+        self.guard.save_buffers()
+        self.statistics.begin()
+        with explaining_single_images(self.config):
+            check = partial(self._before_update, shards)
+            train_step(self.forward, self.optimizer, self._in_turn(shards), before_update=check)
+        if self.model.wants_step():
+            self._update_head(shards)
+        if self.average is not None:
+            self.average.update(self.guard.closed)
+
+    def _in_turn(self, shards: Sequence[Shard]) -> Iterator[Shard]:
+        """Yield each shard for its forward and backward pass, and prepare and clear up around these."""
+        for index, shard in enumerate(shards):
+            if shard.seed is not None:
+                reseed(self.tally.device, shard.seed)
+            with self._exchange(last=index == len(shards) - 1), self.statistics.shard(shard.share):
+                yield shard if shard.count else replace(shard, picked=None)
+
+    def _exchange(self, *, last: bool) -> AbstractContextManager[None]:
+        """Let ranks exchange gradients once per step, after the last shard."""
+        if isinstance(self.forward, DistributedDataParallel) and not last:
+            return self.forward.no_sync()
+        return nullcontext()
+
+    def _before_update(self, shards: Sequence[Shard], outputs: Sequence[ShardLoss]) -> None:
+        """Report the losses, combine statistics, and keep what is not finite away from the weights."""
+        for shard, output in zip(shards, outputs, strict=True):
+            self.tally.add(output.names, output.sums, shard.count)
+        self.statistics.end()
+        norm = self.guard.check_step([output.loss for output in outputs], self.model.parameters())
+        if self.config.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+
+    def _update_head(self, shards: Sequence[Shard]) -> None:
+        """Show the clean images of all ranks to a head that learns from them beside the gradient."""
+        ranks, total = self.guard.ranks, shards[0].total
+        batches = [self.loader.load(shard.picked) for shard in shards]
+        x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
+        with autocast(self.config.precision, self.loader.device):
+            self.model.after_step(ranks.rows(x, total=total), ranks.rows(y, total=total))
+
+    def tensors(self) -> list[Tensor]:
+        """Return all that a step changes, apart from the tally."""
+        states = self.optimizer.state.values()
+        momenta = [tensor for state in states for tensor in state.values() if torch.is_tensor(tensor)]
+        mean = self.average.tensors() if self.average is not None else []
+        return [*self.model.parameters(), *self.model.buffers(), *momenta, *mean, *self.guard.tensors()]
+
+
+def distribute(forward: nn.Module) -> DistributedDataParallel:
+    """Wrap a forward pass so that ranks average their gradients, and run one backward pass without images.
+
+    DDP puts gradients into buckets in the order in which they came the first time, and three or more numbers have a sum
+    that depends on their place there. So the first step of a resumed run must not be DDP's first.
+    """
+    wrapped = DistributedDataParallel(forward)
+    wrapped(None, Draw()).loss.backward()
+    return wrapped
