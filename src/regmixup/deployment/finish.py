@@ -22,7 +22,8 @@ from regmixup.data.folders import load_files
 from regmixup.deployment.calibration import fewest_images, first_rows
 from regmixup.deployment.folder import Advance, PhotoFolder
 from regmixup.deployment.predictor import Predictor
-from regmixup.evaluation.compare import Measured, ModelPredictions, measure_models
+from regmixup.evaluation.compare import Measured, measure_models
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.scores import SCORES
 from regmixup.names import check_name, counted, percent, printable
 from regmixup.report.evaluation_page import write_page

@@ -12,21 +12,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from regmixup.evaluation.compare import (
-    PLAIN,
-    Difference,
-    Given,
-    LoadedModel,
-    Measured,
-    ModelPredictions,
-    measure_models,
-)
+from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_models
 from regmixup.evaluation.curves import COVERAGE, Look, examples, reliability_bins, score_curves
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given
+from regmixup.predictions.store import load
 from regmixup.report.aggregation import DETECTION, SCALED, Aggregation
 from regmixup.report.claims import SCORES
 from regmixup.report.page import (
@@ -53,9 +47,9 @@ _SURE = 0.8
 
 def write_page(
     path: str | Path,
-    predictions: Measured | ModelPredictions | Given,
+    predictions: Measured | ModelPredictions | Predictions | str | Path,
     *,
-    against: ModelPredictions | Given | None = None,
+    against: ModelPredictions | Predictions | str | Path | None = None,
     images: Images | None = None,
     classes: Sequence[str] = (),
     title: str = "",
@@ -89,7 +83,9 @@ def write_page(
     return measured
 
 
-def _model(given: ModelPredictions | Given) -> ModelPredictions:
+def _model(given: ModelPredictions | Predictions | str | Path) -> ModelPredictions:
+    if isinstance(given, (str, Path)):
+        return ModelPredictions(test=load(given), name=Path(given).stem)
     return given if isinstance(given, ModelPredictions) else ModelPredictions(test=given)
 
 
@@ -267,7 +263,7 @@ def _look(given: Look | Sequence[Any]) -> Look:
 
 
 def _figures(
-    model: LoadedModel, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
+    model: ModelPredictions, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
 ) -> dict[str, Any]:
     """Return what the figures draw of one model, in the form that a study stores of a run."""
     treat: Callable[..., Predictions] = model.posthoc if model.posthoc is not None else as_given

@@ -6,8 +6,6 @@ Scores of logits are functions; scores of features are dataclasses of hyper-para
 from regmixup.metrics.scores.features import KNN, FeatureScore, FittedKNN, FittedScore
 from regmixup.metrics.scores.head_scores import ASH, FittedASH, FittedReAct, FittedViM, ReAct, ViM
 from regmixup.metrics.scores.logit_scores import (
-    SCORES,
-    SCORES_OF_PROBS,
     dempster_shafer,
     duq,
     energy,
@@ -24,7 +22,16 @@ from regmixup.metrics.scores.mahalanobis import (
     Mahalanobis,
     RelativeMahalanobis,
 )
-from regmixup.metrics.scores.registry import REGISTRY, Score, available, fit_scores, register, score_all
+from regmixup.metrics.scores.registry import (
+    REGISTRY,
+    SCORES,
+    SCORES_OF_PROBS,
+    Score,
+    available,
+    fit_scores,
+    register,
+    score_all,
+)
 
 __all__ = [
     "ASH", "KNN", "REGISTRY", "SCORES", "SCORES_OF_PROBS", "FeatureScore", "FittedASH", "FittedKNN",
