@@ -39,7 +39,7 @@ def check_classification(probs, labels, counts):
 
 
 def check_detection(a, b, id_counts, ood_counts):
-    found = resampled(DETECTION, partial(ScorePair, a, b), id_counts, ood_counts)
+    found = resampled(DETECTION, ScorePair.of(a, b).weighted, id_counts, ood_counts)
     assert list(found) == list(DETECTION)
     for name, values in found.items():
         assert values.dtype == torch.float64
@@ -86,7 +86,7 @@ def test_selection_equals_the_metric_of_the_samples_drawn(distinct):
     correct = torch.rand(40, generator=generator) < 0.7
     counts = Bootstrap(resamples=30).counts(40)
     drawn = [(scores.repeat_interleave(c), correct.repeat_interleave(c)) for c in counts.long()]
-    for name, values in resampled(SELECTIVE, partial(Selection, scores, correct), counts).items():
+    for name, values in resampled(SELECTIVE, Selection.of(scores, correct).weighted, counts).items():
         assert values.tolist() == pytest.approx([SELECTIVE[name](*one) for one in drawn], abs=1e-12), name
 
 
@@ -101,7 +101,7 @@ def test_weights_need_not_sum_to_the_number_of_samples():
         assert type(metric(whole.weighted(some.long()))) is float
         assert float(metric(whole.weighted(rows))[0]) == pytest.approx(metric(*part), abs=1e-12)
     scores, correct = torch.rand(30, generator=torch.Generator().manual_seed(0)), labels == 0
-    twice = aurc(Selection(scores, correct, rows))
+    twice = aurc(Selection.of(scores, correct).weighted(rows))
     assert float(twice[0]) == pytest.approx(aurc(scores[some], correct[some]), abs=1e-12)
     expected = aurc(scores.repeat(2), correct.repeat(2))
     assert float(twice[1]) == pytest.approx(expected, abs=1e-12)
@@ -115,7 +115,7 @@ def test_chunks_join_without_a_seam(monkeypatch):
 
     def both():
         outcomes = resampled(CLASSIFICATION, partial(weighted_outcomes, probs, labels), id_counts)
-        return outcomes | resampled(DETECTION, partial(ScorePair, a, b), id_counts, ood_counts)
+        return outcomes | resampled(DETECTION, ScorePair.of(a, b).weighted, id_counts, ood_counts)
 
     whole = both()
     monkeypatch.setattr("regmixup.metrics.bootstrap._CHUNK", 200)
@@ -142,8 +142,8 @@ def test_an_impossible_label_makes_only_the_resamples_that_drew_it_infinite():
 
 def test_weights_of_another_number_of_samples_are_refused():
     a, b = random_scores(5, 6)
-    with pytest.raises(ValueError, match=r"ood_weights must be \(6,\) or \(R, 6\), one for each sample, got \(6, 5\)"):
-        auroc(ScorePair(a, b, BOOTSTRAP.counts(5), BOOTSTRAP.counts(5)))
+    with pytest.raises(ValueError, match=r"weights must be \(6,\) or \(R, 6\), one for each sample, got \(6, 5\)"):
+        auroc(ScorePair.of(a, b).weighted(BOOTSTRAP.counts(5), BOOTSTRAP.counts(5)))
     with pytest.raises(ValueError, match=r"weights must be \(5,\) or \(R, 5\), one for each sample, got \(6,\)"):
         ece(Outcomes.of(*softmax_table(5, 3, seed=4)).weighted(torch.ones(6)))
 

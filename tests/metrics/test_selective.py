@@ -119,7 +119,7 @@ def test_arguments_are_checked(scores, correct, message):
 
 def test_a_resample_without_errors_has_no_failure_auroc():
     counts = Bootstrap(resamples=50).counts(9)
-    selection = Selection(torch.arange(9.0).flip(0), torch.arange(9) > 0, counts)
+    selection = Selection.of(torch.arange(9.0).flip(0), torch.arange(9) > 0).weighted(counts)
     none = counts[:, 0] == 0
     assert torch.equal(failure_auroc(selection).isnan(), none)
     assert set(failure_auroc(selection)[~none].tolist()) == {1.0}

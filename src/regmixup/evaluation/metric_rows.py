@@ -169,8 +169,8 @@ class Measure:
         rows = []
         counts = self.counts(len(correct), correct.device)
         for score, values in scores.items():
-            selection = Selection(values, correct)
-            drawn = resampled(metrics, partial(Selection, values, correct), counts) if counts is not None else {}
+            selection = Selection.of(values, correct)
+            drawn = resampled(metrics, selection.weighted, counts) if counts is not None else {}
             for name, metric in metrics.items():
                 one = replace(row, score=score, metric=name, value=metric(selection), n=len(correct))
                 rows.append(self.with_interval(one, drawn.get(name)))
@@ -184,14 +184,14 @@ class Measure:
         ood_counts = self.counts(len(ood), correct.device, stream=ood.dataset or "ood")
         for score in (name for name in id_scores if name in ood_scores):
             scores = id_scores[score], ood_scores[score]
-            joined = join_ood(scores[0], correct, scores[1])
-            pair, selection = ScorePair(*scores), Selection(*joined)
+            pair = ScorePair.of(*scores)
+            selection = Selection.of(*join_ood(scores[0], correct, scores[1]))
             values = {name: metric(pair) for name, metric in DETECTION.items()}
             values |= {name: metric(selection) for name, metric in SCOD.items()}
             drawn: dict[str, Tensor] = {}
             if id_counts is not None and ood_counts is not None:
-                drawn = resampled(DETECTION, partial(ScorePair, *scores), id_counts, ood_counts)
-                drawn |= resampled(SCOD, partial(Selection, *joined), torch.cat([id_counts, ood_counts], dim=1))
+                drawn = resampled(DETECTION, pair.weighted, id_counts, ood_counts)
+                drawn |= resampled(SCOD, selection.weighted, torch.cat([id_counts, ood_counts], dim=1))
             for name, value in values.items():
                 n = len(ood) if name in DETECTION else len(correct) + len(ood)
                 one = replace(self.row, dataset=shown_name(ood), score=score, metric=name, value=value, n=n)

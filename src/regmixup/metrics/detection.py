@@ -12,7 +12,7 @@ The last part is DeLong's uncertainty of an AUROC, and of the difference between
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Literal
@@ -55,17 +55,37 @@ def check_flags(name: str, flags: Tensor, total: int) -> Tensor:
 
 
 class SortedScores:
-    """Scores (N,) in ascending order, and their weights in this order."""
+    """Scores (N,) in ascending order."""
 
-    def __init__(self, name: str, scores: Tensor, weights: Tensor | None) -> None:
-        self.weights, total = weights, len(scores)
-        times = weight_rows(f"{name}_weights", weights, total, scores.device)
-        if weights is None:
-            self.values = sorted_values(scores)
-        else:
-            self.values, order = scores.sort()
-            times = take_columns(times, order)
-        self.times = precise(times)
+    def __init__(self, scores: Tensor) -> None:
+        self.scores, self.values = scores, sorted_values(scores)
+
+    @cached_property
+    def order(self) -> Tensor:
+        return self.scores.argsort()
+
+    @cached_property
+    def own_places(self) -> tuple[Tensor, Tensor]:
+        """Return how many of the values are < and <= each of them, (N,) both."""
+        return positions(self.values, self.values)
+
+
+@dataclass(frozen=True)
+class WeightedScores:
+    """Sorted scores (N,) and how often each sample counts: weights (N,) or (R, N) in the order given; None for once."""
+
+    sorted: SortedScores
+    weights: Tensor | None = None
+
+    @property
+    def values(self) -> Tensor:
+        return self.sorted.values
+
+    @cached_property
+    def times(self) -> Tensor:
+        """(R, N) float64: the weights in the order of the scores."""
+        rows = weight_rows(self.weights, len(self.values), self.values.device)
+        return precise(rows if self.weights is None else take_columns(rows, self.sorted.order))
 
     @cached_property
     def before(self) -> Tensor:
@@ -79,34 +99,33 @@ class SortedScores:
 
     def weight_at(self, place: Tensor) -> Tensor:
         """Return the weight of the samples before each place (M,): (R, M)."""
-        return place[None].to(self.times.dtype) if self.weights is None else take_columns(self.before, place)
+        return precise(place[None]) if self.weights is None else take_columns(self.before, place)
 
-    def place_of(self, share: Tensor) -> Tensor:
-        """Return the place of the first sample up to which more weight than (R, 1) lies, (R, 1)."""
-        return torch.searchsorted(self.before, share, right=True) - 1
+    def sample_at(self, weight: Tensor) -> Tensor:
+        """Return the score of the first sample up to which more than this weight (R, 1) lies, (R, 1)."""
+        return self.values[torch.searchsorted(self.before, weight, right=True) - 1]
 
 
+@dataclass(frozen=True)
 class ScorePair:
-    """The scores of both sets, sorted, with the places of each in the other: what the metrics of a pair share.
+    """The scores of both sets, sorted: what the metrics of a pair share. ood_among_id: how many of the id scores are <
+    and <= each OOD score, (M,) both."""
 
-    id_scores: (N,); ood_scores: (M,); their weights: None, or (R, N) and (R, M).
-    """
+    inside: WeightedScores
+    outside: WeightedScores
+    ood_among_id: tuple[Tensor, Tensor]
 
-    def __init__(
-        self,
-        id_scores: Tensor,
-        ood_scores: Tensor,
-        id_weights: Tensor | None = None,
-        ood_weights: Tensor | None = None,
-    ) -> None:
-        id_scores, ood_scores = check_scores(id_scores, ood_scores)
-        self.inside = SortedScores("id", id_scores, id_weights)
-        self.outside = SortedScores("ood", ood_scores, ood_weights)
+    @classmethod
+    def of(cls, id_scores: Tensor, ood_scores: Tensor) -> ScorePair:
+        """Sort id_scores (N,) and ood_scores (M,)."""
+        inside, outside = (SortedScores(scores) for scores in check_scores(id_scores, ood_scores))
+        places_of_ood = positions(inside.values, outside.values)
+        return cls(WeightedScores(inside), WeightedScores(outside), places_of_ood)
 
-    @cached_property
-    def ood_among_id(self) -> tuple[Tensor, Tensor]:
-        """Return how many id scores are < and <= each OOD score, (M,) both."""
-        return positions(self.inside.values, self.outside.values)
+    def weighted(self, id_weights: Tensor, ood_weights: Tensor) -> ScorePair:
+        """Return the same scores with weights (R, N) and (R, M)."""
+        inside, outside = replace(self.inside, weights=id_weights), replace(self.outside, weights=ood_weights)
+        return replace(self, inside=inside, outside=outside)
 
     def value(self, values: Tensor) -> Value:
         """Return values (R,) as the result of a metric."""
@@ -118,7 +137,7 @@ def _pair(id_scores: Tensor | ScorePair, ood_scores: Tensor | None) -> ScorePair
         return id_scores
     if ood_scores is None:
         raise ValueError("ood_scores must be given beside id_scores, got None")
-    return ScorePair(id_scores, ood_scores)
+    return ScorePair.of(id_scores, ood_scores)
 
 
 def auroc(id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None) -> Value:
@@ -150,11 +169,11 @@ def aupr(
     inside, outside = pair.inside, pair.outside
     if positive == "ood":
         wanted = outside
-        hits = outside.total - outside.weight_at(places(outside.values, outside.values))
+        hits = outside.total - outside.weight_at(outside.sorted.own_places[0])
         false = inside.total - inside.weight_at(pair.ood_among_id[0])
     elif positive == "id":
         wanted = inside
-        hits = inside.weight_at(places(inside.values, inside.values, right=True))
+        hits = inside.weight_at(inside.sorted.own_places[1])
         false = outside.weight_at(places(outside.values, inside.values, right=True))
     else:
         raise ValueError(f"positive must be 'ood' or 'id', got {positive!r}")
@@ -186,11 +205,11 @@ def fpr_at_tpr(
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must lie in (0, 1], got {tpr!r}")
     if convention == "accept_id":
-        threshold = inside.values[inside.place_of(_needed(tpr, inside.total) - 1)]
+        threshold = inside.sample_at(_needed(tpr, inside.total) - 1)
         accepted = outside.before.gather(1, torch.searchsorted(outside.values, threshold, right=True))
         return pair.value((accepted / outside.total).squeeze(1))
     if convention == "detect_ood":
-        threshold = outside.values[outside.place_of(outside.total - _needed(tpr, outside.total))]
+        threshold = outside.sample_at(outside.total - _needed(tpr, outside.total))
         missed = inside.before.gather(1, torch.searchsorted(inside.values, threshold))
         return pair.value(((inside.total - missed) / inside.total).squeeze(1))
     raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")

@@ -49,7 +49,7 @@ class Outcomes:
         Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]), ...)
         """
         probs, labels = check_table(probs, labels)
-        times = weight_rows("weights", weights, len(probs), probs.device)
+        times = weight_rows(weights, len(probs), probs.device)
 
         def read(rows: slice) -> Outcomes:
             part, classes = probs[rows], labels[rows]
@@ -89,7 +89,7 @@ class Outcomes:
     @cached_property
     def times(self) -> Tensor:
         """(R, N) float64: the weights, in the order given."""
-        return precise(weight_rows("weights", self.weights, len(self.correct), self.correct.device))
+        return precise(weight_rows(self.weights, len(self.correct), self.correct.device))
 
     @cached_property
     def total(self) -> Tensor:
@@ -122,7 +122,7 @@ class SortedOutcomes:
         order = ascending_order(outcomes.confidence)
         self.confidence = precise(outcomes.confidence[order])
         self.correct = precise(outcomes.correct[order])
-        rows = weight_rows("weights", outcomes.weights, len(order), order.device)
+        rows = weight_rows(outcomes.weights, len(order), order.device)
         self.times = precise(take_columns(rows, order)) if outcomes.weights is not None else precise(rows)
 
     @cached_property

@@ -7,7 +7,8 @@ may carry weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -43,78 +44,99 @@ def risk_coverage(scores: Tensor, correct: Tensor) -> RiskCoverage:
     return RiskCoverage(levels, precise(accepted) / len(scores), precise(errors) / accepted)
 
 
+@dataclass(frozen=True)
 class Selection:
-    """Scores (N,), right predictions (N,) and weights, None or (R, N), with the sums that the areas below share.
+    """Samples ordered by their scores, with what the areas below need of them.
 
     An error at rank r, from 1 by its score, adds sum_{i >= r} 1 / i to N AURC and 2N - 2r + 1 to 2 N^2 AUGRC. Errors at
     ranks a + 1 to t add F(t) - F(a), with F(t) = t (1 + H(N) - H(t)), H the harmonic numbers, and F(t) = t (2N - t). So
     neighbours in the order that are all errors need two values of F together, and an error among equal scores, not all
     of which are errors, adds the mean of F over its group, (F(t) - F(a)) / (t - a).
+
+    order: (N,) of rising scores. starts, ends: where runs of errors start and end in it. tied: places of the errors
+    that tie with right predictions; first, last: where their groups of equal scores start and end.
+    weights: (N,) or (R, N), how often each sample counts, in the order given; None for once.
     """
 
-    def __init__(self, scores: Tensor, correct: Tensor, weights: Tensor | None = None) -> None:
+    order: Tensor
+    starts: Tensor
+    ends: Tensor
+    tied: Tensor
+    first: Tensor
+    last: Tensor
+    weights: Tensor | None = None
+
+    @classmethod
+    def of(cls, scores: Tensor, correct: Tensor) -> Selection:
+        """Order scores (N,) with right predictions (N,)."""
         scores, correct = _checked(scores, correct)
-        self.weights, total = weights, len(scores)
-        order, starts, ends, tied, (first, last) = _runs_of_errors(scores, correct)
-        times = precise(take_columns(weight_rows("weights", weights, total, scores.device), order))
-        accepted = cumulative(times)
-        self.runs = take_columns(accepted, starts), take_columns(accepted, ends)
-        self.groups = take_columns(accepted, first), take_columns(accepted, last)
-        self.tied = take_columns(times, tied)
-        self.total = accepted[:, -1:]
+        ordered, order = scores.sort()
+        right = correct[order]
+        errors = (~right).nonzero().squeeze(1)
+        first, last = positions(ordered, ordered[errors])
+        right_before = torch.cat([right.new_zeros(1), right]).cumsum(0)
+        ties = right_before[first] < right_before[last]
+        alone = torch.zeros(len(scores) + 2, dtype=torch.int8, device=scores.device)
+        alone[errors[~ties] + 1] = 1
+        change = alone.diff()
+        starts, ends = (change == 1).nonzero().squeeze(1), (change == -1).nonzero().squeeze(1)
+        return cls(order, starts, ends, errors[ties], first[ties], last[ties])
+
+    def weighted(self, weights: Tensor) -> Selection:
+        """Return the same samples with weights (R, N)."""
+        return replace(self, weights=weights)
+
+    @cached_property
+    def _times(self) -> Tensor:
+        """(R, N) float64: the weights in the order of the scores."""
+        rows = weight_rows(self.weights, len(self.order), self.order.device)
+        return precise(take_columns(rows, self.order))
+
+    @cached_property
+    def _ranks(self) -> tuple[Tensor, ...]:
+        """Return the weight before every start, end, first and last, (R, M) each."""
+        accepted = cumulative(self._times)
+        return tuple(take_columns(accepted, places) for places in (self.starts, self.ends, self.first, self.last))
+
+    @cached_property
+    def total(self) -> Tensor:
+        """(R,): the weight of all samples, N in a resample."""
+        return self._times.sum(dim=1)
 
     @cached_property
     def errors(self) -> Tensor:
         """(R,): the weight of the errors."""
-        starts, ends = self.runs
-        return (ends - starts).sum(dim=1) + self.tied.sum(dim=1)
+        starts, ends, _, _ = self._ranks
+        return (ends - starts).sum(dim=1) + take_columns(self._times, self.tied).sum(dim=1)
 
     @cached_property
     def harmonic_sum(self) -> Tensor:
         """(R,): N AURC."""
-        most = int(self.total.max())
-        harmonic = precise(torch.arange(most + 1, device=self.total.device)).reciprocal()
-        harmonic[0] = 0.0
-        harmonic = harmonic.cumsum(0)
+        whole = precise(torch.arange(1, int(self.total.max()) + 1, device=self.total.device))
+        harmonic = torch.cat([whole.new_zeros(1), whole.reciprocal().cumsum(0)])
+        most = harmonic[self.total.long()][:, None]
 
         def area(rank: Tensor) -> Tensor:
             # index_select is ten times as fast as harmonic[rank].
-            upto = harmonic.index_select(0, rank.long().flatten()).view(rank.shape)
-            return rank * (1 + harmonic[self.total.long()] - upto)
+            return rank * (1 + most - harmonic.index_select(0, rank.long().flatten()).view(rank.shape))
 
-        return self._sum(area(self.runs[0]), area(self.runs[1]), area(self.groups[0]), area(self.groups[1]))
+        return self._sum([area(rank) for rank in self._ranks])
 
     @cached_property
     def rank_sum(self) -> Tensor:
         """(R,): 2 N^2 AUGRC, a whole number."""
-        areas = [rank * (2 * self.total - rank) for rank in (*self.runs, *self.groups)]
-        return self._sum(*areas)
+        return self._sum([rank * (2 * self.total[:, None] - rank) for rank in self._ranks])
 
-    def _sum(self, starts: Tensor, ends: Tensor, first: Tensor, last: Tensor) -> Tensor:
-        size = (self.groups[1] - self.groups[0]).clamp(min=1)
-        return (ends - starts).sum(dim=1) + (self.tied * ((last - first) / size)).sum(dim=1)
+    def _sum(self, areas: Sequence[Tensor]) -> Tensor:
+        """Return the sum over errors; areas: F of the ranks."""
+        starts, ends, first, last = areas
+        size = (self._ranks[3] - self._ranks[2]).clamp(min=1)
+        tied = take_columns(self._times, self.tied) * ((last - first) / size)
+        return (ends - starts).sum(dim=1) + tied.sum(dim=1)
 
     def value(self, values: Tensor) -> Value:
         """Return values (R,) as the result of a metric."""
         return value_of(values, self.weights)
-
-
-def _runs_of_errors(scores: Tensor, correct: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
-    """Return the order of rising scores; where runs of errors start and end in it; and the other errors.
-
-    Those are the errors that tie with right predictions, with where their groups of equal scores start and end.
-    """
-    ordered, order = scores.sort()
-    right = correct[order]
-    errors = (~right).nonzero().squeeze(1)
-    first, last = positions(ordered, ordered[errors])
-    right_before = torch.cat([right.new_zeros(1), right]).cumsum(0)
-    ties = right_before[first] < right_before[last]
-    alone = torch.zeros(len(scores) + 2, dtype=torch.int8, device=scores.device)
-    alone[errors[~ties] + 1] = 1
-    change = alone.diff()
-    starts, ends = (change == 1).nonzero().squeeze(1), (change == -1).nonzero().squeeze(1)
-    return order, starts, ends, errors[ties], (first[ties], last[ties])
 
 
 def _selection(scores: Tensor | Selection, correct: Tensor | None) -> Selection:
@@ -122,7 +144,7 @@ def _selection(scores: Tensor | Selection, correct: Tensor | None) -> Selection:
         return scores
     if correct is None:
         raise ValueError("correct must be given beside scores, got None")
-    return Selection(scores, correct)
+    return Selection.of(scores, correct)
 
 
 def aurc(scores: Tensor | Selection, correct: Tensor | None = None) -> Value:
@@ -132,7 +154,7 @@ def aurc(scores: Tensor | Selection, correct: Tensor | None = None) -> Value:
     0.145833
     """
     selection = _selection(scores, correct)
-    return selection.value(selection.harmonic_sum / selection.total.squeeze(1))
+    return selection.value(selection.harmonic_sum / selection.total)
 
 
 def augrc(scores: Tensor | Selection, correct: Tensor | None = None) -> Value:
@@ -147,7 +169,7 @@ def augrc(scores: Tensor | Selection, correct: Tensor | None = None) -> Value:
     0.09375
     """
     selection = _selection(scores, correct)
-    return selection.value(selection.rank_sum / (2 * selection.total.squeeze(1) ** 2))
+    return selection.value(selection.rank_sum / (2 * selection.total**2))
 
 
 def failure_auroc(scores: Tensor | Selection, correct: Tensor | None = None) -> Value:
@@ -159,7 +181,7 @@ def failure_auroc(scores: Tensor | Selection, correct: Tensor | None = None) -> 
     0.6666666666666666
     """
     selection = _selection(scores, correct)
-    errors, total = selection.errors, selection.total.squeeze(1)
+    errors, total = selection.errors, selection.total
     if selection.weights is None and not 0 < float(errors) < float(total):
         right, count = int(total - errors), int(total)
         raise ValueError(f"correct must hold right and wrong predictions, got {right} right ones of {count}")

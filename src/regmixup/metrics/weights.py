@@ -15,16 +15,16 @@ Value: TypeAlias = Any
 """A float; for weights (R, N) a tensor (R,)."""
 
 
-def weight_rows(name: str, weights: Tensor | None, total: int, device: torch.device) -> Tensor:
+def weight_rows(weights: Tensor | None, total: int, device: torch.device) -> Tensor:
     """Return weights as rows (R, N), one for each resample; None as one row of ones.
 
-    >>> weight_rows("weights", None, 3, torch.device("cpu"))
+    >>> weight_rows(None, 3, torch.device("cpu"))
     tensor([[1, 1, 1]], dtype=torch.uint8)
     """
     if weights is None:
         return torch.ones(1, total, dtype=torch.uint8, device=device)
     if weights.ndim not in (1, 2) or weights.shape[-1] != total:
-        raise ValueError(f"{name} must be ({total},) or (R, {total}), one for each sample, got {tuple(weights.shape)}")
+        raise ValueError(f"weights must be ({total},) or (R, {total}), one for each sample, got {tuple(weights.shape)}")
     return weights.reshape(-1, total).to(device)
 
 

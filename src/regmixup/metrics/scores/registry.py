@@ -98,7 +98,7 @@ def register(
     name: str,
     function: Callable[[Tensor], Tensor] | None = None,
     *,
-    fit: Callable[[Predictions], FittedScore] | None = None,
+    fit: Callable[[Predictions], Callable[[Tensor], Tensor]] | None = None,
     version: str = "",
 ) -> None:
     """Make a score of your own known by name; larger must mean more out-of-distribution. See `regmixup.plugins`.
