@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from regmixup import data
-from regmixup.evaluation.compare import ModelPredictions
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.output import write_report

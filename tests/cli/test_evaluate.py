@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from regmixup.metrics.registry import CLASSIFICATION
+from regmixup.metrics.registry import CLASSIFICATION, SELECTIVE
 from regmixup.metrics.scores import SCORES
-from regmixup.metrics.selective import SELECTIVE
 from regmixup.run_folder import read_provenance, write_provenance
 from regmixup.storage import read_rows
 from tests.cli.running import logits_file, run

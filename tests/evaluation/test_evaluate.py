@@ -10,8 +10,9 @@ from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy, adaptive_ece, brier, classwise_ece, debiased_ece, ece, mce, nll
 from regmixup.metrics.detection import aupr, auroc, fpr_at_tpr
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
+from regmixup.metrics.registry import SELECTIVE
 from regmixup.metrics.scores import SCORES
-from regmixup.metrics.selective import SELECTIVE, scod_augrc, scod_aurc
+from regmixup.metrics.selective import scod_augrc, scod_aurc
 from regmixup.types import Predictions, Row
 
 CLASSIFICATION = {
@@ -215,7 +216,7 @@ def test_a_repeated_dataset_is_an_error(group):
 @pytest.mark.parametrize("group", ["validation", "shift", "ood"])
 def test_another_number_of_classes_is_an_error(group):
     other = Predictions(torch.zeros(3, 7), torch.zeros(3, dtype=torch.int64), dataset="other")
-    with pytest.raises(ValueError, match="other has 7 classes, toy/test has 4"):
+    with pytest.raises(ValueError, match="other and toy/test must be predicted by one model, got 7 and 4 classes"):
         evaluate(TEST, **{group: other if group == "validation" else [other]})
 
 
@@ -242,7 +243,7 @@ def test_every_measured_row_has_an_interval_but_those_that_are_not_resampled(row
 
 def test_the_intervals_are_percentiles_over_resampled_test_images(rows):
     probs, bootstrap = TEST.logits.double().softmax(dim=1), Bootstrap()
-    counts = bootstrap.counts(len(TEST)).values
+    counts = bootstrap.counts(len(TEST))
     values = torch.tensor(
         [accuracy(probs.repeat_interleave(c, 0), TEST.labels.repeat_interleave(c)) for c in counts.long()],
         dtype=torch.float64,

@@ -102,7 +102,6 @@ def test_a_confidence_of_zero_is_counted_in_the_first_bin():
     # All-zero rows are not a distribution, but they must not vanish from the count.
     diagram = reliability(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0]))
     assert diagram.count.tolist() == [1] + [0] * 13 + [1]
-    assert diagram.error == 0.0
 
 
 def test_reliability_has_nan_in_empty_bins_and_the_means_in_the_others():

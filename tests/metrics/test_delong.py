@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.detection import auroc, auroc_interval, compare_auroc
-from regmixup.metrics.registry import resample_detection
+from regmixup.metrics.detection import ScorePair, auroc, auroc_interval, compare_auroc
 from tests.metrics.test_detection import random_scores, tensors
 from tests.references import metrics as reference
 
@@ -53,9 +52,10 @@ def test_the_paired_test_agrees_with_the_covariance_of_components(ties):
 def test_the_bootstrap_agrees_on_the_spread_and_the_interval():
     a, b = random_scores(600, 500, seed=1)
     bootstrap = Bootstrap(resamples=2000)
-    values = resample_detection(a, b, bootstrap.counts(600, stream="a"), bootstrap.counts(500, stream="b"), ["auroc"])
-    found, interval = auroc_interval(a, b), bootstrap.interval(values["auroc"])
-    assert float(values["auroc"].std()) == pytest.approx(found.std_error, rel=0.06)
+    counts = bootstrap.counts(600, stream="a"), bootstrap.counts(500, stream="b")
+    values = auroc(ScorePair.of(a, b).weighted(*counts))
+    found, interval = auroc_interval(a, b), bootstrap.interval(values)
+    assert float(values.std()) == pytest.approx(found.std_error, rel=0.06)
     assert (interval.low, interval.high) == pytest.approx((found.low, found.high), abs=0.2 * found.std_error)
 
 

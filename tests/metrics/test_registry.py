@@ -1,21 +1,19 @@
-"""Every bootstrap value equals the metric itself on the samples written out as often as they were drawn."""
+"""Every value of a weighted metric equals the metric on the samples written out as often as they count."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regmixup.metrics.bootstrap import Bootstrap, Counts
-from regmixup.metrics.outcomes import outcomes_of
-from regmixup.metrics.registry import (
-    CLASSIFICATION,
-    DETECTION,
-    resample_classification,
-    resample_detection,
-)
-from regmixup.metrics.selective import SELECTIVE
+from regmixup.metrics.bootstrap import Bootstrap, resampled
+from regmixup.metrics.calibration import accuracy, adaptive_ece, ece, nll
+from regmixup.metrics.detection import ScorePair, auroc
+from regmixup.metrics.outcomes import NUM_BINS, Outcomes
+from regmixup.metrics.registry import CLASSIFICATION, DETECTION, SELECTIVE
+from regmixup.metrics.selective import Selection, aurc
 from regmixup.types import higher_is_better
 from tests.metrics.test_calibration import classified, softmax_table
 from tests.metrics.test_detection import SCORES, random_scores, tensors
@@ -25,25 +23,28 @@ BOOTSTRAP = Bootstrap(resamples=6)
 TOLERANCE = {"debiased_ece": 1e-7}
 
 
+def weighted_outcomes(probs, labels, weights):
+    return Outcomes.of(probs, labels, terms=True, class_bins=NUM_BINS, weights=weights)
+
+
 def check_classification(probs, labels, counts):
-    found = resample_classification(probs, labels, counts, CLASSIFICATION)
+    found = resampled(CLASSIFICATION, partial(weighted_outcomes, probs, labels), counts)
     assert list(found) == list(CLASSIFICATION)
     for name, values in found.items():
         assert values.dtype == torch.float64
-        for value, times in zip(values.tolist(), counts.values.long(), strict=True):
+        for value, times in zip(values.tolist(), counts.long(), strict=True):
             drawn = probs.repeat_interleave(times, dim=0), labels.repeat_interleave(times)
-            expected = CLASSIFICATION[name].value(*drawn)
+            expected = CLASSIFICATION[name](*drawn)
             assert value == pytest.approx(expected, abs=TOLERANCE.get(name, 1e-12)), name
 
 
 def check_detection(a, b, id_counts, ood_counts):
-    found = resample_detection(a, b, id_counts, ood_counts, DETECTION)
+    found = resampled(DETECTION, ScorePair.of(a, b).weighted, id_counts, ood_counts)
     assert list(found) == list(DETECTION)
     for name, values in found.items():
         assert values.dtype == torch.float64
-        rows = zip(values.tolist(), id_counts.values.long(), ood_counts.values.long(), strict=True)
-        for value, id_times, ood_times in rows:
-            expected = DETECTION[name].value(a.repeat_interleave(id_times), b.repeat_interleave(ood_times))
+        for value, id_times, ood_times in zip(values.tolist(), id_counts.long(), ood_counts.long(), strict=True):
+            expected = DETECTION[name](a.repeat_interleave(id_times), b.repeat_interleave(ood_times))
             # Everything but average precision is a quotient of whole numbers.
             assert value == (pytest.approx(expected, abs=1e-12) if "aupr" in name else expected), name
 
@@ -52,12 +53,12 @@ def check_detection(a, b, id_counts, ood_counts):
 @given(data=classified(), seed=st.integers(0, 1000))
 def test_classification_equals_the_metric_of_the_samples_drawn(data, seed):
     """Ties, exact 0 and 1, empty bins, one class, infinite likelihoods, from one sample on."""
-    counts = Bootstrap(resamples=6, seed=seed).counts(len(data[1]))
-    check_classification(*data, counts)
+    check_classification(*data, Bootstrap(resamples=6, seed=seed).counts(len(data[1])))
 
 
-@pytest.mark.parametrize(("samples", "classes"), [(300, 2), (301, 10), (200, 1000)])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("samples", "classes", "dtype"), [(300, 2, torch.float16), (301, 10, torch.float32), (200, 1000, torch.float64)]
+)
 def test_classification_equals_the_metric_for_larger_tables(samples, classes, dtype):
     probs, labels = softmax_table(samples, classes, seed=samples)
     check_classification(probs.to(dtype), labels, BOOTSTRAP.counts(samples))
@@ -71,12 +72,39 @@ def test_detection_equals_the_metric_of_the_samples_drawn(id_scores, ood_scores,
     check_detection(a, b, bootstrap.counts(len(a), stream="id"), bootstrap.counts(len(b), stream="ood"))
 
 
-@pytest.mark.parametrize(("id_count", "ood_count"), [(400, 300), (150, 700)])
-@pytest.mark.parametrize("digits", [1, 12])
+@pytest.mark.parametrize(("id_count", "ood_count", "digits"), [(400, 300, 1), (150, 700, 12)])
 def test_detection_equals_the_metric_for_larger_sets(id_count, ood_count, digits):
     """Either set may be the smaller one; one digit makes ties."""
     a, b = (s.round(decimals=digits) for s in random_scores(id_count, ood_count))
     check_detection(a, b, BOOTSTRAP.counts(id_count, stream="id"), BOOTSTRAP.counts(ood_count, stream="ood"))
+
+
+@pytest.mark.parametrize("distinct", [False, True], ids=["ties", "no ties"])
+def test_selection_equals_the_metric_of_the_samples_drawn(distinct):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(40, generator=generator) if distinct else torch.randint(5, (40,), generator=generator).double()
+    correct = torch.rand(40, generator=generator) < 0.7
+    counts = Bootstrap(resamples=30).counts(40)
+    drawn = [(scores.repeat_interleave(c), correct.repeat_interleave(c)) for c in counts.long()]
+    for name, values in resampled(SELECTIVE, Selection.of(scores, correct).weighted, counts).items():
+        assert values.tolist() == pytest.approx([SELECTIVE[name](*one) for one in drawn], abs=1e-12), name
+
+
+def test_weights_need_not_sum_to_the_number_of_samples():
+    """Some samples alone, by weights (N,), which give a float; or rows of different sums."""
+    probs, labels = softmax_table(30, 3, seed=5)
+    some = torch.arange(30) % 3 > 0
+    rows = torch.stack([some.long(), 2 * torch.ones(30).long()])
+    whole, part = Outcomes.of(probs, labels, terms=True), (probs[some], labels[some])
+    for metric in (accuracy, nll, ece, adaptive_ece):
+        assert metric(whole.weighted(some.long())) == pytest.approx(metric(*part), abs=1e-12)
+        assert type(metric(whole.weighted(some.long()))) is float
+        assert float(metric(whole.weighted(rows))[0]) == pytest.approx(metric(*part), abs=1e-12)
+    scores, correct = torch.rand(30, generator=torch.Generator().manual_seed(0)), labels == 0
+    twice = aurc(Selection.of(scores, correct).weighted(rows))
+    assert float(twice[0]) == pytest.approx(aurc(scores[some], correct[some]), abs=1e-12)
+    expected = aurc(scores.repeat(2), correct.repeat(2))
+    assert float(twice[1]) == pytest.approx(expected, abs=1e-12)
 
 
 def test_chunks_join_without_a_seam(monkeypatch):
@@ -84,62 +112,51 @@ def test_chunks_join_without_a_seam(monkeypatch):
     a, b = random_scores(40, 60)
     bootstrap = Bootstrap(resamples=25)
     id_counts, ood_counts = bootstrap.counts(40), bootstrap.counts(60)
-    whole = resample_classification(probs, labels, id_counts, CLASSIFICATION)
-    detected = resample_detection(a, b, id_counts, ood_counts, DETECTION)
+
+    def both():
+        outcomes = resampled(CLASSIFICATION, partial(weighted_outcomes, probs, labels), id_counts)
+        return outcomes | resampled(DETECTION, ScorePair.of(a, b).weighted, id_counts, ood_counts)
+
+    whole = both()
     monkeypatch.setattr("regmixup.metrics.bootstrap._CHUNK", 200)
-    for name, values in resample_classification(probs, labels, id_counts, CLASSIFICATION).items():
+    for name, values in both().items():
         torch.testing.assert_close(values, whole[name], rtol=1e-13, atol=1e-13)
-    for name, values in resample_detection(a, b, id_counts, ood_counts, DETECTION).items():
-        torch.testing.assert_close(values, detected[name], rtol=1e-13, atol=1e-13)
-
-
-def test_every_sample_once_is_the_value_itself():
-    probs, labels = softmax_table(500, 7, seed=2)
-    once = Counts(torch.ones(1, 500, dtype=torch.uint8))
-    for name, values in resample_classification(probs, labels, once, CLASSIFICATION).items():
-        assert float(values) == pytest.approx(CLASSIFICATION[name].value(probs, labels), abs=1e-9)
-
-
-def test_arrays_are_resampled_as_tensors_and_classwise_ece_needs_the_table():
-    probs, labels = softmax_table(20, 3, seed=4)
-    counts = Bootstrap(resamples=5).counts(20)
-    found = resample_classification(probs.numpy(), labels.numpy(), counts, CLASSIFICATION)
-    for name, values in resample_classification(probs, labels, counts, CLASSIFICATION).items():
-        assert torch.equal(found[name], values)
-    outcomes = outcomes_of(probs, labels, terms=True)
-    with pytest.raises(ValueError, match=r"classwise_ece must be resampled with probs \(N, K\) .*, got Outcomes"):
-        resample_classification(outcomes, None, counts, ["classwise_ece"])
 
 
 def test_shifted_subsets_are_resampled_jointly():
     """The mean over two subsets of the same images varies as one set would: their errors are the same images."""
     probs, labels = softmax_table(400, 3, seed=3)
     counts = Bootstrap(resamples=400).counts(400)
-    one = resample_classification(probs, labels, counts, ["accuracy"])["accuracy"]
-    two = resample_classification(probs.flip(1), 2 - labels, counts, ["accuracy"])["accuracy"]
+    one, two = (
+        accuracy(Outcomes.of(table, classes).weighted(counts))
+        for table, classes in ((probs, labels), (probs.flip(1), 2 - labels))
+    )
     assert torch.equal((one + two) / 2, one)
 
 
 def test_an_impossible_label_makes_only_the_resamples_that_drew_it_infinite():
-    probs = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
-    counts = Counts(torch.tensor([[2, 0], [1, 1], [0, 2]], dtype=torch.uint8))
-    found = resample_classification(probs, torch.tensor([1, 0]), counts, ["nll"])["nll"]
+    outcomes = Outcomes.of(torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([1, 0]), terms=True)
+    found = nll(outcomes.weighted(torch.tensor([[2, 0], [1, 1], [0, 2]])))
     assert found.tolist() == [math.inf, math.inf, pytest.approx(math.log(2))]
 
 
-def test_arguments_are_checked():
-    probs, labels = softmax_table(5, 3, seed=4)
-    with pytest.raises(ValueError, match="unknown metric 'eec': did you mean 'ece'"):
-        resample_classification(probs, labels, BOOTSTRAP.counts(5), ["eec"])
-    with pytest.raises(ValueError, match="counts must be of as many samples as probs, 5, got 6"):
-        resample_classification(probs, labels, BOOTSTRAP.counts(6), ["ece"])
+def test_weights_of_another_number_of_samples_are_refused():
     a, b = random_scores(5, 6)
-    with pytest.raises(ValueError, match="unknown metric 'auprc': did you mean 'aupr'"):
-        resample_detection(a, b, BOOTSTRAP.counts(5), BOOTSTRAP.counts(6), ["auprc"])
-    with pytest.raises(ValueError, match="ood_counts must be of as many samples as ood_scores, 6, got 5"):
-        resample_detection(a, b, BOOTSTRAP.counts(5), BOOTSTRAP.counts(5), ["auroc"])
-    with pytest.raises(ValueError, match="as many resamples, got 6 and 7"):
-        resample_detection(a, b, BOOTSTRAP.counts(5), Bootstrap(resamples=7).counts(6), ["auroc"])
+    with pytest.raises(ValueError, match=r"weights must be \(6,\) or \(R, 6\), one for each sample, got \(6, 5\)"):
+        auroc(ScorePair.of(a, b).weighted(BOOTSTRAP.counts(5), BOOTSTRAP.counts(5)))
+    with pytest.raises(ValueError, match=r"weights must be \(5,\) or \(R, 5\), one for each sample, got \(6,\)"):
+        ece(Outcomes.of(*softmax_table(5, 3, seed=4)).weighted(torch.ones(6)))
+
+
+def test_the_second_argument_is_asked_for_by_name():
+    probs, _ = softmax_table(5, 3, seed=4)
+    for metric, first, name in (
+        (ece, probs, "labels"),
+        (auroc, probs[:, 0], "ood_scores"),
+        (aurc, probs[:, 0], "correct"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} must be given"):
+            metric(first)
 
 
 def test_every_metric_prefers_the_better_predictions():
@@ -147,9 +164,7 @@ def test_every_metric_prefers_the_better_predictions():
     labels = torch.arange(4) % 2
     good = torch.nn.functional.one_hot(labels, 2).double()
     up, wrong = torch.arange(8.0), torch.arange(8) > 3
-    values = {
-        name: (metric.value(good, labels), metric.value(1 - good, labels)) for name, metric in CLASSIFICATION.items()
-    }
-    values |= {name: (metric.value(up[:4], up[4:]), metric.value(up[4:], up[:4])) for name, metric in DETECTION.items()}
+    values = {name: (metric(good, labels), metric(1 - good, labels)) for name, metric in CLASSIFICATION.items()}
+    values |= {name: (metric(up[:4], up[4:]), metric(up[4:], up[:4])) for name, metric in DETECTION.items()}
     values |= {name: (metric(up, ~wrong), metric(-up, ~wrong)) for name, metric in SELECTIVE.items()}
     assert {name: one > other for name, (one, other) in values.items()} == {n: higher_is_better(n) for n in values}

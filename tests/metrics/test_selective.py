@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regmixup.metrics.bootstrap import Bootstrap
+from regmixup.metrics.registry import SELECTIVE
 from regmixup.metrics.selective import (
-    SELECTIVE,
+    Selection,
     augrc,
     aurc,
     coverage_at_risk,
     eaurc,
     failure_auroc,
-    resample_selective,
     risk_coverage,
     scod_augrc,
     scod_aurc,
@@ -76,28 +76,19 @@ def test_scod_counts_an_accepted_ood_sample_as_an_error(samples, ood):
 
 
 @settings(max_examples=40, deadline=None)
-@given(samples=SAMPLES)
-def test_the_curve_counts_what_each_threshold_accepts(samples):
+@given(samples=SAMPLES, percent=st.integers(0, 100))
+def test_the_curve_counts_what_each_threshold_accepts(samples, percent):
     scores, correct = tensors(samples)
     curve = risk_coverage(scores, correct)
     assert curve.threshold.tolist() == sorted(set(scores.tolist()))
+    kept = [0.0]
     for threshold, coverage, risk in zip(curve.threshold, curve.coverage, curve.risk, strict=True):
         accepted = [c for s, c in samples if s <= threshold]
         assert float(coverage) == len(accepted) / len(samples)
         assert float(risk) == accepted.count(False) / len(accepted)
-
-
-@settings(max_examples=40, deadline=None)
-@given(samples=SAMPLES, percent=st.integers(0, 100))
-def test_coverage_at_risk_is_the_largest_that_keeps_the_risk(samples, percent):
-    found = coverage_at_risk(*tensors(samples), risk=percent / 100)
-    kept = [
-        len(accepted) / len(samples)
-        for threshold in range(7)
-        if (accepted := [c for s, c in samples if s <= threshold])
-        and 100 * accepted.count(False) <= percent * len(accepted)
-    ]
-    assert found == max(kept, default=0.0)
+        if 100 * accepted.count(False) <= percent * len(accepted):
+            kept.append(len(accepted) / len(samples))
+    assert coverage_at_risk(scores, correct, risk=percent / 100) == max(kept)
 
 
 def test_a_perfect_score_has_no_excess_and_a_constant_one_has_the_error_rate_everywhere():
@@ -105,8 +96,6 @@ def test_a_perfect_score_has_no_excess_and_a_constant_one_has_the_error_rate_eve
     assert eaurc((~correct).double() + torch.linspace(0, 0.1, 10), correct) == pytest.approx(0, abs=1e-12)
     assert eaurc(-torch.arange(10.0), correct) > 0
     assert aurc(torch.zeros(10), correct) == pytest.approx(0.3)
-    assert coverage_at_risk(torch.zeros(10), correct, risk=0.3) == 1.0
-    assert coverage_at_risk(torch.zeros(10), correct, risk=0.29) == 0.0
     best = sum(max(0, i - 7) / i for i in range(1, 11)) / 10
     assert aurc(torch.arange(10.0), correct) == pytest.approx(best, abs=1e-12)
     assert eaurc(torch.rand(4), torch.ones(4, dtype=torch.bool)) == 0.0
@@ -115,11 +104,6 @@ def test_a_perfect_score_has_no_excess_and_a_constant_one_has_the_error_rate_eve
 @pytest.mark.parametrize(
     ("scores", "correct", "message"),
     [
-        (
-            torch.zeros(0),
-            torch.zeros(0, dtype=torch.bool),
-            r"scores must be a non-empty \(N,\) tensor, got shape \(0,\)",
-        ),
         (torch.tensor([math.nan]), torch.tensor([True]), "scores must not contain NaN, got 1 of 1"),
         (torch.zeros(2), torch.tensor([1, 0]), r"correct must be booleans of shape \(2,\), got torch.int64 \(2,\)"),
         (torch.zeros(2), torch.tensor([True]), r"correct must be booleans of shape \(2,\), got torch.bool \(1,\)"),
@@ -133,26 +117,10 @@ def test_arguments_are_checked(scores, correct, message):
         coverage_at_risk(torch.zeros(1), torch.tensor([True]), risk=5)
 
 
-@pytest.mark.parametrize("distinct", [False, True], ids=["ties", "no ties"])
-def test_resampled_values_are_those_of_the_resampled_samples(distinct):
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.rand(40, generator=generator) if distinct else torch.randint(5, (40,), generator=generator).double()
-    correct = torch.rand(40, generator=generator) < 0.7
-    counts = Bootstrap(resamples=30).counts(40)
-    drawn = [(scores.repeat_interleave(c), correct.repeat_interleave(c)) for c in counts.values.long()]
-    found = resample_selective(scores, correct, counts)
-    assert list(found) == list(SELECTIVE)
-    for name, values in found.items():
-        assert values.tolist() == pytest.approx([SELECTIVE[name](*one) for one in drawn], abs=1e-12), name
-    with pytest.raises(ValueError, match="counts must be of as many samples as scores, 39, got 40"):
-        resample_selective(scores[1:], correct[1:], counts)
-
-
 def test_a_resample_without_errors_has_no_failure_auroc():
-    correct, counts = torch.arange(9) > 0, Bootstrap(resamples=50).counts(9)
-    found = resample_selective(torch.arange(9.0).flip(0), correct, counts)
-    assert torch.equal(found["failure_auroc"].isnan(), counts.values[:, 0] == 0)
-    assert set(found["failure_auroc"][counts.values[:, 0] > 0].tolist()) == {1.0}
-    assert found["augrc"][counts.values[:, 0] == 0].tolist() == pytest.approx(
-        [0.0] * int((counts.values[:, 0] == 0).sum())
-    )
+    counts = Bootstrap(resamples=50).counts(9)
+    selection = Selection.of(torch.arange(9.0).flip(0), torch.arange(9) > 0).weighted(counts)
+    none = counts[:, 0] == 0
+    assert torch.equal(failure_auroc(selection).isnan(), none)
+    assert set(failure_auroc(selection)[~none].tolist()) == {1.0}
+    assert augrc(selection)[none].tolist() == [0.0] * int(none.sum())

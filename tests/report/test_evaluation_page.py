@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.evaluation.compare import Difference, ModelPredictions, measure_models
+from regmixup.evaluation.compare import Difference, measure_models
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.calibration import accuracy
+from regmixup.predictions.store import load
 from regmixup.report.evaluation_page import summarize, write_page
 from regmixup.report.page import PageSection
 from regmixup.types import Predictions, Quantity
@@ -155,7 +157,9 @@ def test_probabilities_alone_are_summarised_by_entropy(tmp_path):
     probs = torch.rand(50, 3, generator=torch.Generator().manual_seed(0)).softmax(1)
     np.savez(tmp_path / "p.npz", probs=probs.numpy(), labels=np.arange(50) % 3)
     np.savez(tmp_path / "far.npz", probs=probs.numpy()[:20, ::-1])
-    measured = measure_models(ModelPredictions(test=tmp_path / "p.npz", ood=[tmp_path / "far.npz"]), bootstrap=None)
+    measured = measure_models(
+        ModelPredictions(test=load(tmp_path / "p.npz"), ood=[load(tmp_path / "far.npz")]), bootstrap=None
+    )
     line = next(one for one in summarize(measured) if one.title == "AUROC, far")
     assert line.rows[0].score == "entropy"
     write_page(tmp_path / "page.html", measured)

@@ -7,8 +7,7 @@ import warnings
 import pytest
 
 from regmixup import metrics
-from regmixup.metrics.registry import CLASSIFICATION, DETECTION
-from regmixup.metrics.selective import SELECTIVE
+from regmixup.metrics.registry import CLASSIFICATION, DETECTION, SELECTIVE
 from regmixup.posthoc import MonteCarlo
 from regmixup.report.page import render
 from regmixup.report.results import Results

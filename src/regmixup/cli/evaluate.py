@@ -18,7 +18,8 @@ from regmixup import methods, predictions, recipes
 from regmixup.cli import split_flag
 from regmixup.cli.parsing import Switch, check_file, parse
 from regmixup.config import check_count
-from regmixup.evaluation.compare import PLAIN, Measured, ModelPredictions, measure_models, names_of
+from regmixup.evaluation.compare import PLAIN, Measured, measure_models, names_of
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED, BINNED_INTERVALS
 from regmixup.names import printable

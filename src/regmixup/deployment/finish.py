@@ -24,8 +24,9 @@ from regmixup.deployment.calibration import CONFIDENCE, NoPromiseError, fewest_i
 from regmixup.deployment.folder import Advance, PhotoFolder
 from regmixup.deployment.module import Deployable
 from regmixup.deployment.predictor import Predictor
-from regmixup.evaluation.compare import Measured, ModelPredictions, measure_models
+from regmixup.evaluation.compare import Measured, measure_models
 from regmixup.evaluation.curves import thumbnail
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.names import counted, percent, printable
 from regmixup.report.evaluation_page import write_page
 from regmixup.report.page import PageSection, definitions, row_head, sortable, text_cells

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from regmixup.metrics.scores.registry import rows_of
+from regmixup.metrics.scores.registry import some_samples
 from regmixup.types import Predictions
 
 
@@ -46,12 +46,11 @@ def restrict_labels(labels: Tensor, class_indices: Sequence[int]) -> Tensor:
     [1, 0, 1]
     """
     index = _check(class_indices).to(labels.device)
-    order = index.argsort()
-    position = torch.searchsorted(index[order], labels).clamp(max=len(index) - 1)
-    if not torch.equal(index[order][position], labels):
-        outside = labels[index[order][position] != labels][0]
+    same = labels[:, None] == index
+    if not bool(same.any(dim=1).all()):
+        outside = labels[~same.any(dim=1)][0]
         raise ValueError(f"labels must be among the {len(index)} classes of the subset, got {int(outside)}")
-    return order[position]
+    return same.int().argmax(dim=1)
 
 
 def restrict_predictions(predictions: Predictions) -> Predictions:
@@ -70,12 +69,12 @@ def restrict_pair(test: Predictions, ood: Predictions) -> tuple[Predictions, Pre
     if "class_subset" not in ood.info:
         return test, ood
     subset = subset_of(ood.info)
-    inside = torch.isin(test.labels, torch.tensor(subset))
+    inside = torch.isin(test.labels, torch.tensor(subset, device=test.labels.device))
     if not bool(inside.any()):
         raise ValueError(f"{test.dataset} has no image of the {len(subset)} classes of {ood.dataset}")
-    own = rows_of(test, inside)
+    images = some_samples(test, inside)
     return (
-        _restricted(own, subset, restrict_labels(own.labels, subset)),
+        _restricted(images, subset, restrict_labels(images.labels, subset)),
         _restricted(ood, subset, torch.full_like(ood.labels, -1)),
     )
 

@@ -11,67 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torch import Tensor
-
-from regmixup.evaluation.evaluate import evaluate
+from regmixup.evaluation.evaluate import ModelPredictions, evaluate
+from regmixup.evaluation.rows import Rows
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED
-from regmixup.posthoc import FittedPosthoc
 from regmixup.posthoc.base import FitOn
-from regmixup.predictions.store import load
 from regmixup.types import Predictions, Quantity, Row, higher_is_better
 
-Given = Predictions | str | Path
-"""Predictions in memory, or the file that holds them."""
 PLAIN = ("nll", "brier", "temperature", "prior_variance", "fisher_criterion")
 """Metrics that are not fractions, and so not shown in percent."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelPredictions:
-    """The predictions of one model for all its sets, each in memory or a file.
-
-    test: in-distribution, with labels. name: how the model is called; by default as its file.
-    validation, train, shift, ood, posthoc, temperature: as `evaluate` takes them.
-    """
-
-    test: Given
-    name: str = ""
-    validation: Given | None = None
-    train: Given | None = None
-    shift: Sequence[Given] = ()
-    ood: Sequence[Given] = ()
-    posthoc: FittedPosthoc | None = None
-    temperature: float | None = None
-
-    def loaded(self) -> LoadedModel:
-        file = Path(self.test) if not isinstance(self.test, Predictions) else None
-        return LoadedModel(
-            name=self.name or (file.stem if file is not None else ""),
-            file=file,
-            test=_read(self.test),
-            validation=_read(self.validation) if self.validation is not None else None,
-            train=_read(self.train) if self.train is not None else None,
-            shift=tuple(map(_read, self.shift)),
-            ood=tuple(map(_read, self.ood)),
-            posthoc=self.posthoc,
-            temperature=self.temperature,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadedModel:
-    """`ModelPredictions` in memory. file: of the test predictions, where they come from one."""
-
-    name: str
-    file: Path | None = None
-    test: Predictions
-    validation: Predictions | None = None
-    train: Predictions | None = None
-    shift: tuple[Predictions, ...] = ()
-    ood: tuple[Predictions, ...] = ()
-    posthoc: FittedPosthoc | None = None
-    temperature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,13 +37,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Measured:
-    """What `measure_models` found. models: one or two, the subject first.
+    """What `measure_models` returns. models: one or two, the subject first.
 
     rows: those of each model; of two, `method` is the model's name. differences: subject minus the other, by quantity.
     """
 
-    models: Sequence[LoadedModel]
-    rows: Sequence[Sequence[Row]]
+    models: Sequence[ModelPredictions]
+    rows: Sequence[Rows]
     bootstrap: Bootstrap | None
     differences: Mapping[Quantity, Difference] = field(default_factory=dict)
 
@@ -115,37 +63,36 @@ def measure_models(
     bootstrap, fit_on: as `evaluate` takes them; without a bootstrap, differences have no intervals.
     """
 
-    def rows_of(one: LoadedModel, method: str, resampled: dict[Quantity, Tensor] | None) -> list[Row]:
+    def measured(subject: ModelPredictions, method: str) -> Rows:
         return evaluate(
-            one.test,
-            validation=one.validation,
-            train=one.train,
-            shift=one.shift,
-            ood=one.ood,
-            posthoc=one.posthoc,
-            temperature=one.temperature,
+            subject.test,
+            validation=subject.validation,
+            train=subject.train,
+            shift=subject.shift,
+            ood=subject.ood,
+            posthoc=subject.posthoc,
+            temperature=subject.temperature,
             bootstrap=bootstrap,
             fit_on=fit_on,
             row=Row(method=method),
-            resampled=resampled,
         )
 
-    first = model.loaded()
     if against is None:
-        return Measured([first], [rows_of(first, "", None)], bootstrap)
-    first, second = _named_apart(first, against.loaded())
+        return Measured([model], [measured(model, "")], bootstrap)
+    names = model.name, against.name
+    if names[0] == names[1] or not all(names):
+        names = f"{names[0]} A".strip(), f"{names[1]} B".strip()
+    first = replace(model, name=names[0])
     # With its sets in the order, and under the names, of the first's; checked to be them.
     second = replace(
-        second,
-        test=_same_set(first.test, second.test),
-        shift=_pair_up("shifted", first.shift, second.shift),
-        ood=_pair_up("OOD", first.ood, second.ood),
+        against,
+        name=names[1],
+        test=_same_set(first.test, against.test),
+        shift=_pair_up("shifted", first.shift, against.shift),
+        ood=_pair_up("OOD", first.ood, against.ood),
     )
-    own_values: dict[Quantity, Tensor] = {}
-    other_values: dict[Quantity, Tensor] = {}
-    own, other = rows_of(first, first.name, own_values), rows_of(second, second.name, other_values)
-    found = _differences(own, other, own_values, other_values, bootstrap)
-    return Measured([first, second], [own, other], bootstrap, found)
+    rows = measured(first, first.name), measured(second, second.name)
+    return Measured([first, second], rows, bootstrap, _differences(*rows, bootstrap))
 
 
 def check_same_images(first: Predictions, second: Predictions) -> None:
@@ -162,28 +109,24 @@ def check_same_images(first: Predictions, second: Predictions) -> None:
         name = first.dataset or "the test set"
         raise ValueError(f"{name} must be the same images in the same order for both models: {reason}")
 
-    if len(first) != len(second):
-        refuse(f"there are {len(first):,} of one and {len(second):,} of the other")
-    if first.logits.shape[1] != second.logits.shape[1]:
-        refuse(f"one model tells {first.logits.shape[1]} classes, the other {second.logits.shape[1]}")
-    prints = [one.info.get("data") for one in (first, second)]
+    if first.logits.shape != second.logits.shape:
+        refuse(f"their logits are {tuple(first.logits.shape)} and {tuple(second.logits.shape)}")
+    prints = [predictions.info.get("data") for predictions in (first, second)]
     if None not in prints and prints[0] != prints[1]:
         refuse(f"their data have the fingerprints {str(prints[0])[:12]} and {str(prints[1])[:12]}")
-    own, other = (dict(entry.split(":") for entry in one.info.get("ids", "").split()) for one in (first, second))
-    for column in own.keys() & other.keys():
-        if own[column] != other[column]:
+    ids, other_ids = (
+        dict(entry.split(":") for entry in predictions.info.get("ids", "").split()) for predictions in (first, second)
+    )
+    for column in ids.keys() & other_ids.keys():
+        if ids[column] != other_ids[column]:
             refuse(f"their columns {column!r} differ; sort both files by it")
     known = (first.labels >= 0) & (second.labels >= 0)
     if bool((unequal := known & (first.labels != second.labels)).any()):
         place = int(unequal.int().argmax())
         refuse(
-            f"{int(unequal.sum()):,} of {len(first):,} labels differ, the first in row {place} (counted from 0), "
+            f"{int(unequal.sum()):,} of {len(first):,} labels differ, the first in line {place} (counted from 0), "
             f"{int(first.labels[place])} and {int(second.labels[place])}"
         )
-
-
-def _read(given: Given) -> Predictions:
-    return given if isinstance(given, Predictions) else load(given)
 
 
 def names_of(first: Path, second: Path) -> tuple[str, str]:
@@ -195,62 +138,44 @@ def names_of(first: Path, second: Path) -> tuple[str, str]:
     (('mine', 'theirs'), ('a', 'b'))
     """
     pairs = zip(reversed(first.absolute().parts), reversed(second.absolute().parts), strict=False)
-    one, two = next(((own, other) for own, other in pairs if own != other), (first.name, second.name))
-    if (one, two) == (first.name, second.name):
+    parts = next((pair for pair in pairs if pair[0] != pair[1]), (first.name, second.name))
+    if parts == (first.name, second.name):
         return first.stem, second.stem
-    plain = re.sub(r"-[0-9a-f]{12}$", "", one), re.sub(r"-[0-9a-f]{12}$", "", two)
-    return plain if plain[0] != plain[1] else (one, two)
+    plain = re.sub(r"-[0-9a-f]{12}$", "", parts[0]), re.sub(r"-[0-9a-f]{12}$", "", parts[1])
+    return plain if plain[0] != plain[1] else parts
 
 
-def _named_apart(first: LoadedModel, second: LoadedModel) -> tuple[LoadedModel, LoadedModel]:
-    """Give models of one name, or of none, names by which they can be told apart."""
-    names = first.name, second.name
-    if names[0] == names[1] and first.file is not None and second.file is not None:
-        names = names_of(first.file, second.file)
-    if names[0] == names[1] or not all(names):
-        names = f"{names[0]} A".strip(), f"{names[1]} B".strip()
-    return replace(first, name=names[0]), replace(second, name=names[1])
+def _pair_up(kind: str, first: Sequence[Predictions], second: Sequence[Predictions]) -> list[Predictions]:
+    if second and len(first) != len(second):
+        raise ValueError(f"both models must have the same {kind} sets, got {len(first)} and {len(second)}")
+    by_name = {predictions.dataset: predictions for predictions in second}
+    if by_name.keys() == {predictions.dataset for predictions in first}:
+        second = [by_name[predictions.dataset] for predictions in first]
+    return [_same_set(*pair) for pair in zip(first, second, strict=False)]
 
 
-def _pair_up(kind: str, own: Sequence[Predictions], other: Sequence[Predictions]) -> tuple[Predictions, ...]:
-    if not other:
-        return ()
-    if len(own) != len(other):
-        raise ValueError(f"both models must have the same {kind} sets, got {len(own)} and {len(other)}")
-    by_name = {one.dataset: one for one in other}
-    if by_name.keys() == {one.dataset for one in own}:
-        other = [by_name[one.dataset] for one in own]
-    return tuple(_same_set(*pair) for pair in zip(own, other, strict=True))
+def _same_set(first: Predictions, second: Predictions) -> Predictions:
+    check_same_images(first, second)
+    return replace(second, dataset=first.dataset, role=first.role)
 
 
-def _same_set(own: Predictions, other: Predictions) -> Predictions:
-    check_same_images(own, other)
-    return replace(other, dataset=own.dataset, role=own.role)
-
-
-def _differences(
-    own: Sequence[Row],
-    other: Sequence[Row],
-    own_values: Mapping[Quantity, Tensor],
-    other_values: Mapping[Quantity, Tensor],
-    bootstrap: Bootstrap | None,
-) -> dict[Quantity, Difference]:
+def _differences(first: Rows, second: Rows, bootstrap: Bootstrap | None) -> dict[Quantity, Difference]:
     """Return first - second for every quantity that both have, with the interval on the resamples that both share."""
-    found: dict[Quantity, Difference] = {}
-    theirs = {row.quantity: row.value for row in other}
-    for row in own:
+    differences: dict[Quantity, Difference] = {}
+    other_values = {row.quantity: row.value for row in second}
+    for row in first:
         place = row.quantity
-        if place not in theirs:
+        if place not in other_values:
             continue
-        value = row.value - theirs[place]
-        found[place] = Difference(value)
-        if bootstrap is not None and place in own_values and place in other_values:
-            pair = own_values[place], other_values[place]
+        value = row.value - other_values[place]
+        differences[place] = Difference(value)
+        if bootstrap is not None and place in first.resampled and place in second.resampled:
+            pair = first.resampled[place], second.resampled[place]
             if bool((pair[0] - pair[1]).isnan().all()):
                 continue
             bounds = bootstrap.difference(*pair, about=value if row.metric in BINNED else None)
             apart = bounds.low > 0 or bounds.high < 0
             higher = higher_is_better(row.metric)
             better = (value > 0) == higher if apart and higher is not None else None
-            found[place] = Difference(value, bounds.low, bounds.high, better)
-    return found
+            differences[place] = Difference(value, bounds.low, bounds.high, better)
+    return differences

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
 from regmixup.evaluation.class_subset import restrict_pair, restrict_predictions
 from regmixup.evaluation.metric_rows import Measure, Version, fisher_rows, shown_name
+from regmixup.evaluation.rows import Rows
 from regmixup.metrics.bootstrap import Bootstrap
-from regmixup.metrics.detection import Ordered
-from regmixup.metrics.outcomes import Condition, mean_corruption_error
 from regmixup.metrics.registry import CLASSIFICATION
 from regmixup.metrics.scores import available, fit_scores, score_all
+from regmixup.metrics.shift import Condition, mean_corruption_error
 from regmixup.names import check_name
 from regmixup.posthoc import FittedPosthoc, TemperatureScaling, as_given, probabilities
 from regmixup.posthoc.base import FitOn, check_held_out, same_samples
 from regmixup.predictions.forward import predict_batches
-from regmixup.types import MEAN, Predictions, Quantity, Role, Row, look_like_probabilities, not_finite, with_known_scale
+from regmixup.types import MEAN, Predictions, Role, Row, look_like_probabilities, not_finite, with_known_scale
 
 Batches = Iterable[Sequence[Tensor] | Tensor]
 _LOADERS = ("test", "validation", "shift", "ood")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelPredictions:
+    """The predictions of one model for all its sets, as `evaluate` describes them.
+
+    test: in-distribution, with labels. name: how the model is called.
+    """
+
+    test: Predictions
+    name: str = ""
+    validation: Predictions | None = None
+    train: Predictions | None = None
+    shift: Sequence[Predictions] = ()
+    ood: Sequence[Predictions] = ()
+    posthoc: FittedPosthoc | None = None
+    temperature: float | None = None
 
 
 def evaluate(
@@ -34,15 +51,17 @@ def evaluate(
     train: Predictions | None = None,
     shift: Sequence[Predictions] = (),
     ood: Sequence[Predictions] = (),
+    groups: Mapping[str, Sequence[str]] | None = None,
     posthoc: FittedPosthoc | None = None,
     temperature: float | None = None,
     class_subset: bool = True,
     bootstrap: Bootstrap | None = Bootstrap(),  # noqa: B008 a frozen value
     fit_on: FitOn = "validation",
     row: Row | None = None,
-    resampled: dict[Quantity, Tensor] | None = None,
-) -> list[Row]:
+) -> Rows:
     """Return all rows of one model, from its test predictions, or from the model itself and its loaders.
+
+    The result is a list, which prints as a table and has `.to_pandas()`.
 
     subject: in-distribution test `Predictions`, or an `nn.Module` from images, or other inputs (N, ...), to logits or
     an output that holds them: a dict with "logits", an object with `.logits`, a tuple that begins with them.
@@ -55,6 +74,8 @@ def evaluate(
     shift: predictions for shifted versions of the test set, named "<family>/<corruption>/<severity>"; each gets its
     own rows, and their plain mean over the subsets is added with corruption "mean" (except the Fisher criterion's).
     ood: out-of-distribution sets, scored without temperature by every score.
+    groups: names of OOD sets by the name of a group, {"near": ["cifar100/test", ...], "far": [...]}: adds rows with the
+    plain mean over the sets of each, whose dataset is the group's name.
     posthoc: applied to all predictions first; the temperature then divides the logits of every sample it draws.
     temperature: one chosen elsewhere, as by `fit_temperature` on a companion model's validation predictions, instead
     of `validation`.
@@ -65,7 +86,6 @@ def evaluate(
     fit_on: a validation or train set that is one of the test, shifted or OOD sets is rejected unless this says "a test
     set, knowingly".
     row: a template whose study, run, method, ... every row carries.
-    resampled: a table to fill with the values of every row on the bootstrap's resamples, (R,) by `row.quantity`.
 
     >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
@@ -78,7 +98,7 @@ def evaluate(
     if isinstance(subject, Predictions):
         if loaders is not None:
             raise ValueError("loaders must be left out where predictions are given: pass validation=, shift=, ood=")
-        test = subject
+        sets = ModelPredictions(test=subject, validation=validation, shift=shift, ood=ood)
     elif not isinstance(subject, nn.Module):
         raise ValueError(
             f"subject must be Predictions or an nn.Module, got {type(subject).__name__}"
@@ -87,87 +107,78 @@ def evaluate(
     elif validation is not None or shift or ood:
         raise ValueError("validation, shift and ood must be left out where a module is given: pass their loaders")
     else:
-        test, validation, shift, ood = _predict_loaders(subject, loaders)
-    _check_sets(test, [p for p in (validation, train) if p is not None], shift, ood)
-    test, *ood = map(with_known_scale, (test, *ood))
-    if validation is not None and temperature is not None:
-        raise ValueError(f"temperature must be None where it is chosen on {validation.dataset}, got {temperature}")
-    if validation is not None:
-        check_held_out(validation, [test, *shift, *ood], fit_on=fit_on)
-    if train is not None:
-        for name, given in (("train", train), ("test", test)):
-            if given.features is None:
-                raise ValueError(f"{name} predictions must hold features where a train set is given, got none")
-        check_held_out(train, [test, *shift, *ood], fit_on=fit_on, role="train")
-    posthoc = posthoc if posthoc is not None else as_given
-    if validation is not None:
-        temperature = fit_temperature(posthoc, validation, fit_on=fit_on)
-    measure = Measure(bootstrap, row if row is not None else Row(), fit_scores(train), resampled)
-    return _rows(_Sets(test, validation, shift, ood), measure, posthoc, temperature, class_subset)
+        sets = _predict_loaders(subject, loaders)
+    model = replace(sets, train=train, posthoc=posthoc, temperature=temperature)
+    _check_sets(model)
+    _check_fitted_on(model, fit_on)
+    for group, datasets in (groups or {}).items():
+        missing = [dataset for dataset in datasets if dataset not in {predictions.dataset for predictions in model.ood}]
+        if missing or not datasets:
+            raise ValueError(f"group {group!r} must name OOD sets that are given, got {', '.join(missing) or 'none'}")
+    test, *others = map(with_known_scale, (model.test, *model.ood))
+    if model.validation is not None:
+        temperature = fit_temperature(posthoc if posthoc is not None else as_given, model.validation, fit_on=fit_on)
+    model = replace(model, test=test, ood=others, temperature=temperature)
+    measure = Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
+    return Rows(_measure(model, measure, class_subset, groups or {}), measure.resampled)
 
 
-class _Sets(NamedTuple):
-    """The predictions of one model for all its sets."""
-
-    test: Predictions
-    validation: Predictions | None
-    shift: Sequence[Predictions]
-    ood: Sequence[Predictions]
-
-
-def _rows(
-    sets: _Sets, measure: Measure, posthoc: FittedPosthoc, temperature: float | None, class_subset: bool
+def _measure(
+    model: ModelPredictions, measure: Measure, class_subset: bool, groups: Mapping[str, Sequence[str]]
 ) -> list[Row]:
     """Return the rows of all sets, which have been checked, at a temperature that has been chosen."""
+    posthoc = model.posthoc if model.posthoc is not None else as_given
+    temperature = model.temperature
 
     def restricted(predictions: Predictions) -> bool:
         return class_subset and "class_subset" in predictions.info
 
-    def versions(predictions: Predictions, unscaled: Predictions | None = None) -> dict[str, Version]:
-        """Return the versions without and with temperature."""
-        unscaled = unscaled if unscaled is not None else posthoc(predictions)
-        found = {"none": Version(unscaled)}
+    def versions(predictions: Predictions, unscaled: Predictions) -> dict[str, Version]:
+        """Return a set without and with temperature; of one that covers some of the classes, their logits alone."""
+        scaled = {"none": Version(unscaled)}
         if temperature is not None:
             plain = posthoc is as_given and not restricted(predictions)
-            scaled = Version(unscaled, temperature) if plain else Version(posthoc(predictions, temperature))
-            found["temperature"] = scaled
+            scaled["temperature"] = (
+                Version(unscaled, temperature) if plain else Version(posthoc(predictions, temperature))
+            )
         if restricted(predictions):
-            return {name: Version(restrict_predictions(version.predictions)) for name, version in found.items()}
-        return found
+            return {name: Version(restrict_predictions(version.predictions)) for name, version in scaled.items()}
+        return scaled
 
-    known = posthoc(sets.test)
-    measured = versions(sets.test, known)
+    known = posthoc(model.test)
+    measured = versions(model.test, known)
     named = replace(measure.row, dataset=shown_name(measured["none"].predictions))
     of_logits = available(measured["none"].predictions)
-    rows, _, images = measure.classification(measured, named, tuple(CLASSIFICATION), of_logits)
+    rows, images = measure.classification(measured, named, CLASSIFICATION, of_logits)
     if temperature is not None:
         rows.append(replace(named, posthoc="temperature", metric="temperature", value=temperature))
     prior_variance = getattr(posthoc, "prior_variance", None)
     if prior_variance is not None:
         rows.append(replace(named, metric="prior_variance", value=prior_variance))
-    rows += fisher_rows(sets.test, named)
-    if restricted(sets.test):
+    rows += fisher_rows(model.test, named)
+    if restricted(model.test):
         id_scores, correct = score_all(known, measure.fitted), _correct(known)
     else:
         id_scores = images.scores | score_all(known, measure.fitted, names=measure.fitted)
         correct = images.outcomes.correct
     rows += measure.selective(id_scores | images.scores, images.outcomes.correct, named)
-    rows += measure.shift(map(versions, sets.shift))
-    ordered = {name: Ordered(score) for name, score in id_scores.items()} if sets.ood else {}
-    for other in map(posthoc, sets.ood):
+    rows += measure.shift(versions(shifted, posthoc(shifted)) for shifted in model.shift)
+    detected: dict[str, list[Row]] = {}
+    for other in map(posthoc, model.ood):
         if restricted(other):
-            own, other = restrict_pair(known, other)
-            rows += measure.detection(score_all(own, measure.fitted), _correct(own), other)
+            inside, outside = restrict_pair(known, other)
+            detected[other.dataset] = measure.detection(score_all(inside, measure.fitted), _correct(inside), outside)
         else:
-            rows += measure.detection(id_scores, correct, other, ordered)
-    return rows
+            detected[other.dataset] = measure.detection(id_scores, correct, other)
+    rows += [row for of_set in detected.values() for row in of_set]
+    return rows + measure.groups(detected, groups)
 
 
 def _correct(predictions: Predictions) -> Tensor:
     return probabilities(predictions).argmax(dim=1) == predictions.labels
 
 
-def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> _Sets:
+def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> ModelPredictions:
     """Predict the batches of all loaders, as `evaluate` describes them."""
     if not isinstance(loaders, Mapping) or "test" not in loaders:
         got = f"the keys {list(loaders)}" if isinstance(loaders, Mapping) else type(loaders).__name__
@@ -177,52 +188,50 @@ def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> _Se
 
     def predict(name: str, batches: Any, role: Role) -> Predictions:
         if isinstance(batches, Mapping | Tensor):
-            one = "x" if role == "ood" else "(x, y)"
-            got = "a table" if isinstance(batches, Mapping) else f"a tensor {tuple(batches.shape)}: pass [{one}]"
-            raise ValueError(f'the loader of "{name}" must be an iterable of batches {one}, got {got}')
+            batch = "x" if role == "ood" else "(x, y)"
+            got = "a table" if isinstance(batches, Mapping) else f"a tensor {tuple(batches.shape)}: pass [{batch}]"
+            raise ValueError(f'the loader of "{name}" must be an iterable of batches {batch}, got {got}')
         return predict_batches(model, batches, dataset=name, labelled=role != "ood", role=role)
 
-    def group(key: str, role: Role) -> list[Predictions]:
-        named = loaders.get(key, {})
-        if not isinstance(named, Mapping):
-            raise ValueError(f'loaders["{key}"] must be a table of names and loaders, got {type(named).__name__}')
-        return [predict(name, batches, role) for name, batches in named.items()]
+    def predict_table(key: str, role: Role) -> list[Predictions]:
+        table = loaders.get(key, {})
+        if not isinstance(table, Mapping):
+            raise ValueError(f'loaders["{key}"] must be a table of names and loaders, got {type(table).__name__}')
+        return [predict(name, batches, role) for name, batches in table.items()]
 
-    validation = predict("validation", loaders["validation"], "validation") if "validation" in loaders else None
-    test = predict("test", loaders["test"], "test")
-    return _Sets(test, validation, group("shift", "shifted"), group("ood", "ood"))
+    return ModelPredictions(
+        test=predict("test", loaders["test"], "test"),
+        validation=predict("validation", loaders["validation"], "validation") if "validation" in loaders else None,
+        shift=predict_table("shift", "shifted"),
+        ood=predict_table("ood", "ood"),
+    )
 
 
-def _check_sets(
-    test: Predictions, fitted_on: Sequence[Predictions], shift: Sequence[Predictions], ood: Sequence[Predictions]
-) -> None:
-    for group in (shift, ood):
+def _check_sets(model: ModelPredictions) -> None:
+    """Raise unless the sets are of one model, with logits that can be measured, each once."""
+    test = model.test
+    others = [*filter(None, (model.validation, model.train)), *model.shift, *model.ood]
+    for group in (model.shift, model.ood):
         repeated = {name for name, count in Counter(p.dataset for p in group).items() if count > 1}
         if repeated:
             names = ", ".join(name or "one without a name" for name in sorted(repeated))
             raise ValueError(f"each dataset must be given once, got {names} more than once")
-    for one in (test, *fitted_on, *shift, *ood):
-        found = not_finite(one.logits) if len(one) else "none"
-        if found:
-            raise ValueError(f"{one.dataset or 'predictions'} must hold finite logits of some samples, got {found}")
-        if one.logits.shape[1] > 1 and look_like_probabilities(one.logits, percent=True):
+    for predictions in (test, *others):
+        name = predictions.dataset or "a set"
+        if broken := not_finite(predictions.logits) if len(predictions) else "none":
+            raise ValueError(f"{name} must hold finite logits of some samples, got {broken}")
+        if predictions.logits.shape[1] > 1 and look_like_probabilities(predictions.logits, percent=True):
             raise ValueError(
-                f"the logits of {one.dataset or 'a set'} look like probabilities, numbers >= 0 that sum to 1 or 100: "
+                f"the logits of {name} look like probabilities, numbers >= 0 that sum to 1 or 100: "
                 "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
             )
-    for other in (*fitted_on, *shift, *ood):
-        runs = {test.info.get("run", ""), other.info.get("run", "")} - {""}
-        if len(runs) > 1:
-            raise ValueError(
-                f"{other.dataset} and {test.dataset} must be predicted by one model, got those of runs "
-                f"{' and '.join(sorted(run[:12] for run in runs))}"
-            )
-        if other.logits.shape[1] != test.logits.shape[1]:
-            raise ValueError(
-                f"{other.dataset} has {other.logits.shape[1]} classes, {test.dataset} has {test.logits.shape[1]}: "
-                "they cannot come from one model"
-            )
-    for other in ood:
+    for other in others:
+        runs = sorted({test.info.get("run", "")[:12], other.info.get("run", "")[:12]} - {""})
+        classes = other.logits.shape[1], test.logits.shape[1]
+        if len(runs) > 1 or classes[0] != classes[1]:
+            got = f"those of runs {' and '.join(runs)}" if len(runs) > 1 else f"{classes[0]} and {classes[1]} classes"
+            raise ValueError(f"{other.dataset} and {test.dataset} must be predicted by one model, got {got}")
+    for other in model.ood:
         if same_samples(test, other):
             raise ValueError(
                 f"an OOD set must hold other samples than the test set, got {other.dataset or 'one'} with the same "
@@ -230,10 +239,28 @@ def _check_sets(
             )
 
 
+def _check_fitted_on(model: ModelPredictions, fit_on: FitOn) -> None:
+    """Raise if the temperature or a score would be fitted on what is reported, or cannot be fitted."""
+    reported = [model.test, *model.shift, *model.ood]
+    if model.validation is not None:
+        if model.temperature is not None:
+            dataset = model.validation.dataset
+            raise ValueError(f"temperature must be None where it is chosen on {dataset}, got {model.temperature}")
+        check_held_out(model.validation, reported, fit_on=fit_on)
+    if model.train is not None:
+        for name, predictions in (("train", model.train), ("test", model.test)):
+            if predictions.features is None:
+                raise ValueError(f"{name} predictions must hold features where a train set is given, got none")
+        check_held_out(model.train, reported, fit_on=fit_on, role="train")
+
+
 def fit_temperature(posthoc: FittedPosthoc, validation: Predictions, *, fit_on: FitOn = "validation") -> float:
     """Return the temperature of the smallest validation ECE, for predictions that pass through `posthoc`.
 
-    Searches the whole grid where a temperature divides plain logits, from coarse to fine where each needs new samples.
+    This is where every temperature of the tables is chosen: `evaluate` calls it for its validation set, and a study for
+    a model trained on everything (`study.measure`) with the validation set of its companion, trained on 90 %.
+    `posthoc.temperature` has the search: the whole grid where a temperature divides plain logits, from coarse to fine
+    where each needs new samples.
     """
     check_held_out(validation, fit_on=fit_on)
     unscaled = posthoc(validation)
@@ -256,12 +283,12 @@ def relative_rows(rows: Iterable[Row], *, reference: str) -> list[Row]:
             key: tuple[object, ...] = (row.method, row.network, row.train_set, row.seed, row.dataset, row.posthoc)
             errors.setdefault(key, {})[row.corruption, row.severity] = 1 - row.value
             templates.setdefault(key, row)
-    found = []
-    for key, own in errors.items():
-        theirs = errors.get((reference, *key[1:]), {})
-        corruptions = {corruption for corruption, _ in own}
-        if set(own) == set(theirs) and all(any(theirs[c] > 0 for c in theirs if c[0] == name) for name in corruptions):
-            mean = replace(templates[key], corruption=MEAN, severity=None, low=None, high=None, n=None)
-            value = mean_corruption_error(own, theirs)
-            found.append(replace(mean, metric=f"mce_relative_to_{reference}", value=value))
-    return found
+    relative = []
+    for key, row in templates.items():
+        try:
+            value = mean_corruption_error(errors[key], errors.get((reference, *key[1:]), {}))
+        except ValueError:
+            continue
+        mean = replace(row, corruption=MEAN, severity=None, low=None, high=None, n=None)
+        relative.append(replace(mean, metric=f"mce_relative_to_{reference}", value=value))
+    return relative

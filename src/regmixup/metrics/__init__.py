@@ -1,9 +1,9 @@
-"""Metrics, `rm.metrics`: tensors in, numbers out. Values are Python floats, fractions rather than percent.
+"""Metrics, `rm.metrics`: tensors and weights in, numbers out. Values are fractions rather than percent.
 
-This package imports nothing but the ground (types, config, names, threads); posthoc and rows build on it.
+This package imports nothing but the ground (types, config, names); posthoc and evaluation build on it.
 """
 
-from regmixup.metrics.bootstrap import Bootstrap, Counts, Interval
+from regmixup.metrics.bootstrap import Bootstrap, Interval, resampled
 from regmixup.metrics.calibration import (
     Reliability,
     accuracy,
@@ -20,6 +20,7 @@ from regmixup.metrics.detection import (
     AurocDifference,
     AurocEstimate,
     RocCurve,
+    ScorePair,
     aupr,
     auroc,
     auroc_interval,
@@ -28,10 +29,11 @@ from regmixup.metrics.detection import (
     roc_curve,
 )
 from regmixup.metrics.fisher import ClassMoments, fisher_criterion
-from regmixup.metrics.outcomes import corruption_errors, mean_corruption_error
-from regmixup.metrics.registry import CLASSIFICATION, DETECTION, resample_classification, resample_detection
+from regmixup.metrics.outcomes import Outcomes
+from regmixup.metrics.registry import CLASSIFICATION, DETECTION, SELECTIVE
 from regmixup.metrics.selective import (
     RiskCoverage,
+    Selection,
     augrc,
     aurc,
     coverage_at_risk,
@@ -41,13 +43,14 @@ from regmixup.metrics.selective import (
     scod_augrc,
     scod_aurc,
 )
+from regmixup.metrics.shift import corruption_errors, mean_corruption_error
 from regmixup.metrics.streaming import AUGRC, AUROC
 
 __all__ = [
-    "AUGRC", "AUROC", "CLASSIFICATION", "DETECTION", "AurocDifference", "AurocEstimate", "Bootstrap", "ClassMoments",
-    "Counts", "Interval", "Reliability", "RiskCoverage", "RocCurve", "accuracy", "adaptive_ece", "augrc", "aupr",
-    "aurc", "auroc", "auroc_interval", "brier", "classwise_ece", "compare_auroc", "corruption_errors",
-    "coverage_at_risk", "debiased_ece", "eaurc", "ece", "failure_auroc", "fisher_criterion", "fpr_at_tpr", "mce",
-    "mean_corruption_error", "nll", "reliability", "resample_classification", "resample_detection", "risk_coverage",
-    "roc_curve", "scod_augrc", "scod_aurc",
+    "AUGRC", "AUROC", "CLASSIFICATION", "DETECTION", "SELECTIVE", "AurocDifference", "AurocEstimate", "Bootstrap",
+    "ClassMoments", "Interval", "Outcomes", "Reliability", "RiskCoverage", "RocCurve", "ScorePair", "Selection",
+    "accuracy", "adaptive_ece", "augrc", "aupr", "aurc", "auroc", "auroc_interval", "brier", "classwise_ece",
+    "compare_auroc", "corruption_errors", "coverage_at_risk", "debiased_ece", "eaurc", "ece", "failure_auroc",
+    "fisher_criterion", "fpr_at_tpr", "mce", "mean_corruption_error", "nll", "reliability", "resampled",
+    "risk_coverage", "roc_curve", "scod_augrc", "scod_aurc",
 ]  # fmt: skip

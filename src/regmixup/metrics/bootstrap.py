@@ -2,14 +2,21 @@
 
 A resample of N samples is how often each of them is drawn, N draws in all. These counts are drawn once per set of
 images and shared by everything measured on it: by all metrics, by models that are compared, and by the shifted versions
-of the same images, so that what moves together is resampled together.
+of the same images, so that what moves together is resampled together. They are the weights that every metric takes:
+
+    bootstrap, outcomes = Bootstrap(), Outcomes.of(probs, labels)
+    counts = bootstrap.counts(len(labels), stream="cifar10/test")
+    values = resampled({"accuracy": accuracy, "ece": ece}, outcomes.weighted, counts)  # {"accuracy": (R,), "ece": (R,)}
+    bootstrap.interval(values["accuracy"])
+    bootstrap.interval(values["ece"], about=ece(outcomes))
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,30 +24,7 @@ from torch import Tensor
 from regmixup.config import check_count, check_number
 
 _CHUNK = 2**21
-
-
-@dataclass(frozen=True)
-class Counts:
-    """values: (R, N) uint8, how often resample r holds sample i; every row sums to N.
-
-    A count of 256 would need the same sample drawn 256 times at probability 1 / N each: less than 1 in 256!.
-    """
-
-    values: Tensor
-
-    def __len__(self) -> int:
-        """Return N, the number of samples."""
-        return self.values.shape[1]
-
-    def check(self, name: str, other: str, total: int) -> None:
-        """Raise unless these counts, the argument `name`, are of all samples of the argument `other`."""
-        if len(self) != total:
-            raise ValueError(f"{name} must be of as many samples as {other}, {total}, got {len(self)}")
-
-    def chunks(self, device: torch.device, width: int = 0) -> Iterator[Tensor]:
-        """Yield a few resamples at a time, so few that `width` (by default N) numbers for each fit into memory."""
-        for part in self.values.split(max(1, _CHUNK // (width or len(self)))):
-            yield part.to(device)
+Sample = TypeVar("Sample")
 
 
 @dataclass(frozen=True)
@@ -64,21 +48,24 @@ class Bootstrap:
         check_count("seed", self.seed, least=0)
         check_number("level", self.level, above=0, below=1)
 
-    def counts(self, total: int, *, stream: str = "") -> Counts:
-        """Draw resamples of `total` samples. Equal arguments give equal counts; take another stream for other images.
+    def counts(self, total: int, *, stream: str = "") -> Tensor:
+        """Draw resamples of `total` samples: (R, N) uint8, how often each sample is drawn; every row sums to N.
 
-        >>> Bootstrap(resamples=3).counts(4).values.sum(dim=1)
+        Equal arguments give equal counts; take another stream for other images. (A count of 256 would need the same
+        sample drawn 256 times at probability 1 / N each: less than 1 in 256!.)
+
+        >>> Bootstrap(resamples=3).counts(4).sum(dim=1)
         tensor([4, 4, 4])
         """
         check_count("total", total)
         digest = hashlib.sha256(f"{self.seed}/bootstrap/{stream}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
-        found = torch.empty(self.resamples, total, dtype=torch.uint8)
-        for part in found.split(max(1, _CHUNK // total)):
+        counts = torch.empty(self.resamples, total, dtype=torch.uint8)
+        for part in counts.split(max(1, _CHUNK // total)):
             drawn = torch.randint(total, part.shape, generator=generator)
             drawn += total * torch.arange(len(part))[:, None]
             part.copy_(torch.bincount(drawn.flatten(), minlength=part.numel()).view_as(part))
-        return Counts(found)
+        return counts
 
     def interval(self, values: Tensor, *, about: float | None = None) -> Interval:
         """Return the (1 - level) / 2 and (1 + level) / 2 quantiles of resampled values (R,), each one of the values.
@@ -111,8 +98,23 @@ class Bootstrap:
         >>> Bootstrap(level=0.5).difference(torch.arange(101.0), torch.zeros(101), about=20)
         Interval(low=-5.0, high=45.0)
         """
-        if first.shape != second.shape:
-            raise ValueError(f"both must have the same resamples, got {tuple(first.shape)} and {tuple(second.shape)}")
         values = first - second
         values = values[~values.isnan()]
         return self.interval(values if about is None else values + (about - values.mean()))
+
+
+def resampled(
+    metrics: Mapping[str, Callable[[Sample], Tensor]], weighted: Callable[..., Sample], *counts: Tensor
+) -> dict[str, Tensor]:
+    """Return each metric on every resample: (R,) by name.
+
+    weighted: makes the sample that the metrics take from the counts of some resamples; it has as many arguments as
+    there are counts (R, N): two for a pair of sets. A few resamples are computed at a time, as memory allows.
+    """
+    rows = max(1, _CHUNK // max(part.shape[1] for part in counts))
+    values: dict[str, list[Tensor]] = {name: [] for name in metrics}
+    for chunk in zip(*(part.split(rows) for part in counts), strict=True):
+        sample = weighted(*chunk)
+        for name, metric in metrics.items():
+            values[name].append(metric(sample))
+    return {name: torch.cat(parts) for name, parts in values.items()}

@@ -1,135 +1,118 @@
 """Accuracy and calibration of probabilities (N, K) against labels (N,), in float64, exact on the whole set.
 
-Each metric takes probabilities and labels, or their `Outcomes`. Beside it stands its resampled form, `resampled_*`,
-which returns (R,) values: for each of R resamples, what the metric returns for the samples repeated that often.
-
-For resampling, the samples are sorted by confidence once. In that order every bin, of equal width or of equal mass, is
-a run of neighbours, so a bin's weighted sums are differences of cumulative sums, whatever its edges.
+Each metric takes probabilities and labels, or their `Outcomes`, whose weights turn its value into R resampled ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from regmixup.metrics.ordering import cumulative, precise, sorted_pairs, sorted_values, take_columns
+from regmixup.metrics.ordering import precise
 from regmixup.metrics.outcomes import (
     NUM_BINS,
     Outcomes,
-    check_table,
+    SortedOutcomes,
     equal_width_bins,
     equal_width_edges,
-    minus_one_hot,
     outcomes_of,
 )
+from regmixup.metrics.weights import Value
 
 Binning = Literal["width", "interp", "split"]
-_BLOCK = 2**22
 
 
-class SortedOutcomes:
-    """Sorted inputs of the resampled metrics: of probabilities (N, K) and labels (N,), or of their `Outcomes`.
-
-    right, nll, brier: (N,) in the order given; confidence, correct: (N,) from the least confident to the most, the
-    samples taken in `order`. table: probabilities and labels, which only the calibration error per class needs.
-    """
-
-    def __init__(self, probs: Tensor | Outcomes, labels: Tensor | None = None) -> None:
-        self.table = None if isinstance(probs, Outcomes) or labels is None else check_table(probs, labels)
-        outcomes = outcomes_of(probs, labels, terms=True)
-        assert outcomes.nll is not None
-        assert outcomes.brier is not None
-        self.nll, self.brier = outcomes.nll, outcomes.brier
-        self.right = precise(outcomes.correct)
-        self.confidence, self.order = precise(outcomes.confidence).sort()
-        self.correct = self.right[self.order]
-
-
-@dataclass(frozen=True)
-class ResampledOutcomes:
-    """A set of predictions and some resamples of it: counts (R, N) in the order the predictions were given."""
-
-    sample: SortedOutcomes
-    counts: Tensor
-
-    @cached_property
-    def weights(self) -> Tensor:
-        return self.counts.to(self.sample.confidence.dtype)
-
-    @cached_property
-    def _ordered(self) -> Tensor:
-        """The counts in order of confidence."""
-        return take_columns(self.counts, self.sample.order)
-
-    @cached_property
-    def drawn(self) -> Tensor:
-        """(R, N + 1): how many samples are drawn among the 0, 1, ..., N least confident."""
-        return cumulative(self._ordered, torch.int32)
-
-    @cached_property
-    def gap(self) -> Tensor:
-        """(R, N + 1): the sum of confidence - correct over them."""
-        return cumulative(self._ordered * (self.sample.confidence - self.sample.correct))
-
-    @cached_property
-    def right(self) -> Tensor:
-        """(R, N + 1): how many of them are right."""
-        return cumulative(self._ordered * self.sample.correct.to(torch.uint8), torch.int32)
-
-    @cached_property
-    def _width_bounds(self) -> Tensor:
-        """(B + 1,): how many samples lie below each edge of the bins of equal width."""
-        confidence = self.sample.confidence
-        bounds = torch.searchsorted(confidence, equal_width_edges(NUM_BINS, confidence), right=True)
-        # Confidence 0 lies in the first bin, and one rounded to just above 1 in the last.
-        bounds[0], bounds[-1] = 0, len(confidence)
-        return bounds
-
-    def by_bin(self, sums: Tensor) -> Tensor:
-        """Return what each bin of equal width adds to one of the sums above, (R, N + 1) -> (R, B)."""
-        return sums[:, self._width_bounds].diff(dim=1)
-
-
-def accuracy(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:
+def accuracy(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
     """Return the share of samples whose most probable class (the first one, if tied) is the label.
 
     >>> accuracy(torch.tensor([[0.9, 0.1], [0.6, 0.4]]), torch.tensor([0, 1]))
     0.5
     """
-    return float(precise(outcomes_of(probs, labels).correct).mean())
+    outcomes = outcomes_of(probs, labels)
+    return outcomes.mean(precise(outcomes.correct))
 
 
-def resampled_accuracy(resampled: ResampledOutcomes) -> Tensor:
-    return resampled.weights @ resampled.sample.right / resampled.counts.shape[1]
-
-
-def nll(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:
+def nll(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
     """Return the mean negative log-likelihood, in nats; infinite if a label has probability 0 (nothing is clipped)."""
-    terms = outcomes_of(probs, labels, terms=True).nll
+    outcomes = outcomes_of(probs, labels, terms=True)
+    terms = outcomes.nll
     assert terms is not None
-    return float(terms.mean())
-
-
-def resampled_nll(resampled: ResampledOutcomes) -> Tensor:
-    terms = resampled.sample.nll
     impossible = torch.isinf(terms)
-    value = resampled.weights @ terms.masked_fill(impossible, 0.0) / len(terms)
-    return value.masked_fill((resampled.counts[:, impossible] > 0).any(dim=1), torch.inf)
+    if outcomes.weights is None or not impossible.any():
+        return outcomes.mean(terms)
+    # A resample is infinite only if it has drawn an impossible label; 0 times infinity would be NaN.
+    drawn = (outcomes.times[:, impossible] > 0).any(dim=1)
+    possible = outcomes.times @ terms.masked_fill(impossible, 0.0) / outcomes.total
+    return outcomes.value(possible.masked_fill(drawn, torch.inf))
 
 
-def brier(probs: Tensor | Outcomes, labels: Tensor | None = None) -> float:
+def brier(probs: Tensor | Outcomes, labels: Tensor | None = None) -> Value:
     """Return the mean squared distance to the one-hot label, summed over classes: between 0 and 2 for any K."""
-    terms = outcomes_of(probs, labels, terms=True).brier
-    assert terms is not None
-    return float(terms.mean())
+    outcomes = outcomes_of(probs, labels, terms=True)
+    assert outcomes.brier is not None
+    return outcomes.mean(outcomes.brier)
 
 
-def resampled_brier(resampled: ResampledOutcomes) -> Tensor:
-    return resampled.weights @ resampled.sample.brier / len(resampled.sample.brier)
+@dataclass(frozen=True)
+class _Bins:
+    """Bins of samples sorted by confidence. edges: (R, B + 1) of confidence; bounds: (R, B + 1), how many of the sorted
+    samples lie before each. R is 1 where no edge depends on the weights."""
+
+    samples: SortedOutcomes
+    edges: Tensor
+    bounds: Tensor
+
+    def sums(self, cumulated: Tensor) -> Tensor:
+        """Return what each bin adds to one of the cumulative sums of the samples: (R, N + 1) -> (R, B)."""
+        return cumulated.gather(1, self.bounds.expand(len(cumulated), -1)).diff(dim=1)
+
+    @property
+    def count(self) -> Tensor:
+        return self.sums(self.samples.drawn)
+
+    @property
+    def gap(self) -> Tensor:
+        """(R, B): n_b (confidence_b - accuracy_b), the sum of confidence - correct."""
+        return self.sums(self.samples.gap)
+
+    @property
+    def right(self) -> Tensor:
+        return self.sums(self.samples.right)
+
+
+def _bins(outcomes: Outcomes, num_bins: int, binning: Binning) -> _Bins:
+    if num_bins < 1:
+        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
+    samples = outcomes.by_confidence
+    confidence = samples.confidence
+    if binning == "width":
+        edges = equal_width_edges(num_bins, confidence)[None]
+        bounds = torch.searchsorted(confidence, edges, right=True)
+        # Confidence 0 lies in the first bin, and one rounded to just above 1 in the last.
+        bounds[:, 0], bounds[:, -1] = 0, len(confidence)
+    elif binning == "interp":
+        last = outcomes.total[:, None] - 1
+        steps = [torch.linspace(0, total, num_bins + 1, dtype=last.dtype) for total in outcomes.total.tolist()]
+        position = torch.stack(steps).to(last.device).minimum(last)
+        low = position.floor()
+        # The sample at a position is the first up to which more weight lies.
+        below, above = (
+            confidence[torch.searchsorted(samples.drawn, place, right=True) - 1]
+            for place in (low, (low + 1).minimum(last))
+        )
+        edges = torch.lerp(below, above, position - low)
+        bounds = torch.searchsorted(confidence, edges, right=True)
+    elif binning == "split":
+        size, longer = outcomes.total[:, None] // num_bins, outcomes.total[:, None] % num_bins
+        runs = torch.arange(num_bins + 1, device=confidence.device)
+        bounds = torch.searchsorted(samples.drawn, runs * size + runs.minimum(longer))
+        edges = confidence[torch.cat([bounds[:, :1], bounds[:, 1:] - 1], dim=1).clamp(min=0)]
+    else:
+        raise ValueError(f"binning must be 'width', 'interp' or 'split', got {binning!r}")
+    return _Bins(samples, edges, bounds)
 
 
 @dataclass(frozen=True)
@@ -145,19 +128,9 @@ class Reliability:
     accuracy: Tensor
     total: int
 
-    @property
-    def gap(self) -> Tensor:
-        """(B,): |confidence_b - accuracy_b|, 0 for empty bins."""
-        return torch.nan_to_num((self.confidence - self.accuracy).abs())
-
-    @property
-    def error(self) -> float:
-        """sum_b n_b / N |confidence_b - accuracy_b|."""
-        return float((self.gap * self.count).sum() / self.total)
-
 
 def reliability(
-    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15, binning: Binning = "width"
+    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS, binning: Binning = "width"
 ) -> Reliability:
     """Bin samples by confidence, the largest probability.
 
@@ -167,56 +140,51 @@ def reliability(
         to the first bin whose upper edge they reach.
     "split": the sorted samples cut into B runs whose lengths differ by at most one.
     """
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1, got {num_bins}")
-    if binning not in ("width", "interp", "split"):
-        raise ValueError(f"binning must be 'width', 'interp' or 'split', got {binning!r}")
     outcomes = outcomes_of(probs, labels)
-    confidence, correct = precise(outcomes.confidence), precise(outcomes.correct)
-    # Bin 0 holds what lies in no bin; it is cut off at the end.
-    if binning == "width":
-        edges = equal_width_edges(num_bins, confidence)
-        index = equal_width_bins(confidence, num_bins).add_(1)
-    elif binning == "interp":
-        ordered = precise(sorted_values(outcomes.confidence))
-        low, high, share = _equal_mass_positions(len(ordered), num_bins, ordered)
-        edges = torch.lerp(ordered[low], ordered[high], share)
-        index = torch.bucketize(confidence, edges)
-    else:
-        confidence, correct = map(precise, sorted_pairs(outcomes.confidence, outcomes.correct))
-        ends = torch.tensor(run_ends(len(confidence), num_bins), device=confidence.device)
-        index = torch.arange(1, num_bins + 1, device=confidence.device).repeat_interleave(ends[1:] - ends[:-1])
-        edges = torch.cat([confidence[:1], confidence[(ends[1:] - 1).clamp(0)]])
-    count = torch.bincount(index, minlength=num_bins + 1)
-    sums = [torch.bincount(index, weights=column, minlength=num_bins + 1) for column in (confidence, correct)]
-    mean_confidence, mean_correct = ((total / count)[1:] for total in sums)
-    return Reliability(edges, count[1:], mean_confidence, mean_correct, len(confidence))
+    assert outcomes.weights is None, "a diagram is of samples that count once"
+    bins = _bins(outcomes, num_bins, binning)
+    count = bins.count[0]
+    accuracy = bins.right[0] / count
+    return Reliability(
+        bins.edges[0], count.long(), bins.gap[0] / count + accuracy, accuracy, total=len(outcomes.correct)
+    )
 
 
-def run_ends(total: int, num_bins: int) -> list[int]:
-    """Return where B runs of `total` samples end, from 0: the first total mod B runs have one sample more.
-
-    >>> run_ends(8, 3)
-    [0, 3, 6, 8]
-    """
-    size, longer = divmod(total, num_bins)
-    return [j * size + min(j, longer) for j in range(num_bins + 1)]
-
-
-def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15) -> float:
+def ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
     """Return the expected calibration error over equal-width bins (lo, hi]: sum_b n_b / N |confidence_b - accuracy_b|.
 
     >>> round(ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
     0.3
     """
-    return reliability(probs, labels, num_bins=num_bins).error
+    return _mean_gap(outcomes_of(probs, labels), num_bins, "width")
+
+
+def adaptive_ece(
+    probs: Tensor | Outcomes,
+    labels: Tensor | None = None,
+    *,
+    num_bins: int = NUM_BINS,
+    binning: Literal["interp", "split"] = "interp",
+) -> Value:
+    """Return the calibration error over bins of equal mass (AdaECE); `reliability` describes both binnings.
+
+    Of resamples, the edges are those of each; a sample drawn several times stays in one run of "split".
+    """
+    if binning not in ("interp", "split"):
+        raise ValueError(f"binning must be 'interp' or 'split', got {binning!r}")
+    return _mean_gap(outcomes_of(probs, labels), num_bins, binning)
+
+
+def _mean_gap(outcomes: Outcomes, num_bins: int, binning: Binning) -> Value:
+    gaps = _bins(outcomes, num_bins, binning).gap
+    return outcomes.value(gaps.abs().sum(dim=1) / outcomes.total)
 
 
 def ece_from_gaps(gaps: Tensor, total: int) -> Tensor:
     """Return the calibration error from gaps (..., B), the sums over every bin of confidence - correct: (...).
 
     n_b |confidence_b - accuracy_b| is |sum of confidence - correct over bin b|: the form of `ece` that needs no
-    division by counts, for many errors at once. Resampling, the temperature search and the choice of a prior use it.
+    division by counts, for many errors at once. The temperature search and the choice of a prior use it.
     """
     return gaps.abs().sum(dim=-1) / total
 
@@ -234,60 +202,22 @@ def ece_of_confidence(confidence: Tensor, correct: Tensor, num_bins: int = NUM_B
     return ece_from_gaps(gaps, confidence.shape[1])
 
 
-def resampled_ece(resampled: ResampledOutcomes) -> Tensor:
-    return ece_from_gaps(resampled.by_bin(resampled.gap), resampled.counts.shape[1])
-
-
-def adaptive_ece(
-    probs: Tensor | Outcomes,
-    labels: Tensor | None = None,
-    *,
-    num_bins: int = 15,
-    binning: Literal["interp", "split"] = "interp",
-) -> float:
-    """Return the calibration error over bins of equal mass (AdaECE); `reliability` describes both binnings."""
-    if binning not in ("interp", "split"):
-        raise ValueError(f"binning must be 'interp' or 'split', got {binning!r}")
-    return reliability(probs, labels, num_bins=num_bins, binning=binning).error
-
-
-def resampled_adaptive_ece(resampled: ResampledOutcomes) -> Tensor:
-    """Find the edges anew in every resample, whose confidence at position p is the first with more than p drawn."""
-    confidence = resampled.sample.confidence
-    low, high, share = _equal_mass_positions(len(confidence), NUM_BINS, confidence)
-    wanted = torch.cat([low, high]).to(torch.int32).repeat(len(resampled.counts), 1)
-    place = torch.searchsorted(resampled.drawn, wanted, right=True) - 1
-    below, above = confidence[place].chunk(2, dim=1)
-    bounds = torch.searchsorted(confidence, torch.lerp(below, above, share), right=True)
-    return ece_from_gaps(resampled.gap.gather(1, bounds).diff(dim=1), len(confidence))
-
-
-def _equal_mass_positions(total: int, num_bins: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, of the positions j N / B, j = 0..B, the last clamped to N - 1: the integers below and above, and the
-    share of the way between them."""
-    position = torch.linspace(0, total, num_bins + 1, dtype=like.dtype, device=like.device).clamp(max=total - 1)
-    low = position.floor().long()
-    return low, (low + 1).clamp(max=total - 1), position - low
-
-
 def mce(
-    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15, binning: Binning = "width"
-) -> float:
+    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS, binning: Binning = "width"
+) -> Value:
     """Return the maximum calibration error, max_b |confidence_b - accuracy_b| (Naeini et al., 2015), empty bins aside.
 
     >>> round(mce(torch.tensor([[0.8, 0.2], [0.6, 0.4]]), torch.tensor([0, 0])), 6)
     0.4
     """
-    return float(reliability(probs, labels, num_bins=num_bins, binning=binning).gap.max())
-
-
-def resampled_mce(resampled: ResampledOutcomes) -> Tensor:
-    return (resampled.by_bin(resampled.gap) / resampled.by_bin(resampled.drawn).clamp(min=1)).abs().amax(dim=1)
+    outcomes = outcomes_of(probs, labels)
+    bins = _bins(outcomes, num_bins, binning)
+    return outcomes.value((bins.gap / bins.count.clamp(min=1)).abs().amax(dim=1))
 
 
 def debiased_ece(
-    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15, binning: Binning = "width"
-) -> float:
+    probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS, binning: Binning = "width"
+) -> Value:
     """Return the root of the debiased squared calibration error (Bröcker, 2012; Kumar et al., 2019).
 
         sqrt(max(0, sum_b n_b / N [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)]))
@@ -304,30 +234,21 @@ def debiased_ece(
     >>> round(debiased_ece(probs, torch.tensor([1, 1, 1, 1])), 6)
     0.7
     """
-    diagram = reliability(probs, labels, num_bins=num_bins, binning=binning)
-    terms = _debiased(diagram.gap, torch.nan_to_num(diagram.accuracy), diagram.count)
-    return max(0.0, float((diagram.count * terms).sum() / diagram.total)) ** 0.5
+    outcomes = outcomes_of(probs, labels)
+    bins = _bins(outcomes, num_bins, binning)
+    count = bins.count
+    gap, accuracy = bins.gap / count.clamp(min=1), bins.right / count.clamp(min=1)
+    terms = gap.square() - accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
+    return outcomes.value(((count * terms).sum(dim=1) / outcomes.total).clamp(min=0).sqrt())
 
 
-def resampled_debiased_ece(resampled: ResampledOutcomes) -> Tensor:
-    count = resampled.by_bin(resampled.drawn)
-    full = count.clamp(min=1)
-    gap = resampled.by_bin(resampled.gap) / full
-    terms = _debiased(gap, resampled.by_bin(resampled.right) / full.to(gap.dtype), count)
-    return ((count * terms).sum(dim=1) / resampled.counts.shape[1]).clamp(min=0).sqrt()
-
-
-def _debiased(gap: Tensor, accuracy: Tensor, count: Tensor) -> Tensor:
-    """Return the bracket of the formula of `debiased_ece`, of every bin."""
-    return gap.square() - accuracy * (1 - accuracy) / (count - 1).clamp(min=1)
-
-
-def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = 15) -> float:
+def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num_bins: int = NUM_BINS) -> Value:
     """Return the calibration error of every class's probability, averaged over classes (Kull et al., 2019).
 
         1/K sum_k sum_b |sum_{i in B_kb} (p_ik - 1[y_i = k])| / N
 
-    B_kb: the samples whose probability of class k lies in bin b, (lo, hi] of equal width, 0 in the first.
+    B_kb: the samples whose probability of class k lies in bin b, (lo, hi] of equal width, 0 in the first. `Outcomes`
+    must have been read with `class_bins`, and with the weights, as these sums over samples are all they keep.
 
     >>> round(classwise_ece(torch.tensor([[0.8, 0.2], [0.8, 0.2]]), torch.tensor([0, 1])), 6)
     0.3
@@ -337,23 +258,4 @@ def classwise_ece(probs: Tensor | Outcomes, labels: Tensor | None = None, *, num
     outcomes = outcomes_of(probs, labels, class_bins=num_bins)
     gaps = outcomes.class_gaps
     assert gaps is not None
-    assert gaps.shape[1] == num_bins
-    return float(gaps.abs().sum() / (len(gaps) * len(outcomes.correct)))
-
-
-def resampled_classwise_ece(resampled: ResampledOutcomes) -> Tensor:
-    """Compute the sums as a matrix product: one column per class and bin, zero but for that bin's samples."""
-    if resampled.sample.table is None:
-        raise ValueError("classwise_ece must be resampled with probs (N, K) and labels (N,), got Outcomes")
-    probs, labels = precise(resampled.sample.table[0]), resampled.sample.table[1]
-    samples, classes = probs.shape
-    index, gap = equal_width_bins(probs, NUM_BINS), minus_one_hot(probs, labels)
-    index += torch.arange(classes, device=probs.device) * NUM_BINS
-    step = max(1, _BLOCK // (samples * NUM_BINS))
-    total = resampled.weights.new_zeros(len(resampled.weights))
-    for first in range(0, classes, step):
-        some = slice(first, min(first + step, classes))
-        columns = gap.new_zeros(samples, (some.stop - first) * NUM_BINS)
-        columns.scatter_(1, index[:, some] - first * NUM_BINS, gap[:, some])
-        total += (resampled.weights @ columns).abs().sum(dim=1)
-    return total / (classes * samples)
+    return outcomes.value(gaps.abs().sum(dim=(1, 2)) / (gaps.shape[1] * outcomes.total))

@@ -1,12 +1,9 @@
 """Detection metrics: how well a score separates in-distribution from out-of-distribution samples, by exact ranks.
 
-Scores of any range, larger for out-of-distribution samples, as all of `regmixup.metrics.scores` are. Metrics take (N,)
-scores in any order, or `Ordered` ones, which lets several metrics, and several sets against one, share the sorting.
-
-Beside each metric stands its resampled form, `resampled_*`, which returns (R,) values: for each of R resamples of both
-sets, what the metric returns for the samples repeated that often. Both sets are sorted once, and each sample finds its
-place in the other set once; a resample only changes how many samples are drawn before a place, which cumulative counts
-say.
+Scores of any range, larger for out-of-distribution samples, as all of `regmixup.metrics.scores` are. Metrics take both
+sets of (N,) scores, or a `ScorePair` of them, which shares the sorting among metrics and may carry weights: resamples
+of both sets. The samples are sorted once, and each finds its place in the other set once; a resample only changes the
+weight of the samples before a place.
 
 The last part is DeLong's uncertainty of an AUROC, and of the difference between two on the same samples (DeLong et al.,
 1988). Its structural components are sums over pairs; sorting gives all of them in O(n log n) (Sun and Xu, 2014).
@@ -15,7 +12,7 @@ The last part is DeLong's uncertainty of an AUROC, and of the difference between
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Literal
@@ -23,8 +20,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
+from regmixup.config import check_number
 from regmixup.metrics.ordering import cumulative, places, positions, precise, sorted_values, take_columns
+from regmixup.metrics.weights import Value, value_of, weight_rows
 
 TPR = 0.95
 
@@ -56,86 +54,110 @@ def check_flags(name: str, flags: Tensor, total: int) -> Tensor:
     return flags
 
 
-class Ordered:
-    """Scores (N,) without NaN, in ascending order."""
+class SortedScores:
+    """Scores (N,) in ascending order."""
 
-    def __init__(self, scores: Tensor, name: str = "scores") -> None:
-        self.values = sorted_values(check_vector(name, scores))
-
-    def __len__(self) -> int:
-        return len(self.values)
+    def __init__(self, scores: Tensor) -> None:
+        self.scores, self.values = scores, sorted_values(scores)
 
     @cached_property
-    def own(self) -> tuple[Tensor, Tensor]:
+    def order(self) -> Tensor:
+        return self.scores.argsort()
+
+    @cached_property
+    def own_places(self) -> tuple[Tensor, Tensor]:
         """Return how many of the values are < and <= each of them, (N,) both."""
         return positions(self.values, self.values)
 
 
-Scores = Tensor | Ordered
+@dataclass(frozen=True)
+class WeightedScores:
+    """Sorted scores (N,) and how often each sample counts: weights (N,) or (R, N) in the order given; None for once."""
 
+    sorted: SortedScores
+    weights: Tensor | None = None
 
-def _pair(id_scores: Scores, ood_scores: Scores) -> tuple[Ordered, Ordered]:
-    inside = id_scores if isinstance(id_scores, Ordered) else Ordered(id_scores, "id_scores")
-    return inside, ood_scores if isinstance(ood_scores, Ordered) else Ordered(ood_scores, "ood_scores")
+    @property
+    def values(self) -> Tensor:
+        return self.sorted.values
 
+    @cached_property
+    def times(self) -> Tensor:
+        """(R, N) float64: the weights in the order of the scores."""
+        rows = weight_rows(self.weights, len(self.values), self.values.device)
+        return precise(rows if self.weights is None else take_columns(rows, self.sorted.order))
 
-class SortedScores:
-    """One set of scores (N,) in ascending order, with the places of its values in itself and in another set (M,).
+    @cached_property
+    def before(self) -> Tensor:
+        """(R, N + 1): the weight of the samples with the 0, 1, ..., N smallest scores."""
+        return cumulative(self.times)
 
-    own, other: (below, below_or_tied) each, how many samples of that set are < and <= each of the values, (N,).
-    """
+    @property
+    def total(self) -> Tensor:
+        """(R, 1): the weight of all."""
+        return self.before[:, -1:]
 
-    def __init__(self, scores: Tensor, other: Tensor) -> None:
-        self.values, self.order = scores.sort()
-        self.own = positions(self.values, self.values)
-        self.other = positions(other.sort().values, self.values)
-        self.tied = bool((self.other[0] != self.other[1]).any())
+    def weight_at(self, place: Tensor) -> Tensor:
+        """Return the weight of the samples before each place (M,): (R, M)."""
+        return precise(place[None]) if self.weights is None else take_columns(self.before, place)
+
+    def sample_at(self, weight: Tensor) -> Tensor:
+        """Return the score of the first sample up to which more than this weight (R, 1) lies, (R, 1)."""
+        return self.values[torch.searchsorted(self.before, weight, right=True) - 1]
 
 
 @dataclass(frozen=True)
-class ResampledScores:
-    """One set of scores and some resamples of it: counts (R, N) in ascending order of the scores."""
+class ScorePair:
+    """The scores of both sets, sorted: what the metrics of a pair share. ood_among_id: how many of the id scores are <
+    and <= each OOD score, (M,) both."""
 
-    scores: SortedScores
-    counts: Tensor
+    inside: WeightedScores
+    outside: WeightedScores
+    ood_among_id: tuple[Tensor, Tensor]
 
-    def __len__(self) -> int:
-        return len(self.scores.values)
+    @classmethod
+    def of(cls, id_scores: Tensor, ood_scores: Tensor) -> ScorePair:
+        """Sort id_scores (N,) and ood_scores (M,)."""
+        inside, outside = (SortedScores(scores) for scores in check_scores(id_scores, ood_scores))
+        places_of_ood = positions(inside.values, outside.values)
+        return cls(WeightedScores(inside), WeightedScores(outside), places_of_ood)
 
-    @cached_property
-    def drawn(self) -> Tensor:
-        """(R, N + 1): how many samples are drawn among those with the 0, 1, ..., N smallest scores."""
-        return cumulative(self.counts, torch.int32)
+    def weighted(self, id_weights: Tensor, ood_weights: Tensor) -> ScorePair:
+        """Return the same scores with weights (R, N) and (R, M)."""
+        inside, outside = replace(self.inside, weights=id_weights), replace(self.outside, weights=ood_weights)
+        return replace(self, inside=inside, outside=outside)
+
+    def value(self, values: Tensor) -> Value:
+        """Return values (R,) as the result of a metric."""
+        return value_of(values, self.inside.weights)
 
 
-def auroc(id_scores: Scores, ood_scores: Scores) -> float:
+def _pair(id_scores: Tensor | ScorePair, ood_scores: Tensor | None) -> ScorePair:
+    if isinstance(id_scores, ScorePair):
+        return id_scores
+    if ood_scores is None:
+        raise ValueError("ood_scores must be given beside id_scores, got None")
+    return ScorePair.of(id_scores, ood_scores)
+
+
+def auroc(id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None) -> Value:
     """Return P(ood > id) + P(ood = id) / 2 over all pairs: the area under the ROC curve, by counting.
 
-    The count is an integer, so the result is exact up to one division.
+    The count is a whole number, so the result is exact up to one division.
 
     >>> auroc(torch.tensor([0.1, 0.2, 0.3]), torch.tensor([0.2, 0.9]))  # 4.5 of 6 pairs
     0.75
     """
-    inside, outside = _pair(id_scores, ood_scores)
-    below, below_or_tied = positions(inside.values, outside.values)
-    return int(below.sum() + below_or_tied.sum()) / (2 * len(inside) * len(outside))
+    pair = _pair(id_scores, ood_scores)
+    below, below_or_tied = pair.ood_among_id
+    twice = pair.inside.weight_at(below) + pair.inside.weight_at(below_or_tied)
+    won = (twice * pair.outside.times).sum(dim=1, keepdim=True)
+    return pair.value((won / (2 * pair.inside.total * pair.outside.total)).squeeze(1))
 
 
-def resampled_auroc(inside: ResampledScores, outside: ResampledScores) -> Tensor:
-    """Count from the smaller set, whose samples each look up one place in the other."""
-    pairs = len(inside) * len(outside)
-    won = 2 * pairs - _pairs(inside, outside) if len(inside) <= len(outside) else _pairs(outside, inside)
-    return precise(won) / (2 * pairs)
-
-
-def _pairs(own: ResampledScores, other: ResampledScores) -> Tensor:
-    """Return twice the number of drawn pairs in which the other sample is smaller, a tie counting once."""
-    below = take_columns(other.drawn, own.scores.other[0])
-    twice = below + (take_columns(other.drawn, own.scores.other[1]) if own.scores.tied else below)
-    return twice.mul_(own.counts).sum(dim=1)
-
-
-def aupr(id_scores: Scores, ood_scores: Scores, *, positive: Literal["ood", "id"] = "ood") -> float:
+def aupr(
+    id_scores: Tensor | ScorePair, ood_scores: Tensor | None = None, *, positive: Literal["ood", "id"] = "ood"
+) -> Value:
     """Return the average precision, sum over thresholds of (recall_t - recall_{t-1}) precision_t, ties taken together.
 
     positive="ood" finds out-of-distribution samples by large scores, "id" in-distribution ones by small scores.
@@ -143,44 +165,31 @@ def aupr(id_scores: Scores, ood_scores: Scores, *, positive: Literal["ood", "id"
     >>> aupr(torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4]))
     1.0
     """
-    inside, outside = _pair(id_scores, ood_scores)
+    pair = _pair(id_scores, ood_scores)
+    inside, outside = pair.inside, pair.outside
     if positive == "ood":
-        found = len(outside) - outside.own[0]
-        false = len(inside) - places(inside.values, outside.values)
+        wanted = outside
+        hits = outside.total - outside.weight_at(outside.sorted.own_places[0])
+        false = inside.total - inside.weight_at(pair.ood_among_id[0])
     elif positive == "id":
-        found = inside.own[1]
-        false = places(outside.values, inside.values, right=True)
+        wanted = inside
+        hits = inside.weight_at(inside.sorted.own_places[1])
+        false = outside.weight_at(places(outside.values, inside.values, right=True))
     else:
         raise ValueError(f"positive must be 'ood' or 'id', got {positive!r}")
-    # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those.
-    return float((precise(found) / (found + false)).mean())
-
-
-def resampled_aupr(inside: ResampledScores, outside: ResampledScores) -> Tensor:
-    found = len(outside) - take_columns(outside.drawn, outside.scores.own[0])
-    false = len(inside) - take_columns(inside.drawn, outside.scores.other[0])
-    return _mean_precision(outside.counts, found, false)
-
-
-def resampled_aupr_id(inside: ResampledScores, outside: ResampledScores) -> Tensor:
-    found = take_columns(inside.drawn, inside.scores.own[1])
-    false = take_columns(outside.drawn, inside.scores.other[1])
-    return _mean_precision(inside.counts, found, false)
-
-
-def _mean_precision(counts: Tensor, found: Tensor, false: Tensor) -> Tensor:
-    # Where nothing is found or flagged nothing is drawn either: 0 / 0 counts 0 times.
-    precision = precise(found) / false.add_(found).clamp_(min=1)
-    return precision.mul_(counts).sum(dim=1) / counts.shape[1]
+    # A threshold gains recall 1 / N for each wanted sample that lies on it, so the sum is a mean over those. Where a
+    # resample has nothing at or beyond a threshold, 0 / 0 counts 0 times.
+    precision = hits / false.add_(hits).clamp_(min=1)
+    return pair.value(precision.mul_(wanted.times).sum(dim=1) / wanted.total.squeeze(1))
 
 
 def fpr_at_tpr(
-    id_scores: Scores,
-    ood_scores: Scores,
+    id_scores: Tensor | ScorePair,
+    ood_scores: Tensor | None = None,
     *,
     tpr: float = TPR,
     convention: Literal["accept_id", "detect_ood"] = "accept_id",
-) -> float:
+) -> Value:
     """Return the false-positive rate at a given true-positive rate.
 
     "accept_id": the threshold accepts (score <= threshold) at least `tpr` of the in-distribution samples; the value
@@ -191,34 +200,24 @@ def fpr_at_tpr(
     >>> fpr_at_tpr(torch.arange(20.0), torch.tensor([5.0, 18.0, 18.5, 30.0]))
     0.5
     """
-    inside, outside = _pair(id_scores, ood_scores)
+    pair = _pair(id_scores, ood_scores)
+    inside, outside = pair.inside, pair.outside
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr must lie in (0, 1], got {tpr!r}")
     if convention == "accept_id":
-        threshold = inside.values[needed_count(tpr, len(inside)) - 1]
-        return int(places(outside.values, threshold[None], right=True)) / len(outside)
+        threshold = inside.sample_at(_needed(tpr, inside.total) - 1)
+        accepted = outside.before.gather(1, torch.searchsorted(outside.values, threshold, right=True))
+        return pair.value((accepted / outside.total).squeeze(1))
     if convention == "detect_ood":
-        threshold = outside.values[len(outside) - needed_count(tpr, len(outside))]
-        return (len(inside) - int(places(inside.values, threshold[None]))) / len(inside)
+        threshold = outside.sample_at(outside.total - _needed(tpr, outside.total))
+        missed = inside.before.gather(1, torch.searchsorted(inside.values, threshold))
+        return pair.value(((inside.total - missed) / inside.total).squeeze(1))
     raise ValueError(f"convention must be 'accept_id' or 'detect_ood', got {convention!r}")
 
 
-def resampled_fpr_at_tpr(inside: ResampledScores, outside: ResampledScores) -> Tensor:
-    threshold = _place(inside.drawn, needed_count(TPR, len(inside)) - 1)
-    accepted = outside.drawn.gather(1, inside.scores.other[1][threshold][:, None])
-    return precise(accepted.squeeze(1)) / len(outside)
-
-
-def resampled_fpr_at_tpr_ood(inside: ResampledScores, outside: ResampledScores) -> Tensor:
-    threshold = _place(outside.drawn, len(outside) - needed_count(TPR, len(outside)))
-    missed = inside.drawn.gather(1, outside.scores.other[0][threshold][:, None])
-    return precise(len(inside) - missed.squeeze(1)) / len(inside)
-
-
-def _place(drawn: Tensor, position: int) -> Tensor:
-    """Return the sorted sample at this position, from 0, of every resample, (R,): the first with more drawn."""
-    wanted = torch.full((len(drawn), 1), position, dtype=drawn.dtype, device=drawn.device)
-    return torch.searchsorted(drawn, wanted, right=True).squeeze(1) - 1
+def _needed(share: float, total: Tensor) -> Tensor:
+    # The slack keeps 0.95 * 20 = 19.000000000000004 from asking for 20.
+    return (share * total - 1e-9).ceil().clamp(min=1)
 
 
 def needed_count(share: float, total: int) -> int:
@@ -227,8 +226,7 @@ def needed_count(share: float, total: int) -> int:
     >>> needed_count(0.95, 20), needed_count(0.95, 21)
     (19, 20)
     """
-    # The slack keeps 0.95 * 20 = 19.000000000000004 from asking for 20.
-    return max(1, math.ceil(share * total - 1e-9))
+    return int(_needed(share, torch.tensor(total, dtype=torch.float64)))
 
 
 @dataclass(frozen=True)
@@ -244,32 +242,20 @@ class RocCurve:
     tpr: Tensor
 
 
-def roc_curve(id_scores: Tensor, ood_scores: Tensor, *, max_points: int | None = None) -> RocCurve:
+def roc_curve(id_scores: Tensor, ood_scores: Tensor) -> RocCurve:
     """Return the ROC curve, out-of-distribution positive: one point per distinct score, tied samples together.
-
-    max_points: keep at most this many of the points. Of the curve's length in steps along both axes, 2, those around
-    the ends of n = floor(max_points / 2) - 1 equal pieces are kept; as fpr and tpr never fall, the thinned curve stays
-    within 2 / n of the exact one along either axis.
 
     >>> curve = roc_curve(torch.tensor([0.0, 0.25]), torch.tensor([0.25, 0.5]))
     >>> curve.threshold.tolist(), curve.fpr.tolist(), curve.tpr.tolist()
     ([inf, 0.5, 0.25, 0.0], [0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
-    if max_points is not None:
-        check_count("max_points", max_points, least=4)
     inside, outside = (sorted_values(precise(scores)) for scores in check_scores(id_scores, ood_scores))
     levels = torch.cat([inside, outside]).unique().flip(0)
-    flagged = torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(inside, levels)) / len(inside)])
-    detected = torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(outside, levels)) / len(outside)])
-    curve = RocCurve(torch.cat([levels.new_full((1,), torch.inf), levels]), flagged, detected)
-    if max_points is None or len(levels) < max_points:
-        return curve
-    length = flagged + detected
-    targets = torch.linspace(0, 2, max_points // 2, dtype=length.dtype, device=length.device)
-    after = torch.searchsorted(length, targets).clamp(max=len(length) - 1)
-    before = torch.searchsorted(length, targets, right=True).sub(1).clamp(0)
-    kept = torch.cat([before, after]).unique()
-    return RocCurve(curve.threshold[kept], flagged[kept], detected[kept])
+    flagged, detected = (
+        torch.cat([levels.new_zeros(1), 1 - precise(torch.searchsorted(scores, levels)) / len(scores)])
+        for scores in (inside, outside)
+    )
+    return RocCurve(torch.cat([levels.new_full((1,), torch.inf), levels]), flagged, detected)
 
 
 @dataclass(frozen=True)
@@ -303,8 +289,8 @@ def auroc_interval(id_scores: Tensor, ood_scores: Tensor, *, level: float = 0.95
     sample the share of out-of-distribution samples above it, ties counting one half; the mean of either is the AUROC.
     Needs two samples of each kind.
 
-    >>> found = auroc_interval(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([1.0, 3.0]))
-    >>> round(found.value, 4), round(found.std_error, 4)  # V_ood = 1/2, 1; V_id = 1, 3/4, 1/2
+    >>> estimate = auroc_interval(torch.tensor([0.0, 1.0, 2.0]), torch.tensor([1.0, 3.0]))
+    >>> round(estimate.value, 4), round(estimate.std_error, 4)  # V_ood = 1/2, 1; V_id = 1, 3/4, 1/2
     (0.75, 0.2887)
     """
     check_number("level", level, above=0, below=1)
@@ -327,13 +313,13 @@ def compare_auroc(
     sizes = [tuple(len(part) for part in pair) for pair in components]
     if sizes[0] != sizes[1]:
         raise ValueError(f"both must score the same samples, got {sizes[0]} and {sizes[1]} (id, ood) of them")
-    one, two = (float(below.mean()) for _, below in components)
-    difference = one - two
+    values = float(components[0][1].mean()), float(components[1][1].mean())
+    difference = values[0] - values[1]
     error = math.sqrt(float(sum(_variance(a - b) for a, b in zip(*components, strict=True))))
     z = difference / error if error else math.copysign(math.inf, difference) if difference else 0.0
     margin = NormalDist().inv_cdf((1 + level) / 2) * error
     p_value = math.erfc(abs(z) / math.sqrt(2))
-    return AurocDifference(one, two, difference, error, difference - margin, difference + margin, z, p_value)
+    return AurocDifference(*values, difference, error, difference - margin, difference + margin, z, p_value)
 
 
 def _components(id_scores: Tensor, ood_scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -48,14 +48,14 @@ class ClassMoments:
         labels = check_labels(labels, len(features), num_classes)
         width = features.shape[1]
         count = torch.bincount(labels, minlength=num_classes)
-        parts = [(features[rows], labels[rows]) for rows in pieces_of(features, _PIECE)]
+        pieces = pieces_of(features, _PIECE)
         mean = precise(features[:0]).new_zeros(num_classes, width)
-        for part, own in parts:
-            mean.index_add_(0, own, precise(part))
+        for rows in pieces:
+            mean.index_add_(0, labels[rows], precise(features[rows]))
         mean /= count.clamp(min=1)[:, None]
         scatter = mean.new_zeros(width, width)
-        for part, own in parts:
-            centred = precise(part) - mean[own]
+        for rows in pieces:
+            centred = precise(features[rows]) - mean[labels[rows]]
             scatter.addmm_(centred.T, centred)
         return cls(count, mean, scatter)
 

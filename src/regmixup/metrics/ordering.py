@@ -1,4 +1,4 @@
-"""Array operations that the metrics share: precision, pieces of a table, sorting, searching, cumulative sums.
+"""Array operations that the metrics share: precision, pieces of a table, order, places, cumulative sums.
 
 On the CPU, sorting and searching go through NumPy, which is several times as fast as torch there.
 """
@@ -28,20 +28,20 @@ def sorted_values(values: Tensor) -> Tensor:
     return torch.from_numpy(np.sort(values.detach().numpy()))
 
 
-def sorted_pairs(values: Tensor, flags: Tensor) -> tuple[Tensor, Tensor]:
-    """Return non-negative (N,) values in ascending order, stably, and the (N,) flags that belong to them.
+def ascending_order(values: Tensor) -> Tensor:
+    """Return the indices that sort non-negative (N,) values, stably.
 
-    >>> sorted_pairs(torch.tensor([0.5, 0.25, 0.5]), torch.tensor([True, False, False]))
-    (tensor([0.2500, 0.5000, 0.5000]), tensor([False,  True, False]))
+    >>> ascending_order(torch.tensor([0.5, 0.25, 0.5]))
+    tensor([1, 0, 2])
     """
-    if values.device.type != "cpu" or values.dtype != torch.float32:
-        ordered, order = values.sort(stable=True)
-        return ordered, flags[order]
-    # The bits of non-negative float32 numbers order like the numbers (+ 0.0 removes the sign of a zero). Below them
-    # the index breaks ties, and the last bit is the flag: sorting these 64-bit keys sorts everything.
-    keys = ((values.detach() + 0.0).view(torch.int32).long() << 32) | (torch.arange(len(values)) << 1) | flags
-    keys = sorted_values(keys)
-    return (keys >> 32).int().view(torch.float32), (keys & 1).bool()
+    if values.device.type != "cpu":
+        return values.argsort(stable=True)
+    if values.dtype != torch.float32:
+        return torch.from_numpy(np.argsort(values.numpy(), kind="stable"))
+    # The bits of non-negative float32 numbers order like the numbers (+ 0.0 removes the sign of a zero). With the index
+    # below them, sorting 64-bit keys is a stable argsort, in a third of the time.
+    keys = ((values + 0.0).view(torch.int32).long() << 32) | torch.arange(len(values))
+    return sorted_values(keys) & 0xFFFFFFFF
 
 
 def places(ordered: Tensor, values: Tensor, *, right: bool = False) -> Tensor:
@@ -77,8 +77,12 @@ def take_columns(rows: Tensor, order: Tensor) -> Tensor:
     return torch.from_numpy(np.take(rows.numpy(), order.numpy(), axis=1))
 
 
-def cumulative(rows: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the sums of the first 0, 1, ..., N columns: (R, N) -> (R, N + 1)."""
-    found = torch.zeros(len(rows), rows.shape[1] + 1, dtype=dtype or rows.dtype, device=rows.device)
-    torch.cumsum(rows, dim=1, dtype=found.dtype, out=found[:, 1:])
-    return found
+def cumulative(rows: Tensor) -> Tensor:
+    """Return the sums of the first 0, 1, ..., N columns: (R, N) -> (R, N + 1).
+
+    >>> cumulative(torch.tensor([[1.0, 2.0, 3.0]]))
+    tensor([[0., 1., 3., 6.]])
+    """
+    sums = rows.new_zeros(len(rows), rows.shape[1] + 1)
+    torch.cumsum(rows, dim=1, out=sums[:, 1:])
+    return sums

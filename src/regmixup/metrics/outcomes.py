@@ -2,25 +2,24 @@
 
 Reading the table is the whole cost of a metric on many samples, so it is read once, in pieces, and only what has one
 number per sample is kept. Each metric takes the table, or its `Outcomes`, which lets several metrics share a pass.
-
-Last, the errors under shift relative to those of a reference model: mCE.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from regmixup.metrics.ordering import pieces_of, precise
+from regmixup.metrics.ordering import ascending_order, cumulative, pieces_of, precise, take_columns
 from regmixup.metrics.threads import in_order
+from regmixup.metrics.weights import Value, value_of, weight_rows
 from regmixup.types import as_tensor
 
 _PIECE = 2**21
 NUM_BINS = 15
-Condition = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Outcomes:
     where the most probable class (the first one, if tied) is the label.
 
     Optional: nll: (N,) minus the logarithm of the label's probability, infinite where that is 0; brier: (N,) the
-    squared distance to the one-hot label; class_gaps: (K, B) the sums of p_ik - 1[y_i = k] over the samples whose
-    probability of class k lies in bin b of B equal ones, (lo, hi], 0 in the first.
+    squared distance to the one-hot label; class_gaps: (R, K, B), see there. weights: (N,) or (R, N), how often each
+    sample counts; None for once.
     """
 
     confidence: Tensor
@@ -38,18 +37,22 @@ class Outcomes:
     nll: Tensor | None = None
     brier: Tensor | None = None
     class_gaps: Tensor | None = None
+    weights: Tensor | None = None
 
     @classmethod
-    def of(cls, probs: Tensor, labels: Tensor, *, terms: bool = False, class_bins: int = 0) -> Outcomes:
+    def of(
+        cls, probs: Tensor, labels: Tensor, *, terms: bool = False, class_bins: int = 0, weights: Tensor | None = None
+    ) -> Outcomes:
         """Read probabilities (N, K) and labels (N,), with nll and brier for `terms`, and B = class_bins if > 0.
 
         >>> Outcomes.of(torch.tensor([[0.9, 0.1], [0.5, 0.5]]), torch.tensor([0, 1]))  # doctest: +ELLIPSIS
         Outcomes(confidence=tensor([0.9000, 0.5000]), correct=tensor([ True, False]), ...)
         """
         probs, labels = check_table(probs, labels)
+        times = weight_rows(weights, len(probs), probs.device)
 
         def read(rows: slice) -> Outcomes:
-            part, own = probs[rows], labels[rows]
+            part, classes = probs[rows], labels[rows]
             confidence, predicted, least = _largest(part)
             most = float(confidence.max())
             if not (least >= 0 and most <= 1 + 1e-3):  # NaN is neither; the slack is for rounding
@@ -57,13 +60,14 @@ class Outcomes:
                 raise ValueError(f"probs must lie in [0, 1] (pass softmax(logits)), {got}")
             return cls(
                 confidence,
-                predicted == own,
-                nll=-precise(part.gather(1, own[:, None]).squeeze(1)).log() if terms else None,
-                brier=minus_one_hot(precise(part), own).square_().sum(dim=1) if terms else None,
-                class_gaps=_class_gaps(precise(part), own, class_bins) if class_bins else None,
+                predicted == classes,
+                nll=-precise(part.gather(1, classes[:, None]).squeeze(1)).log() if terms else None,
+                brier=minus_one_hot(precise(part), classes).square_().sum(dim=1) if terms else None,
+                class_gaps=class_gaps(precise(part), classes, times[:, rows], class_bins) if class_bins else None,
             )
 
-        return cls.joined(in_order(read, pieces_of(probs, _PIECE), probs.device))
+        outcomes = cls.joined(in_order(read, pieces_of(probs, _PIECE), probs.device))
+        return replace(outcomes, weights=weights)
 
     @classmethod
     def joined(cls, parts: Iterable[Outcomes]) -> Outcomes:
@@ -77,6 +81,64 @@ class Outcomes:
         confidence, correct, *terms = zip(*columns, strict=True)
         nll, brier = (torch.cat(column) if None not in column else None for column in terms)
         return cls(torch.cat(confidence), torch.cat(correct), nll, brier, gaps)
+
+    def weighted(self, weights: Tensor) -> Outcomes:
+        """Return the same outcomes with other weights, which class_gaps, being sums over samples, cannot follow."""
+        return replace(self, weights=weights, class_gaps=None)
+
+    @cached_property
+    def times(self) -> Tensor:
+        """(R, N) float64: the weights, in the order given."""
+        return precise(weight_rows(self.weights, len(self.correct), self.correct.device))
+
+    @cached_property
+    def total(self) -> Tensor:
+        """(R,): the sum of the weights, N in a resample."""
+        return self.times.sum(dim=1)
+
+    @cached_property
+    def by_confidence(self) -> SortedOutcomes:
+        return SortedOutcomes(self)
+
+    def mean(self, terms: Tensor) -> Value:
+        """Return the weighted mean of terms (N,)."""
+        if self.weights is None:
+            return float(terms.mean())
+        return self.value(self.times @ terms / self.total)
+
+    def value(self, values: Tensor) -> Value:
+        """Return values (R,) as the result of a metric."""
+        return value_of(values, self.weights)
+
+
+class SortedOutcomes:
+    """Outcomes from the least confident sample to the most: in that order every bin is a run of neighbours.
+
+    The weighted sum over a bin is then the difference of two cumulative sums, whatever its edges.
+    confidence, correct: (N,) float64.
+    """
+
+    def __init__(self, outcomes: Outcomes) -> None:
+        order = ascending_order(outcomes.confidence)
+        self.confidence = precise(outcomes.confidence[order])
+        self.correct = precise(outcomes.correct[order])
+        rows = weight_rows(outcomes.weights, len(order), order.device)
+        self.times = precise(take_columns(rows, order)) if outcomes.weights is not None else precise(rows)
+
+    @cached_property
+    def drawn(self) -> Tensor:
+        """(R, N + 1): the weight of the 0, 1, ..., N least confident samples."""
+        return cumulative(self.times)
+
+    @cached_property
+    def gap(self) -> Tensor:
+        """(R, N + 1): the weighted sum of confidence - correct over them."""
+        return cumulative(self.times * (self.confidence - self.correct))
+
+    @cached_property
+    def right(self) -> Tensor:
+        """(R, N + 1): the weight of those of them that are right."""
+        return cumulative(self.times * self.correct)
 
 
 def outcomes_of(
@@ -131,18 +193,22 @@ def minus_one_hot(probs: Tensor, labels: Tensor) -> Tensor:
     return probs.scatter_add(1, labels[:, None], probs.new_full((len(labels), 1), -1.0))
 
 
-def _class_gaps(probs: Tensor, labels: Tensor, num_bins: int) -> Tensor:
-    """Return `Outcomes.class_gaps`. Few probabilities lie beyond the first bin; only those are searched for."""
+def class_gaps(probs: Tensor, labels: Tensor, weights: Tensor, num_bins: int) -> Tensor:
+    """Return the weighted sums of p_ik - 1[y_i = k] over the samples whose p_ik lies in bin b, (R, K, B).
+
+    probs: (N, K) float64; weights: (R, N). The bins are those of `equal_width_bins`. Few probabilities lie beyond the
+    first bin. Only those are searched for, and the first bin has what is left of the sums over all samples.
+    """
     classes = probs.shape[1]
-    beyond = probs > equal_width_edges(num_bins, probs)[1]
-    indices = beyond.flatten().nonzero().squeeze(1)
-    values = probs.flatten()[indices]
-    bins = equal_width_bins(values, num_bins)
-    sums = probs.new_zeros(classes * num_bins).index_add_(0, (indices % classes) * num_bins + bins, values)
-    sums = sums.view(classes, num_bins)
-    sums[:, 0] += probs.masked_fill(beyond, 0.0).sum(dim=0)
-    own = equal_width_bins(probs.gather(1, labels[:, None]).squeeze(1), num_bins)
-    return sums - torch.bincount(labels * num_bins + own, minlength=classes * num_bins).view_as(sums)
+    gaps = minus_one_hot(probs, labels)
+    samples, columns = (probs > equal_width_edges(num_bins, probs)[1]).nonzero(as_tuple=True)
+    bins = equal_width_bins(probs[samples, columns], num_bins)
+    index, shape = torch.stack([columns * num_bins + bins, samples]), (classes * num_bins, len(probs))
+    beyond = torch.sparse_coo_tensor(index, gaps[samples, columns], shape, check_invariants=False)
+    times = precise(weights)
+    sums = torch.sparse.mm(beyond, times.T.contiguous()).T.reshape(len(weights), classes, num_bins)
+    sums[:, :, 0] += times @ gaps - sums.sum(dim=2)
+    return sums
 
 
 def equal_width_edges(num_bins: int, like: Tensor) -> Tensor:
@@ -157,37 +223,3 @@ def equal_width_bins(values: Tensor, num_bins: int) -> Tensor:
     tensor([0, 0, 1, 1])
     """
     return torch.bucketize(values, equal_width_edges(num_bins, values)).sub_(1).clamp_(0, num_bins - 1)
-
-
-def corruption_errors(errors: Mapping[Condition, float], reference: Mapping[Condition, float]) -> dict[str, float]:
-    """Return CE_c = sum_s E_cs / sum_s E^ref_cs for every corruption c (Hendrycks and Dietterich, 2019).
-
-    errors, reference: the share of wrong predictions by (corruption, severity), of the model and of the reference model
-    (AlexNet for the ImageNet-C of the literature), for the same conditions.
-
-    >>> corruption_errors({("fog", 1): 0.1, ("fog", 2): 0.2}, {("fog", 1): 0.2, ("fog", 2): 0.4})
-    {'fog': 0.5}
-    """
-    if not errors:
-        raise ValueError("errors must hold at least one (corruption, severity), got none")
-    unmatched = set(errors) ^ set(reference)
-    if unmatched:
-        raise ValueError(f"errors and reference must cover the same conditions, only one has {sorted(unmatched)}")
-    found = {}
-    for corruption in dict.fromkeys(name for name, _ in errors):
-        own = [value for (name, _), value in errors.items() if name == corruption]
-        theirs = [value for (name, _), value in reference.items() if name == corruption]
-        if not sum(theirs) > 0:
-            raise ValueError(f"reference must make errors under every corruption, got none under {corruption!r}")
-        found[corruption] = sum(own) / sum(theirs)
-    return found
-
-
-def mean_corruption_error(errors: Mapping[Condition, float], reference: Mapping[Condition, float]) -> float:
-    """Return the mCE, the plain mean of `corruption_errors` over the corruptions; 1 is as good as the reference.
-
-    >>> mean_corruption_error({("fog", 1): 0.1, ("snow", 1): 0.4}, {("fog", 1): 0.2, ("snow", 1): 0.2})
-    1.25
-    """
-    found = corruption_errors(errors, reference)
-    return sum(found.values()) / len(found)

@@ -39,17 +39,17 @@ class _Streaming:
     def _gathered(self) -> tuple[Tensor, Tensor]:
         """Return the scores and flags of all processes, rank after rank, every numbered sample once."""
         empty = torch.zeros(0), torch.zeros(0, dtype=torch.bool), torch.zeros(0, dtype=torch.int64)
-        own = tuple(torch.cat(column) for column in zip(*(self._batches or [empty]), strict=True))
-        parts: list[tuple[Tensor, ...]] = [own]
+        local = tuple(torch.cat(column) for column in zip(*(self._batches or [empty]), strict=True))
+        parts: list[tuple[Tensor, ...]] = [local]
         if dist.is_available() and dist.is_initialized():
             parts *= dist.get_world_size()
-            dist.all_gather_object(parts, own)
+            dist.all_gather_object(parts, local)
         scores, flags, numbers = (torch.cat(column) for column in zip(*parts, strict=True))
         kept = numbers < 0
         # In- and out-of-distribution samples come from two datasets, so the flag belongs to the number.
-        values, place = torch.where(kept, -1, 2 * numbers + flags).unique(return_inverse=True)
-        first = torch.full_like(values, len(numbers)).scatter_reduce_(0, place, torch.arange(len(numbers)), "amin")
-        kept[first] = True
+        keys = torch.where(kept, -1, 2 * numbers + flags)
+        first = {key: place for place, key in reversed(list(enumerate(keys.tolist())))}
+        kept[list(first.values())] = True
         return scores[kept], flags[kept]
 
 
@@ -82,7 +82,7 @@ class AUROC(_Streaming):
                 "update must be given samples of both kinds before compute, got "
                 f"{int((~ood).sum())} in- and {int(ood.sum())} out-of-distribution ones"
             )
-        return auroc(scores[~ood], scores[ood])
+        return float(auroc(scores[~ood], scores[ood]))
 
 
 class AUGRC(_Streaming):
@@ -107,4 +107,4 @@ class AUGRC(_Streaming):
         scores, correct = self._gathered()
         if not len(scores):
             raise ValueError("update must be given samples before compute, got none")
-        return augrc(scores, correct)
+        return float(augrc(scores, correct))

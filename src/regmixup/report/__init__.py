@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regmixup.evaluation.compare import ModelPredictions
+    from regmixup.evaluation.evaluate import ModelPredictions
     from regmixup.report.evaluation_page import write_page
     from regmixup.report.results import Results
 
 __all__ = ["ModelPredictions", "build", "collect", "load", "write_page"]
 
-_PLACES = {"ModelPredictions": "regmixup.evaluation.compare", "write_page": "regmixup.report.evaluation_page"}
+_PLACES = {"ModelPredictions": "regmixup.evaluation.evaluate", "write_page": "regmixup.report.evaluation_page"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,21 +12,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from regmixup.evaluation.compare import (
-    PLAIN,
-    Difference,
-    Given,
-    LoadedModel,
-    Measured,
-    ModelPredictions,
-    measure_models,
-)
+from regmixup.evaluation.compare import PLAIN, Difference, Measured, measure_models
 from regmixup.evaluation.curves import COVERAGE, Look, examples, reliability_bins, score_curves
+from regmixup.evaluation.evaluate import ModelPredictions
 from regmixup.metrics.bootstrap import Bootstrap
 from regmixup.metrics.registry import BINNED_INTERVALS
 from regmixup.metrics.scores import fit_scores
 from regmixup.names import printable
 from regmixup.posthoc import as_given
+from regmixup.predictions.store import load
 from regmixup.report.aggregation import DETECTION, SCALED, SCORES, Aggregation
 from regmixup.report.conclusions import PERCENT
 from regmixup.report.page import DRAWN, PageSection, assemble, definitions, drawn_sections, fill, short_section
@@ -42,9 +36,9 @@ _SURE = 0.8
 
 def write_page(
     path: str | Path,
-    predictions: Measured | ModelPredictions | Given,
+    predictions: Measured | ModelPredictions | Predictions | str | Path,
     *,
-    against: ModelPredictions | Given | None = None,
+    against: ModelPredictions | Predictions | str | Path | None = None,
     images: Images | None = None,
     classes: Sequence[str] = (),
     title: str = "",
@@ -78,7 +72,9 @@ def write_page(
     return measured
 
 
-def _model(predictions: ModelPredictions | Given) -> ModelPredictions:
+def _model(predictions: ModelPredictions | Predictions | str | Path) -> ModelPredictions:
+    if isinstance(predictions, (str, Path)):
+        return ModelPredictions(test=load(predictions), name=Path(predictions).stem)
     return predictions if isinstance(predictions, ModelPredictions) else ModelPredictions(test=predictions)
 
 
@@ -258,7 +254,7 @@ def _look(images: Look | Sequence[Any]) -> Look:
 
 
 def _figures(
-    model: LoadedModel, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
+    model: ModelPredictions, rows: Sequence[Row], looks: Mapping[str, Look], classes: Sequence[str]
 ) -> dict[str, Any]:
     """Return what the figures draw of one model, in the form that a study stores of a run."""
     treat: Callable[..., Predictions] = model.posthoc if model.posthoc is not None else as_given

@@ -17,7 +17,7 @@ from regmixup.metrics.scores import (
 )
 from tests.metrics.scores.made_up import WIDTH, mixture, predictions
 
-FITTED = [name for name, score in REGISTRY.items() if "train" in score.needs]
+FITTED = [name for name, score in REGISTRY.items() if score.reads == "features"]
 TRAIN, TEST = predictions(90, 0, dataset="toy/train"), predictions(40, 1)
 
 

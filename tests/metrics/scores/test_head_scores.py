@@ -19,7 +19,7 @@ class TestViM:
     def test_it_follows_the_papers_formulas(self, dim):
         fitted = ViM(dim=dim).fit(TRAIN, *HEAD)
         np.testing.assert_allclose(fitted(TEST), reference.vim(*ARRAYS, dim), rtol=1e-8)
-        assert fitted.dim == dim
+        assert fitted.facts["dim"] == dim
 
     def test_alpha_brings_the_mean_virtual_logit_to_the_mean_largest_logit(self):
         fitted = ViM(dim=2).fit(TRAIN, *HEAD)
@@ -34,14 +34,14 @@ class TestViM:
         fitted = ViM(dim=2).fit(train + 1e-9 * TRAIN[:50], HEAD[0])
         inside = torch.tensor([[3.0, -1.0]], dtype=torch.float64) @ plane
         beside = inside + 1e-3
-        assert abs(fitted(inside) - energy(inside @ HEAD[0].T)).item() < abs(fitted.alpha) * 1e-7
-        assert abs(fitted(beside) - energy(beside @ HEAD[0].T)).item() > abs(fitted.alpha) * 1e-4
+        assert abs(fitted(inside) - energy(inside @ HEAD[0].T)).item() < abs(fitted.facts["alpha"]) * 1e-7
+        assert abs(fitted(beside) - energy(beside @ HEAD[0].T)).item() > abs(fitted.facts["alpha"]) * 1e-4
 
     @pytest.mark.parametrize(("width", "dim"), [(2, 1), (7, 3), (767, 383), (768, 512), (2047, 512), (2048, 1000)])
-    def test_the_usual_dimension_is_the_authors(self, width, dim):
-        from regmixup.metrics.scores.head_scores import _usual_dim
+    def test_theusual_dimension_is_the_authors(self, width, dim):
+        from regmixup.metrics.scores.head_scores import usual_dim
 
-        assert _usual_dim(width) == dim
+        assert usual_dim(width) == dim
 
     def test_the_principal_space_must_leave_something(self):
         with pytest.raises(ValueError, match="dim must leave a direction of the 6 features, got 6"):
@@ -64,7 +64,7 @@ class TestReAct:
 
     def test_at_the_largest_train_number_it_is_the_energy(self):
         fitted = ReAct(percentile=100).fit(TRAIN, *HEAD)
-        assert fitted.threshold == TRAIN.max().item()
+        assert fitted.facts["threshold"] == TRAIN.max().item()
         assert torch.equal(fitted(TRAIN), energy(TRAIN @ HEAD[0].T + HEAD[1]))
 
     def test_a_percentile_is_one(self):

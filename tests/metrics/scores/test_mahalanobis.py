@@ -48,8 +48,8 @@ def test_jitter_is_added_in_units_of_the_mean_within_class_variance(covariance):
     sigmas = [c[1] if covariance == "classwise" else pooled for c in classes]
     inverses = [np.linalg.inv(sigma + ridge * np.eye(WIDTH)) for sigma in sigmas]
     fitted = Mahalanobis(covariance=covariance, jitter=0.3).fit(*TRAIN)
-    assert fitted.ridge == pytest.approx(ridge, rel=1e-12)
-    assert fitted.components == WIDTH
+    assert fitted.facts["ridge"] == pytest.approx(ridge, rel=1e-12)
+    assert fitted.facts["components"] == WIDTH
     expected = by_scipy(TEST.features.numpy(), [c[0] for c in classes], inverses)
     np.testing.assert_allclose(fitted(TEST.features), expected, rtol=1e-9)
 
@@ -92,8 +92,8 @@ def test_a_variance_ratio_is_scikit_learns_pca_before_the_fit(covariance, ratio)
     train, test = (torch.from_numpy(pca.transform(part.features.numpy())) for part in (TRAIN, TEST))
     fitted = Mahalanobis(covariance=covariance, variance_ratio=ratio).fit(*TRAIN)
     plain = Mahalanobis(covariance=covariance).fit(train, TRAIN.labels)
-    assert fitted.components == pca.n_components_ < WIDTH
-    assert fitted.ridge == pytest.approx(plain.ridge, rel=1e-9)
+    assert fitted.facts["components"] == pca.n_components_ < WIDTH
+    assert fitted.facts["ridge"] == pytest.approx(plain.facts["ridge"], rel=1e-9)
     torch.testing.assert_close(fitted(TEST.features), plain(test), rtol=1e-8, atol=0)
 
 
@@ -105,7 +105,7 @@ def test_fewer_samples_than_dimensions_need_jitter_or_a_projection():
         Mahalanobis(jitter=0.0).fit(features, labels)
     assert torch.isfinite(Mahalanobis().fit(features, labels)(TEST.features)).all()
     projected = Mahalanobis(jitter=0.0, variance_ratio=0.9).fit(features, labels)
-    assert projected.components <= 4
+    assert projected.facts["components"] <= 4
     assert torch.isfinite(projected(TEST.features)).all()
 
 
@@ -118,7 +118,7 @@ def test_a_class_of_one_sample_gets_a_round_gaussian():
     fitted = Mahalanobis(jitter=0.1).fit(features, labels)
     near = torch.full((1, WIDTH), 50.0, dtype=torch.float64)
     near[0, 0] += 2
-    assert fitted(near).item() == pytest.approx(4 / fitted.ridge, rel=1e-9)
+    assert fitted(near).item() == pytest.approx(4 / fitted.facts["ridge"], rel=1e-9)
 
 
 @pytest.mark.parametrize(

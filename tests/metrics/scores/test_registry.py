@@ -27,12 +27,10 @@ OF_CLASSES = ["mahalanobis", "mahalanobis_tied", "relative_mahalanobis", "knn"]
 OF_HEAD = ["vim", "react", "ash"]
 
 
-def test_needs_are_of_the_five_kinds_and_only_what_needs_train_is_fitted():
-    assert set().union(*(score.needs for score in REGISTRY.values())) == {
-        "logits", "member_logits", "features", "head", "train",
-    }  # fmt: skip
-    assert all((score.fit is not None) == ("train" in score.needs) for score in REGISTRY.values())
+def test_entries_carry_their_names_and_any_models_scores_of_logits_are_functions_too():
     assert all(name == score.name for name, score in REGISTRY.items())
+    assert list(SCORES) == ["dempster_shafer", "entropy", "energy", "max_probability", "max_logit", "gen", "odin"]
+    assert {"entropy", "max_probability", "gen"} == SCORES_OF_PROBS
 
 
 class TestAvailable:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -26,10 +25,22 @@ class FeatureScore:
         check_choices(self)
 
 
-class FittedScore(Protocol):
-    """Features (N, D) -> float64 scores (N,), larger for samples more out-of-distribution."""
+@dataclass(frozen=True, eq=False)
+class FittedScore:
+    """Features (N, D) -> float64 scores (N,), larger for samples more out-of-distribution.
 
-    def __call__(self, features: Tensor) -> Tensor: ...
+    score: what was fitted; facts: what the fit came to, by name. compute: from a piece of features, in float64, to
+    their scores; width: D; rows: of a piece, by default what fits into memory.
+    """
+
+    score: FeatureScore
+    facts: Mapping[str, float]
+    compute: Callable[[Tensor], Tensor] = field(repr=False)
+    width: int
+    rows: int | None = None
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return in_pieces(self.compute, features, width=self.width, rows=self.rows)
 
 
 def check_train(features: Tensor) -> Tensor:
@@ -43,7 +54,7 @@ def check_train(features: Tensor) -> Tensor:
 def in_pieces(
     function: Callable[[Tensor], Tensor], features: Tensor, *, width: int | None = None, rows: int | None = None
 ) -> Tensor:
-    """Return function(features), computed for a piece of `rows` rows at a time, each in float64.
+    """Return function(features), computed for a piece of `rows` samples at a time, each in float64.
 
     width: the D of the features of the fit, which these must have, too.
     """
@@ -80,16 +91,13 @@ class KNN(FeatureScore):
             check_count("k", self.k)
         if self.subsample is not None:
             check_count("subsample", self.subsample, least=self.k or 1)
-        check_count("seed", self.seed, least=0)
 
-    def fit(self, features: Tensor, labels: Tensor | None = None) -> FittedKNN:
+    def fit(self, features: Tensor, labels: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D), N >= k. labels: (N,), needed for the default k alone."""
         features = check_train(features)
-        k = self.k
-        if k is None:
-            if labels is None:
-                raise ValueError("labels must be given for the default k, which their classes choose, got None")
-            k = default_k(labels)
+        if self.k is None and labels is None:
+            raise ValueError("labels must be given for the default k, which their classes choose, got None")
+        k = self.k if self.k is not None else default_k(labels)  # type: ignore[arg-type]
         if self.subsample is not None and self.subsample < len(features):
             drawn = torch.randperm(len(features), generator=torch.Generator().manual_seed(self.seed))
             features = features[drawn[: self.subsample].to(features.device)]
@@ -97,12 +105,22 @@ class KNN(FeatureScore):
             raise ValueError(f"features must hold at least k = {k} train samples, got {len(features)}")
         exact = torch.promote_types(features.dtype, torch.float32)
         # About their mean vectors are short, and little is lost where |a|^2 + |b|^2 - 2 a b cancels.
-        sums = in_pieces(lambda piece: self.scaled(piece).sum(dim=0, keepdim=True), features)
+        sums = in_pieces(lambda piece: self._scaled(piece).sum(dim=0, keepdim=True), features)
         centre = sums.sum(dim=0) / len(features)
-        bank = in_pieces(lambda piece: (self.scaled(piece) - centre).to(exact), features)
-        return FittedKNN(replace(self, k=k), centre, bank, bank.square().sum(dim=1))
+        bank = in_pieces(lambda piece: (self._scaled(piece) - centre).to(exact), features)
+        squares = bank.square().sum(dim=1)
 
-    def scaled(self, features: Tensor) -> Tensor:
+        def kth_distance(piece: Tensor) -> Tensor:
+            centred = self._scaled(piece) - centre
+            # A sample's own length changes no order among its neighbours.
+            order = (centred.to(exact) @ bank.T).mul_(-2).add_(squares)
+            kth = order.topk(k, dim=1, largest=False).indices[:, -1]
+            return (centred - precise(bank[kth])).norm(dim=1)
+
+        rows = max(1, _DISTANCES // len(bank))
+        return FittedScore(self, {"k": k, "samples": len(bank)}, kth_distance, bank.shape[1], rows)
+
+    def _scaled(self, features: Tensor) -> Tensor:
         return torch.nn.functional.normalize(features, dim=1) if self.normalise else features
 
 
@@ -116,25 +134,3 @@ def default_k(labels: Tensor) -> int:
     """
     nearest = round(math.log10(len(labels.unique())))
     return 50 if nearest <= 1 else 200 if nearest == 2 else 1000
-
-
-@dataclass(frozen=True, eq=False)
-class FittedKNN:
-    """Features (N, D) -> (N,). bank: (M, D) train features, scaled, less the centre; squares: (M,) squared lengths."""
-
-    score: KNN
-    centre: Tensor = field(repr=False)
-    bank: Tensor = field(repr=False)
-    squares: Tensor = field(repr=False)
-
-    def __call__(self, features: Tensor) -> Tensor:
-        rows = max(1, _DISTANCES // len(self.bank))
-        return in_pieces(self._kth_distance, features, width=self.bank.shape[1], rows=rows)
-
-    def _kth_distance(self, features: Tensor) -> Tensor:
-        centred = self.score.scaled(features) - self.centre
-        # A sample's own length changes no order among its neighbours.
-        order = (centred.to(self.bank.dtype) @ self.bank.T).mul_(-2).add_(self.squares)
-        assert self.score.k is not None
-        kth = order.topk(self.score.k, dim=1, largest=False).indices[:, -1]
-        return (centred - precise(self.bank[kth])).norm(dim=1)

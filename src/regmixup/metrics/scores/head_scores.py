@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,34 +12,23 @@ from torch import Tensor
 
 from regmixup.config import check_count, check_number
 from regmixup.metrics.ordering import precise
-from regmixup.metrics.scores.features import FeatureScore, check_train, in_pieces
+from regmixup.metrics.scores.features import FeatureScore, FittedScore, check_train, in_pieces
 from regmixup.metrics.scores.logit_scores import energy
 
 
-@dataclass(frozen=True, eq=False)
-class HeadWeights:
-    """logits = features weight^T + bias; weight (K, D), bias (K,)."""
+def linear_head(weight: Tensor, bias: Tensor | None, width: int | None = None) -> Callable[[Tensor], Tensor]:
+    """Return features -> features weight^T + bias in float64; weight (K, D), bias (K,) or None for 0.
 
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def of(cls, weight: Tensor, bias: Tensor | None, width: int | None = None) -> HeadWeights:
-        """Return the head in float64, a missing bias being 0. width: the D of the features it must go with."""
-        weight = torch.as_tensor(weight).detach()
-        if weight.ndim != 2 or (width is not None and weight.shape[1] != width):
-            raise ValueError(f"head_weight must be (K, {width or 'D'}), got {tuple(weight.shape)}")
-        bias = torch.as_tensor(bias).detach() if bias is not None else weight.new_zeros(len(weight))
-        if bias.shape != (len(weight),):
-            raise ValueError(f"head_bias must be ({len(weight)},), got {tuple(bias.shape)}")
-        return cls(precise(weight), precise(bias))
-
-    @property
-    def width(self) -> int:
-        return self.weight.shape[1]
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return features @ self.weight.T + self.bias
+    width: the D of the features it must go with.
+    """
+    weight = torch.as_tensor(weight).detach()
+    if weight.ndim != 2 or (width is not None and weight.shape[1] != width):
+        raise ValueError(f"head_weight must be (K, {width or 'D'}), got {tuple(weight.shape)}")
+    bias = torch.as_tensor(bias).detach() if bias is not None else weight.new_zeros(len(weight))
+    if bias.shape != (len(weight),):
+        raise ValueError(f"head_bias must be ({len(weight)},), got {tuple(bias.shape)}")
+    exact_weight, exact_bias = precise(weight), precise(bias)
+    return lambda features: features @ exact_weight.T + exact_bias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +46,15 @@ class ReAct(FeatureScore):
         super().__post_init__()
         check_number("percentile", self.percentile, least=0, most=100)
 
-    def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedReAct:
+    def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = check_train(features)
-        head = HeadWeights.of(head_weight, head_bias, features.shape[1])
+        head = linear_head(head_weight, head_bias, features.shape[1])
         exact = torch.promote_types(features.dtype, torch.float32)
         # NumPy's has no limit of 2^24 numbers, which torch's quantile has.
         threshold = float(np.percentile(features.to("cpu", exact).numpy(), self.percentile))
-        return FittedReAct(self, threshold, head)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedReAct:
-    """Features (N, D) -> (N,). threshold: where they are cut off."""
-
-    score: ReAct
-    threshold: float
-    head: HeadWeights = field(repr=False)
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(
-            lambda piece: energy(self.head(piece.clamp(max=self.threshold))), features, width=self.head.width
-        )
+        facts = {"threshold": threshold}
+        return FittedScore(self, facts, lambda piece: energy(head(piece.clamp(max=threshold))), features.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +82,13 @@ class ASH(FeatureScore):
         super().__post_init__()
         check_number("percentile", self.percentile, least=0, below=100)
 
-    def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedASH:
+    def fit(self, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit to the linear head's weight (K, D) and bias (K,); no train sample is needed."""
-        return FittedASH(self, HeadWeights.of(head_weight, head_bias))
+        head = linear_head(head_weight, head_bias)
+        return FittedScore(self, {}, lambda piece: energy(head(self.shaped(piece))), len(head_weight[0]))
 
     def shaped(self, features: Tensor) -> Tensor:
-        """Return phi' of every row, (N, D). At least one number of each is left."""
+        """Return phi' of every sample, (N, D). At least one number of each is left."""
         if self.variant != "p" and bool((features < 0).any()):
             raise ValueError(
                 f"ASH {self.variant!r} needs features >= 0, as after a ReLU, got {float(features.min()):g}"
@@ -125,17 +103,6 @@ class ASH(FeatureScore):
             ratio = torch.where(total > 0, total / kept.sum(dim=1, keepdim=True), 1)
             kept = kept * ratio.exp()
         return torch.zeros_like(features).scatter(1, left.indices, kept)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedASH:
-    """Features (N, D) -> (N,)."""
-
-    score: ASH
-    head: HeadWeights = field(repr=False)
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(lambda piece: energy(self.head(self.score.shaped(piece))), features, width=self.head.width)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,15 +123,16 @@ class ViM(FeatureScore):
         if self.dim is not None:
             check_count("dim", self.dim)
 
-    def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedViM:
+    def fit(self, features: Tensor, head_weight: Tensor, head_bias: Tensor | None = None) -> FittedScore:
         """Fit on train features (N, D) and the linear head's weight (K, D) and bias (K,)."""
         features = check_train(features)
         width = features.shape[1]
-        head = HeadWeights.of(head_weight, head_bias, width)
-        dim = self.dim if self.dim is not None else _usual_dim(width)
+        head = linear_head(head_weight, head_bias, width)
+        dim = self.dim if self.dim is not None else usual_dim(width)
         if dim >= width:
             raise ValueError(f"dim must leave a direction of the {width} features, got {dim}")
-        origin = -torch.linalg.pinv(head.weight) @ head.bias
+        zero = precise(features[:1]).new_zeros(1, width)
+        origin = -torch.linalg.pinv(precise(torch.as_tensor(head_weight).detach())) @ head(zero)[0]
         moment = origin.new_zeros(width, width)
 
         def gather(piece: Tensor) -> Tensor:
@@ -173,30 +141,21 @@ class ViM(FeatureScore):
 
         largest = in_pieces(gather, features).mean()
         residual = torch.linalg.eigh(moment / len(features)).eigenvectors[:, : width - dim]
-        length = in_pieces(lambda piece: ((piece - origin) @ residual).norm(dim=1), features).mean()
+
+        def residual_length(piece: Tensor) -> Tensor:
+            return ((piece - origin) @ residual).norm(dim=1)
+
+        length = in_pieces(residual_length, features).mean()
         if not length > 0:
             raise ValueError(f"features must leave their principal space, got none that does for dim {dim}")
-        return FittedViM(self, dim, float(largest / length), origin, residual, head)
+        alpha = float(largest / length)
+
+        def virtual(piece: Tensor) -> Tensor:
+            return alpha * residual_length(piece) + energy(head(piece))
+
+        return FittedScore(self, {"dim": dim, "alpha": alpha}, virtual, width)
 
 
-def _usual_dim(width: int) -> int:
+def usual_dim(width: int) -> int:
+    """Return the authors' dimension of the principal space of features of this width."""
     return 1000 if width >= 2048 else 512 if width >= 768 else width // 2
-
-
-@dataclass(frozen=True, eq=False)
-class FittedViM:
-    """Features (N, D) -> (N,). dim: of the principal space; alpha: the scale of the residual."""
-
-    score: ViM
-    dim: int
-    alpha: float
-    origin: Tensor = field(repr=False)
-    residual: Tensor = field(repr=False)
-    head: HeadWeights = field(repr=False)
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(self._virtual, features, width=self.head.width)
-
-    def _virtual(self, features: Tensor) -> Tensor:
-        length = ((features - self.origin) @ self.residual).norm(dim=1)
-        return self.alpha * length + energy(self.head(features))

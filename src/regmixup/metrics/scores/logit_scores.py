@@ -7,7 +7,6 @@ from the logits and not from the arithmetic. Each takes logits, or a `Softmax` o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -50,8 +49,8 @@ class Softmax:
 
     def nll(self, labels: Tensor) -> Tensor:
         """Return (N,) -log p_y, finite for finite logits."""
-        own = self.logits.gather(1, labels[:, None]).squeeze(1)
-        return self.largest - own - self.probs.gather(1, self.top).squeeze(1).log()
+        label_logit = self.logits.gather(1, labels[:, None]).squeeze(1)
+        return self.largest - label_logit - self.probs.gather(1, self.top).squeeze(1).log()
 
     @cached_property
     def rest(self) -> Tensor:
@@ -166,11 +165,3 @@ def _mean_divergence(member_logits: Tensor) -> Tensor:
     log_mean = log_probs.logsumexp(dim=0) - math.log(len(log_probs))
     divergence = (log_probs.exp() * (log_probs - log_mean)).sum(dim=2)
     return divergence.mean(dim=0).clamp(min=0)
-
-
-SCORES: dict[str, Callable[[Tensor | Softmax], Tensor]] = {
-    f.__name__: f for f in (dempster_shafer, entropy, energy, max_probability, max_logit, gen, odin)
-}
-# These see nothing of the logits but their softmax, so log-probabilities can stand in for logits. ODIN sees no more
-# either, but its temperature divides logits, which a mean over samples has not.
-SCORES_OF_PROBS = frozenset({"entropy", "max_probability", "gen"})

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from regmixup.config import check_number
 from regmixup.metrics.fisher import ClassMoments
 from regmixup.metrics.outcomes import check_labels
-from regmixup.metrics.scores.features import FeatureScore, check_train, in_pieces
+from regmixup.metrics.scores.features import FeatureScore, FittedScore, check_train
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class Mahalanobis(FeatureScore):
     or "tied", one Sigma for all, their average weighted by N_c (Lee et al., 2018).
 
     500 samples of a class cannot fill 640 dimensions, and dead units fill none: Sigma_c is singular. The value depends
-    on the way out, so both ways are fields, and the fitted score records what they came to.
+    on the way out, so both ways are fields, and the fitted score's `facts` record what they came to.
     jitter: times the mean within-class variance tr(Sigma) / D, it is added to the diagonal of every covariance.
     variance_ratio: first project onto the leading principal components of all train features, as many as hold this
     share of their variance; None keeps the features as they are. Class-wise factors take K D^2 float64 numbers, 0.3 GB
@@ -45,7 +45,7 @@ class Mahalanobis(FeatureScore):
         if self.variance_ratio is not None:
             check_number("variance_ratio", self.variance_ratio, above=0, most=1)
 
-    def fit(self, features: Tensor, labels: Tensor) -> FittedMahalanobis:
+    def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
         features, index, num_classes = by_class(features, labels)
         if self.covariance == "tied":
@@ -53,41 +53,21 @@ class Mahalanobis(FeatureScore):
             covariances = [moments.scatter / len(features)]
         else:
             classes = [ClassMoments.of(features[index == c], index[index == c] - c, 1) for c in range(num_classes)]
-            covariances = [one.scatter / one.count for one in classes]
+            covariances = [moments.scatter / moments.count for moments in classes]
             moments = ClassMoments(
-                torch.cat([one.count for one in classes]),
-                torch.cat([one.mean for one in classes]),
-                sum((one.scatter for one in classes), start=torch.zeros_like(covariances[0])),
+                torch.cat([moments.count for moments in classes]),
+                torch.cat([moments.mean for moments in classes]),
+                sum((moments.scatter for moments in classes), start=torch.zeros_like(covariances[0])),
             )
         within = moments.scatter / len(features)
         centre, overall = background(moments)
-        means = moments.mean - centre
-        basis = None
-        if self.variance_ratio is not None:
-            basis = _leading(overall, self.variance_ratio)
-            within, *covariances = (basis.T @ covariance @ basis for covariance in (within, *covariances))
-            means = means @ basis
+        basis = _leading(overall, self.variance_ratio) if self.variance_ratio is not None else torch.eye(len(overall))
+        basis = basis.to(overall)
+        within, *covariances = (basis.T @ covariance @ basis for covariance in (within, *covariances))
         ridge = self.jitter * float(within.trace()) / len(within)
-        return FittedMahalanobis(self, len(within), ridge, centre, basis, Gaussians.of(means, covariances, ridge))
-
-
-@dataclass(frozen=True, eq=False)
-class FittedMahalanobis:
-    """Features (N, D) -> (N,). components: dimensions in which it measures; ridge: what was added to the diagonals."""
-
-    score: Mahalanobis
-    components: int
-    ridge: float
-    centre: Tensor = field(repr=False)
-    basis: Tensor | None = field(repr=False)
-    classes: Gaussians = field(repr=False)
-
-    def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(self._nearest, features, width=len(self.centre))
-
-    def _nearest(self, features: Tensor) -> Tensor:
-        centred = features - self.centre
-        return self.classes.nearest(centred if self.basis is None else centred @ self.basis)
+        nearest = squared_distance((moments.mean - centre) @ basis, covariances, ridge)
+        facts = {"components": len(within), "ridge": ridge}
+        return FittedScore(self, facts, lambda piece: nearest((piece - centre) @ basis), len(centre))
 
 
 def _leading(covariance: Tensor, variance_ratio: float) -> Tensor:
@@ -117,61 +97,38 @@ class RelativeMahalanobis(FeatureScore):
         super().__post_init__()
         check_number("jitter", self.jitter, least=0)
 
-    def fit(self, features: Tensor, labels: Tensor) -> FittedRelativeMahalanobis:
+    def fit(self, features: Tensor, labels: Tensor) -> FittedScore:
         """Fit on train features (N, D) with labels (N,); classes without a sample are left out."""
         moments = ClassMoments.of(*by_class(features, labels))
         within = moments.scatter / moments.count.sum()
         centre, overall = background(moments)
         ridge = self.jitter * float(within.trace()) / len(within)
-        return FittedRelativeMahalanobis(
-            self,
-            ridge,
-            centre,
-            Gaussians.of(moments.mean - centre, [within], ridge),
-            Gaussians.of(torch.zeros_like(centre)[None], [overall], ridge),
+        to_class = squared_distance(moments.mean - centre, [within], ridge)
+        to_all = squared_distance(torch.zeros_like(centre)[None], [overall], ridge)
+        return FittedScore(
+            self, {"ridge": ridge}, lambda piece: to_class(piece - centre) - to_all(piece - centre), len(centre)
         )
 
 
-@dataclass(frozen=True, eq=False)
-class FittedRelativeMahalanobis:
-    """Features (N, D) -> (N,). ridge: what was added to both diagonals."""
+def squared_distance(means: Tensor, covariances: Iterable[Tensor], ridge: float) -> Callable[[Tensor], Tensor]:
+    """Return the function from features (N, D) to min_c (phi - mu_c)^T Sigma_c^-1 (phi - mu_c), (N,).
 
-    score: RelativeMahalanobis
-    ridge: float
-    centre: Tensor = field(repr=False)
-    classes: Gaussians = field(repr=False)
-    background: Gaussians = field(repr=False)
+    means: (K, D); covariances: (D, D), one per class or one for all; ridge: what is added to their diagonals. With
+    L L^T = Sigma the distance is the squared length of L^-1 phi - L^-1 mu.
+    """
+    factors = torch.stack([_factor(covariance, ridge) for covariance in covariances])
+    white_means = torch.linalg.solve_triangular(factors, means[:, :, None], upper=False).squeeze(2)
 
-    def __call__(self, features: Tensor) -> Tensor:
-        return in_pieces(self._relative, features, width=len(self.centre))
-
-    def _relative(self, features: Tensor) -> Tensor:
-        centred = features - self.centre
-        return self.classes.nearest(centred) - self.background.nearest(centred)
-
-
-@dataclass(frozen=True, eq=False)
-class Gaussians:
-    """factors: (K, D, D), L with L L^T = Sigma, or one for all, (1, D, D). means: (K, D), L^-1 mu."""
-
-    factors: Tensor
-    means: Tensor
-
-    @classmethod
-    def of(cls, means: Tensor, covariances: Iterable[Tensor], ridge: float) -> Gaussians:
-        """Factor covariances (D, D), one per class or one for all, with the ridge on their diagonals. means: (K, D)."""
-        factors = torch.stack([_factor(covariance, ridge) for covariance in covariances])
-        return cls(factors, torch.linalg.solve_triangular(factors, means[:, :, None], upper=False).squeeze(2))
-
-    def nearest(self, features: Tensor) -> Tensor:
-        """Return min_c (phi - mu_c)^T Sigma_c^-1 (phi - mu_c), the squared length of L^-1 phi - L^-1 mu, (N,)."""
-        nearest = features.new_full((len(features),), torch.inf)
+    def nearest(features: Tensor) -> Tensor:
+        distance = features.new_full((len(features),), torch.inf)
         white = features.T
-        for c, mean in enumerate(self.means):
-            if c < len(self.factors):
-                white = torch.linalg.solve_triangular(self.factors[c], features.T, upper=False)
-            nearest = torch.minimum(nearest, (white - mean[:, None]).square().sum(dim=0))
-        return nearest
+        for c, mean in enumerate(white_means):
+            if c < len(factors):
+                white = torch.linalg.solve_triangular(factors[c], features.T, upper=False)
+            distance = torch.minimum(distance, (white - mean[:, None]).square().sum(dim=0))
+        return distance
+
+    return nearest
 
 
 def _factor(covariance: Tensor, ridge: float) -> Tensor:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from regmixup.metrics.outcomes import corruption_errors, mean_corruption_error
+from regmixup.metrics.shift import corruption_errors, mean_corruption_error
 
 REFERENCE = {("fog", 1): 0.2, ("fog", 2): 0.6, ("snow", 1): 0.5, ("snow", 2): 0.5}
 
@@ -15,10 +15,14 @@ def test_severities_are_summed_before_the_ratio_is_taken():
     assert mean_corruption_error(REFERENCE, REFERENCE) == 1
 
 
-def test_conditions_that_do_not_match_are_refused():
-    with pytest.raises(ValueError, match=r"same conditions, only one has \[\('snow', 2\)\]"):
-        mean_corruption_error({k: v for k, v in REFERENCE.items() if k != ("snow", 2)}, REFERENCE)
-    with pytest.raises(ValueError, match="at least one"):
-        mean_corruption_error({}, {})
-    with pytest.raises(ValueError, match="got none under 'fog'"):
-        mean_corruption_error({("fog", 1): 0.1}, {("fog", 1): 0.0})
+@pytest.mark.parametrize(
+    ("errors", "reference", "message"),
+    [
+        ({("fog", 1): 0.1}, REFERENCE, r"same conditions, .* only one has \[\('fog', 2\), \('snow', 1\)"),
+        ({}, {}, "at least one"),
+        ({("fog", 1): 0.1}, {("fog", 1): 0.0}, "got none under 'fog'"),
+    ],
+)
+def test_conditions_that_do_not_match_are_refused(errors, reference, message):
+    with pytest.raises(ValueError, match=message):
+        mean_corruption_error(errors, reference)

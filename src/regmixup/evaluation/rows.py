@@ -1,0 +1,60 @@
+"""The rows of an evaluation: a list that prints as a table, in a terminal and in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from html import escape
+from importlib import import_module
+from typing import Any
+
+from torch import Tensor
+
+from regmixup.types import Quantity, Row
+
+_COLUMNS = ("dataset", "shift", "posthoc or score", "metric", "value", "interval", "n")
+_SHOWN = 60
+
+
+class Rows(list[Row]):
+    """A list of rows. resampled: the values of each on the bootstrap's resamples, (R,) by `row.quantity`.
+
+    >>> Rows([Row(dataset="digits/test", metric="accuracy", value=0.975, low=0.95, high=1.0, n=360)])
+    dataset      shift  posthoc or score  metric    value   interval          n
+    digits/test         none              accuracy  0.9750  0.9500 to 1.0000  360
+    """
+
+    def __init__(self, rows: Iterable[Row] = (), resampled: Mapping[Quantity, Tensor] | None = None) -> None:
+        super().__init__(rows)
+        self.resampled = resampled if resampled is not None else {}
+
+    def __repr__(self) -> str:
+        lines = [_COLUMNS, *map(_cells, self[:_SHOWN])]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+        return "\n".join([*("  ".join(cells).rstrip() for cells in padded), *self._remark()])
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+        body = ["".join(f"<td>{escape(cell)}</td>" for cell in _cells(row)) for row in self[:_SHOWN]]
+        table = "".join(f"<tr>{cells}</tr>" for cells in (head, *body))
+        return "".join([f"<table>{table}</table>", *(f"<p>{line}</p>" for line in self._remark())])
+
+    def _remark(self) -> list[str]:
+        return [f"... {len(self):,} rows in all; .to_pandas() has every one"] if len(self) > _SHOWN else []
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with a column for each field of `Row`."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError as error:
+            raise ValueError("to_pandas needs pandas, which is not installed: pip install pandas") from error
+        return pandas.DataFrame([asdict(row) for row in self])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    severity = "" if row.severity is None else f" {row.severity}"
+    interval = "" if row.low is None or row.high is None else f"{row.low:.4f} to {row.high:.4f}"
+    place = row.dataset, row.corruption + severity, row.score or row.posthoc
+    return (*place, row.metric, f"{row.value:.4f}", interval, "" if row.n is None else f"{row.n:,}")
