@@ -29,10 +29,11 @@ from regmixup.data.folders import SPLITS
 from regmixup.deployment.calibration import Inputs, Promise
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
-from regmixup.mixing import logits_of, to_float
+from regmixup.mixing import to_float
 from regmixup.names import check_name, shortened
 from regmixup.networks import bake, build, head_of, library_names
 from regmixup.networks.contract import Classifier, Head, Normalization, Normalize
+from regmixup.networks.outputs import logits_of
 from regmixup.posthoc import FittedConformal, MeanField, Posthoc
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions.forward import HasVariance
