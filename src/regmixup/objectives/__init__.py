@@ -51,6 +51,8 @@ def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
 
     The name is that of the class in lower case, words joined by underscores: FocalLoss becomes focal_loss.
     """
+    if not (isinstance(cls, type) and issubclass(cls, Objective)):
+        raise ValueError(f"cls must be a subclass of Objective, got {cls!r}")
     check_class(cls)
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
     plugins.record("objective", name, cls, OBJECTIVES, version=version)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_count
 from regmixup.losses import CrossEntropy, LossLike
-from regmixup.mixing import Draw, can_look, joined
+from regmixup.mixing import Draw, joined
 from regmixup.objectives._base import Objective
 from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.augmix import AugMix
@@ -59,7 +59,8 @@ class BatchTransform:
         The same generator gives the same draw as in `objective(model, x, y, generator=...)`. Soft labels that are no
         one-hot rows may come from another library's mixing, of which there is one warning.
         """
-        if y.is_floating_point() and y.ndim == 2 and can_look(y) and bool((y.amax(dim=1) < 1).any()):
+        soft = y.is_floating_point() and y.ndim == 2 and not torch.compiler.is_compiling()
+        if soft and bool((y.amax(dim=1) < 1).any()):
             _warn_of_mixed_labels()
         inputs: list[Tensor] = []
         targets: list[Tensor] = []
