@@ -62,14 +62,14 @@ class HeadWithState(nn.Module):
         """Handle the start of an epoch."""
 
     def wants_step(self) -> bool:
-        """Return whether `after_step` does something; if not, the extra forward pass is skipped."""
+        """Return True if `after_step` does something; if not, the extra forward pass is skipped."""
         return False
 
     def after_step(self, features: Tensor, y: Tensor) -> None:
         """Update after an optimizer step on images with these features. y: (N,) classes or (N, K) probabilities."""
 
     def wants_finalizing(self) -> bool:
-        """Return whether `finalize` does something."""
+        """Return True if `finalize` does something."""
         return False
 
     def finalize(self, features: Iterable[Tensor]) -> None:
@@ -135,7 +135,7 @@ class Classifier(nn.Module):
             self.head.after_step(evaluated(self.backbone, x, self.features), y)
 
     def finalize(self, batches: Iterable[Tensor]) -> bool:
-        """Pass the head the features of all train images after training, if it uses them; return whether it does."""
+        """Pass the head the features of all train images after training, if it uses them; return True if it does."""
         if not (isinstance(self.head, HeadWithState) and self.head.wants_finalizing()):
             return False
         self.head.finalize(evaluated(self.backbone, x, self.features) for x in batches)

@@ -50,8 +50,8 @@ class TemperatureSearch:
 
     def smallest(self) -> tuple[int, float]:
         """Return the first place of the smallest value, and that value."""
-        value, doubt = self._interpolated()
-        places = (value - doubt <= (value + doubt).min()).nonzero().squeeze(1)
+        objective, doubt = self._interpolated()
+        places = (objective - doubt <= (objective + doubt).min()).nonzero().squeeze(1)
         exact = self._exact(self.temperatures[places])
         best = int(exact.argmin())
         return int(places[best]), float(exact[best])
@@ -59,8 +59,8 @@ class TemperatureSearch:
     def _interpolated(self) -> tuple[Tensor, Tensor]:
         """Return every value, (T,), and by how much each may be off."""
         low, high = float(self.temperatures[0]), float(self.temperatures[-1])
-        value = torch.empty_like(self.temperatures)
-        doubt = torch.full_like(value, 10 * _TOLERANCE)
+        objective = torch.empty_like(self.temperatures)
+        doubt = torch.full_like(objective, 10 * _TOLERANCE)
         nodes = _nodes(high, self.logits)
         norms = _norms(self.logits, nodes, panels=int(math.log2(high / low)) + 1)
         for panel, norm in enumerate(norms):
@@ -70,12 +70,13 @@ class TemperatureSearch:
                 continue
             weights = _weights(scaled[inside], nodes)
             if self.criterion == "nll":
-                value[inside] = weights @ norm.log().mean(dim=1) - self._label_logit.mean() / self.temperatures[inside]
+                mean = self._label_logit.mean()
+                objective[inside] = weights @ norm.log().mean(dim=1) - mean / self.temperatures[inside]
             else:
-                value[inside], close = self._ece(weights, norm.reciprocal())
+                objective[inside], close = self._ece(weights, norm.reciprocal())
                 # Moving one sample to another bin changes two gaps by at most 1 / N each.
                 doubt[inside] += 2 * close / len(self.labels)
-        return value, doubt
+        return objective, doubt
 
     def _ece(self, weights: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
         """Return the ECE at each temperature, and how many samples are too close to an edge to be sure of their bin.
