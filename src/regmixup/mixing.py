@@ -10,7 +10,6 @@ Top to bottom: the draw, sampling, reading a draw back, mixing images.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self, get_args
 
@@ -47,11 +46,11 @@ class Draw:
     def to(self, device: torch.device) -> Self:
         """Return the same draw on another device (small copies, no synchronisation)."""
 
-        def move(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            exact = device.type != "mps" or value.dtype != torch.float64  # MPS has no float64
-            return (value if exact else value.float()).to(device, non_blocking=True)
+        def move(entry: Any) -> Any:
+            if not isinstance(entry, Tensor):
+                return entry
+            exact = device.type != "mps" or entry.dtype != torch.float64  # MPS has no float64
+            return (entry if exact else entry.float()).to(device, non_blocking=True)
 
         return type(self)(**{f.name: move(getattr(self, f.name)) for f in dataclasses.fields(self)})
 
@@ -100,8 +99,8 @@ def sample_beta(alpha: float, shape: tuple[int, ...], generator: torch.Generator
 
     check_number("alpha", alpha, above=0)
     uniform = sample_uniform(shape, generator)
-    values = betaincinv(float(alpha), float(alpha), uniform.cpu().numpy())
-    return torch.as_tensor(values, dtype=torch.float64).to(uniform.device)
+    lam = betaincinv(float(alpha), float(alpha), uniform.cpu().numpy())
+    return torch.as_tensor(lam, dtype=torch.float64).to(uniform.device)
 
 
 def sample_dirichlet(
@@ -197,11 +196,11 @@ def draw_pairs(
     """Draw lambda ~ Beta(alpha, alpha), one for the batch or one per sample, and a partner for every image."""
     check_count("batch_size", batch_size)
 
-    def one() -> Draw:
+    def draw_once() -> Draw:
         weight = sample_beta(alpha, () if lam == "batch" else (batch_size,), generator)
         return Draw(lam=weight, partner=sample_partners(batch_size, pairing, generator))
 
-    return stack_draws([one() for _ in range(samples)])
+    return stack_draws([draw_once() for _ in range(samples)])
 
 
 def draw_boxes(
@@ -216,13 +215,13 @@ def draw_boxes(
     """Draw pairs, and a rectangle for each lambda, which becomes the share of pixels outside the rectangle."""
     sides = height_and_width(image_size)
 
-    def one() -> Draw:
-        pairs = draw_pairs(batch_size, alpha, lam, pairing, 1, generator)
+    def draw_once() -> Draw:
+        pairs = draw_pairs(batch_size, alpha, lam, pairing, generator=generator)
         assert pairs.lam is not None
         box = sample_box(pairs.lam, sides, generator)
         return Draw(lam=box_lam(box, sides), partner=pairs.partner, box=box)
 
-    return stack_draws([one() for _ in range(samples)])
+    return stack_draws([draw_once() for _ in range(samples)])
 
 
 def stack_draws(draws: list[Draw]) -> Draw:
@@ -231,27 +230,19 @@ def stack_draws(draws: list[Draw]) -> Draw:
         return draws[0]
 
     def column(name: str) -> Any:
-        values = [getattr(one, name) for one in draws]
-        return None if values[0] is None else torch.stack(values)
+        tensors = [getattr(draw, name) for draw in draws]
+        return None if tensors[0] is None else torch.stack(tensors)
 
     return type(draws[0])(**{f.name: column(f.name) for f in dataclasses.fields(draws[0])})
 
 
 def take(draw: Draw, name: str, shape: tuple[int, ...], objective: object) -> Tensor:
     """Return a tensor of the draw; raise if it was drawn for another batch or for other fields of the objective."""
-    value: Tensor | None = getattr(draw, name, None)
-    if value is None or value.shape != shape:
-        got = None if value is None else f"shape {tuple(value.shape)}"
+    tensor: Tensor | None = getattr(draw, name, None)
+    if tensor is None or tensor.shape != shape:
+        got = None if tensor is None else f"shape {tuple(tensor.shape)}"
         raise ValueError(f"draw.{name} must have shape {shape} for {objective} and this batch, got {got}")
-    return value
-
-
-def take_indices(draw: Draw, name: str, shape: tuple[int, ...], objective: object, batch_size: int) -> Tensor:
-    """Return a tensor of the draw whose values must be indices into the batch."""
-    indices = take(draw, name, shape, objective)
-    if can_look(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < batch_size:
-        raise ValueError(f"draw.{name} must hold indices in [0, {batch_size}), got {indices}")
-    return indices
+    return tensor
 
 
 class MixesPairs(Protocol):
@@ -265,18 +256,16 @@ class MixesPairs(Protocol):
 
 def take_pairs(draw: Draw, batch_size: int, objective: MixesPairs) -> tuple[Tensor, Tensor]:
     """Return lambda and partner of every mixed image, each (m N,): the m samples of the batch one after the other."""
-    if draw.box is not None:
-        raise ValueError(f"draw must not hold a box, which only CutMix uses, got {draw}")
     samples = objective.samples
     leading = () if samples == 1 else (samples,)
     lam = take(draw, "lam", leading if objective.lam == "batch" else (*leading, batch_size), objective)
-    partner = take_indices(draw, "partner", (*leading, batch_size), objective, batch_size)
+    partner = take(draw, "partner", (*leading, batch_size), objective)
     return lam.reshape(samples, -1).expand(-1, batch_size).flatten(), partner.flatten()
 
 
 def take_boxes(draw: Draw, x: Tensor, objective: MixesPairs) -> tuple[Tensor, Tensor, Tensor]:
     """Return lambda (m N,), partner (m N,) and box (m N, 4) of every mixed image. x: the batch, (N, C, H, W)."""
-    lam, partner = take_pairs(Draw(lam=draw.lam, partner=draw.partner), len(x), objective)
+    lam, partner = take_pairs(draw, len(x), objective)
     assert draw.lam is not None
     box, size = take(draw, "box", (*draw.lam.shape, 4), objective), (x.shape[-2], x.shape[-1])
     if can_look(box) and not torch.equal(box_lam(box, size), draw.lam):
@@ -292,74 +281,6 @@ def can_look(values: Tensor) -> bool:
 def to_float(x: Tensor) -> Tensor:
     """Turn uint8 pixels into float32 in [0, 1]; floating-point images pass unchanged."""
     return x.float() / 255 if x.dtype == torch.uint8 else x
-
-
-def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
-    """Return the model's logits (N, K) for a batch x (N, ...); raise if they cannot be told from what it returns.
-
-    The model may return the tensor itself, a dict with "logits", an object with `.logits` (the outputs of Hugging Face
-    models, torchvision's GoogLeNetOutputs and InceptionOutputs), or a tuple or list that begins with the logits. One
-    that begins with (N, D) and holds a narrower (N, K), too, is rejected: these may be features and logits.
-
-    >>> x = torch.eye(2)
-    >>> [tuple(logits_of(model, x).shape) for model in (torch.neg, lambda x: {"logits": x}, lambda x: (x, x.sum()))]
-    [(2, 2), (2, 2), (2, 2)]
-    """
-    given: object = model  # whatever was passed
-    if not callable(given):
-        hint = ": pass the model itself, objective(model, x, y), not model(x)" if isinstance(given, Tensor) else ""
-        raise ValueError(
-            f"model must be a module or a function from x to logits (N, K), got {type(given).__name__}{hint}"
-        )
-    output = model(x)
-    if isinstance(output, Tensor):
-        logits: Any = output
-    elif isinstance(output, Mapping):
-        logits = output.get("logits")
-    elif hasattr(output, "logits"):  # before tuples: it may be a named one
-        logits = output.logits
-    else:
-        logits = _first_of(output)
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or logits.shape[0] != x.shape[0]:
-        raise ValueError(
-            f"the model must return logits (N, K), N = {x.shape[0]} here, got {_described(output)}: pass a model that "
-            f"does{_remedy(output)} (for rm.evaluate, an nn.Module with such a forward)"
-        )
-    return logits
-
-
-def _first_of(output: Any) -> Any:
-    """Return the first entry of a tuple or list, unless it may be the features of the logits that follow."""
-    if not isinstance(output, tuple | list) or not output or not isinstance(output[0], Tensor):
-        return None
-    first, *others = output
-    tables = [other for other in others if isinstance(other, Tensor) and first.ndim == other.ndim == 2]
-    return None if any(1 < table.shape[1] < first.shape[1] for table in tables) else first
-
-
-def _described(output: Any) -> str:
-    """Return in words what a model returned."""
-    if isinstance(output, Tensor):
-        return f"shape {tuple(output.shape)}"
-    if isinstance(output, Mapping) and "logits" not in output:
-        return f"{type(output).__name__} with the keys {list(output)}"
-    if isinstance(output, Mapping) or hasattr(output, "logits"):
-        logits = output["logits"] if isinstance(output, Mapping) else output.logits
-        return f"{type(output).__name__} whose logits are {_described(logits)}"
-    if isinstance(output, tuple | list):
-        return f"{type(output).__name__} of {', '.join(map(_described, output[:5])) or 'nothing'}"
-    return type(output).__name__
-
-
-def _remedy(output: Any) -> str:
-    """Return how to take logits (N, K) from what a model returned; nothing for a tensor that cannot hold them."""
-    if isinstance(output, Tensor):
-        place = "[:, None]" if output.ndim == 1 else ""
-    elif isinstance(output, Mapping):
-        place = '["name"]'
-    else:
-        place = "[place]" if isinstance(output, tuple | list) else ".name"
-    return f", such as lambda x: model(x){place}" if place else ""
 
 
 def full_precision(x: Tensor) -> Tensor:

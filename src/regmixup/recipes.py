@@ -135,31 +135,47 @@ class Recipe:
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_count("epochs", self.epochs, least=0 if self.init else 1, most=_MOST)
         for name in ("batch_size", "image_size"):
             check_count(name, getattr(self, name), most=_MOST)
-        check_count("epochs", self.epochs, least=0 if self.init else 1, most=_MOST)
+        for name in ("crop_padding", "cooldown_epochs", "rand_augment"):
+            check_count(name, getattr(self, name), least=0, most=_MOST)
+        check_count("magnitude", self.magnitude, least=0, most=30)
         if self.shards is not None:
             check_count("shards", self.shards)
-        for name in ("crop_padding", "cooldown_epochs"):
-            check_count(name, getattr(self, name), least=0, most=_MOST)
-        check_number("lr", self.lr, above=0)
-        for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):
-            check_number(name, getattr(self, name), least=0)
-        for name in ("min_lr", "warmup_lr"):
-            check_number(name, getattr(self, name), least=0, most=self.lr)
-        for name in ("momentum", "ema"):
-            check_number(name, getattr(self, name), least=0, below=1)
-        self._check_fine_tuning()
-        self._check_augmentation()
-        check_number("crop_area", self.crop_area, above=0, most=1)
+        if self.freeze != "always":
+            check_count("freeze", self.freeze, least=0, most=_MOST)
         for name in ("nesterov", "flip", "orient"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be true or false, got {getattr(self, name)!r}")
-        for name in ("mean", "std", "milestones"):
-            if not isinstance(getattr(self, name), tuple):
-                raise ValueError(f"{name} must be a tuple, got {getattr(self, name)!r}")
-        if len(self.mean) != len(self.std) or not all(s > 0 for s in self.std):
+        self._check_rates()
+        if len(self.mean) != len(self.std) or not all(deviation > 0 for deviation in self.std):
             raise ValueError(f"mean and std must have one value per channel, std > 0, got {self.mean} and {self.std}")
+        if self.validation and self.select == "last":
+            raise ValueError(f"validation must be empty where select is last, got {self.validation!r}")
+        for name in ("rand_augment", "random_erasing"):
+            if self.transform and getattr(self, name):
+                contract = f"{name} must be 0 beside transform {self.transform!r}, which is the whole augmentation"
+                raise ValueError(f"{contract}, got {getattr(self, name)!r}")
+
+    def _check_rates(self) -> None:
+        """Check the numbers of the optimizer, the schedule and the augmentation."""
+        check_number("lr", self.lr, above=0)
+        for name in ("min_lr", "warmup_lr"):
+            check_number(name, getattr(self, name), least=0, most=self.lr)
+        for name in ("lr_decay", "warmup_epochs", "weight_decay", "color_jitter"):
+            check_number(name, getattr(self, name), least=0)
+        for name in ("momentum", "ema"):
+            check_number(name, getattr(self, name), least=0, below=1)
+        for name in ("layer_decay", "crop_area"):
+            check_number(name, getattr(self, name), above=0, most=1)
+        check_number("random_erasing", self.random_erasing, least=0, most=1)
+        if self.clip_norm is not None:
+            check_number("clip_norm", self.clip_norm, above=0)
+        if len(self.betas) != 2:
+            raise ValueError(f"betas must be two numbers, got {self.betas!r}")
+        for beta in self.betas:
+            check_number("each of betas", beta, least=0, below=1)
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs must be at most epochs, got {self.warmup_epochs} and {self.epochs}")
         # A milestone may lie beyond the end: whoever shortens a recipe need not cut its milestones.
@@ -170,38 +186,8 @@ class Recipe:
         if self.schedule == "step" and not self.milestones:
             raise ValueError("milestones must name at least one epoch for the step schedule, got ()")
 
-    def _check_fine_tuning(self) -> None:
-        if not isinstance(self.init, str):
-            raise ValueError(f"init must be timm, the path of a file or empty, got {self.init!r}")
-        if not isinstance(self.betas, tuple) or len(self.betas) != 2:
-            raise ValueError(f"betas must be two numbers, got {self.betas!r}")
-        for beta in self.betas:
-            check_number("each of betas", beta, least=0, below=1)
-        check_number("layer_decay", self.layer_decay, above=0, most=1)
-        if self.clip_norm is not None:
-            check_number("clip_norm", self.clip_norm, above=0)
-        freeze: object = self.freeze
-        if isinstance(freeze, str) and freeze != "always":
-            raise ValueError(f"freeze must be a number of epochs or always, got {freeze!r}")
-        if freeze != "always":
-            check_count("freeze", freeze, least=0, most=_MOST)
-
-    def _check_augmentation(self) -> None:
-        for name in ("validation", "transform"):
-            if not isinstance(getattr(self, name), str):
-                raise ValueError(f"{name} must be a name or empty, got {getattr(self, name)!r}")
-        if self.validation and self.select == "last":
-            raise ValueError(f"validation must be empty where select is last, got {self.validation!r}")
-        check_count("rand_augment", self.rand_augment, least=0, most=100)
-        check_count("magnitude", self.magnitude, least=0, most=30)
-        check_number("random_erasing", self.random_erasing, least=0, most=1)
-        for name in ("rand_augment", "random_erasing"):
-            if self.transform and getattr(self, name):
-                own = f"beside transform {self.transform!r}, which is the whole augmentation"
-                raise ValueError(f"{name} must be 0 {own}, got {getattr(self, name)!r}")
-
     def frozen_at(self, epoch: int) -> bool:
-        """Return whether the head alone learns in an epoch, counted from 0."""
+        """Return True if the head alone learns in an epoch, counted from 0."""
         return self.freeze == "always" or epoch < self.freeze
 
     @property

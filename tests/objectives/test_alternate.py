@@ -1,7 +1,5 @@
 """Alternate: one coin a step, and then exactly the chosen objective."""
 
-import math
-
 import pytest
 import torch
 
@@ -28,15 +26,11 @@ def branches(objective, number):
     return [objective.draw(2, SIZE, generator).branch for _ in range(number)]
 
 
-@pytest.mark.parametrize("probability", [0.3, 0.5, 0.8])
+@pytest.mark.parametrize("probability", [0.3, 0.8])
 def test_first_is_taken_with_the_given_probability(probability):
     """Three standard deviations of a share of 1000 coins are at most 0.048."""
     taken = branches(Alternate(ERM(), ERM(), probability=probability), 1000)
     assert taken.count(0) / 1000 == pytest.approx(probability, abs=0.048)
-
-
-def test_a_fair_coin_is_the_default():
-    assert Alternate(Mixup(), CutMix()).probability == 0.5
 
 
 @pytest.mark.parametrize(("probability", "side"), [(1, 0), (0, 1)])
@@ -72,7 +66,7 @@ def test_the_loss_is_that_of_the_chosen_objective_for_the_same_draw(sides, branc
 
 
 @each_combination
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_one_coin_is_drawn_and_then_what_the_chosen_objective_draws(sides, seed):
     generator = seeded(seed)
     coin = torch.rand((), dtype=torch.float64, generator=generator).item()
@@ -85,15 +79,6 @@ def test_one_coin_is_drawn_and_then_what_the_chosen_objective_draws(sides, seed)
     assert str(draw.box) == str(expected.box)
 
 
-def test_regmixup_with_cutmix_has_a_clean_term_only_when_it_takes_regmixup():
-    x, y = batch()
-    parts = {}
-    for branch in (0, 1):
-        out = Alternate(RegMixup(), CutMix(), probability=1 - branch)(conv_net(), x, y, seeded())
-        parts[branch] = (list(out.parts), out.logits is not None)
-    assert parts == {0: (["clean", "mixed"], True), 1: (["mixed"], False)}
-
-
 def test_a_side_without_randomness_costs_one_coin_only():
     generator, reference = seeded(), seeded()
     draw = Alternate(ERM(), RegMixup(), probability=1).draw(4, 8, generator)
@@ -102,27 +87,17 @@ def test_a_side_without_randomness_costs_one_coin_only():
     assert torch.equal(generator.get_state(), reference.get_state())
 
 
-@pytest.mark.parametrize("branch", [None, 2, -1])
+@pytest.mark.parametrize("branch", [None, 2])
 def test_a_draw_must_name_the_branch(branch):
     draw = Draw(lam=torch.tensor(0.5), partner=torch.tensor([1, 0]), branch=branch)
     with pytest.raises(ValueError, match=rf"draw must name a branch, 0 or 1, got Draw\(.*branch={branch}\)"):
         Alternate(Mixup(), RegMixup())(conv_net(), *batch(2), draw=draw)
 
 
-@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
-def test_probability_must_lie_in_the_unit_interval(value):
-    with pytest.raises(ValueError, match=rf"^probability must be a finite number >= 0 and <= 1, got {value!r}$"):
-        Alternate(Mixup(), CutMix(), probability=value)
-
-
-@pytest.mark.parametrize("value", ["mixup", None, Mixup])
-def test_both_sides_must_be_objectives(value):
-    with pytest.raises(ValueError, match=rf"^first must be an objective other than Alternate, got {value!r}$"):
-        Alternate(value, CutMix())
-    with pytest.raises(ValueError, match=rf"^second must be an objective other than Alternate, got {value!r}$"):
-        Alternate(Mixup(), value)
-
-
-def test_alternates_do_not_nest():
+def test_wrong_fields_are_refused():
+    with pytest.raises(ValueError, match=r"^probability must be a finite number >= 0 and <= 1, got 1.1$"):
+        Alternate(Mixup(), CutMix(), probability=1.1)
+    with pytest.raises(ValueError, match=r"^first must be an objective other than Alternate, got 'mixup'$"):
+        Alternate("mixup", CutMix())
     with pytest.raises(ValueError, match=r"^second must be an objective other than Alternate, got Alternate\(first="):
         Alternate(Mixup(), Alternate(Mixup(), CutMix()))

@@ -1,6 +1,5 @@
 """AugMix against its slow twin, the divergence against SciPy, the draw against its distributions."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -12,9 +11,8 @@ import regmixup
 from regmixup.mixing import Draw
 from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, NAMES
 from regmixup.objectives.augmix import AugMix, AugMixDraw, jensen_shannon
-from regmixup.objectives.erm import ERM
 from regmixup.objectives.mixup import Mixup
-from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, gradients, seeded
+from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, seeded
 from tests.references import augmix as slow
 from tests.references.mixing import one_hot, soft_cross_entropy
 
@@ -67,7 +65,7 @@ def test_the_loss_is_that_of_the_slow_twin(objective):
     assert out.parts["jsd"].item() == pytest.approx(jsd, rel=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 15, 22)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 15, 22)], ids=str)
 def test_the_versions_are_those_of_the_slow_twin(shape):
     """Exactly, but for pixels one grey level off at the centre of images with odd sides."""
     pixels = torch.randint(0, 256, (3, *shape), generator=seeded(), dtype=torch.uint8)
@@ -89,32 +87,6 @@ def test_one_forward_of_the_clean_images_and_both_versions():
     assert list(out.parts) == ["clean", "jsd"]
 
 
-def test_logits_are_those_of_the_clean_images():
-    model, (pixels, y) = plain_net(), exact_batch()
-    x = pixels.double() / 255
-    torch.testing.assert_close(AugMix()(model, x, y, seeded()).logits, model(x))
-
-
-def test_a_blend_of_zero_leaves_only_the_clean_term():
-    (x, y), objective = batch(), AugMix()
-    draw = dataclasses.replace(objective.draw(7, (6, 8), seeded()), blend=torch.zeros(2, 7, dtype=torch.float64))
-    out = objective(conv_net(batch_norm=False), x, y, draw=draw)
-    assert out.parts["jsd"].item() == pytest.approx(0, abs=1e-7)
-
-
-def test_mixing_before_normalising_is_mixing_normalised_images():
-    """The released code normalises the image and every chain first; the weights sum to one, so nothing changes."""
-    (pixels, _), objective = exact_batch(), AugMix()
-    draw = objective.draw(len(pixels), (20, 18), seeded(3))
-    chains = dataclasses.replace(draw, blend=torch.ones_like(draw.blend))
-    x = pixels.double() / 255
-    mean, std = torch.tensor([0.5, 0.4, 0.3]).reshape(3, 1, 1), torch.tensor([0.5, 0.2, 0.1]).reshape(3, 1, 1)
-    blends = draw.blend[..., None, None, None]
-    for m, version, mixture in zip(blends, objective.augment(x, draw), objective.augment(x, chains), strict=True):
-        normalised_first = (1 - m) * (x - mean) / std + m * (mixture - mean) / std
-        torch.testing.assert_close((version - mean) / std, normalised_first)
-
-
 def test_saturated_logits_have_finite_gradients():
     """Probabilities that underflow to zero must not turn 0 log 0 into NaN."""
     logits = torch.tensor([[[500.0, 0.0, -500.0]], [[0.0, 500.0, -500.0]], [[500.0, 0.0, 0.0]]], requires_grad=True)
@@ -127,7 +99,7 @@ def test_saturated_logits_have_finite_gradients():
 # ---------------------------------------------------------------------------------------- the Jensen-Shannon term
 
 
-@pytest.mark.parametrize("scale", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("scale", [0.1, 4.0])
 def test_the_divergence_is_the_entropy_of_the_mean_minus_the_mean_entropy(scale):
     logits = scale * torch.randn(3, 6, CLASSES, dtype=torch.float64, generator=seeded())
     probs = logits.softmax(dim=-1).numpy()
@@ -144,26 +116,7 @@ def test_the_mean_is_clamped_as_in_the_released_code():
     assert expected < 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_logits_are_compared_in_float32(dtype):
-    logits = torch.randn(3, 4, CLASSES, generator=seeded()).to(dtype)
-    divergence = jensen_shannon(logits)
-    assert divergence.dtype == torch.float32
-    torch.testing.assert_close(divergence, jensen_shannon(logits.float()))
-
-
 # --------------------------------------------------------------------------------------------- jsd_weight = 0
-
-
-@pytest.mark.parametrize("weight", [0, 0.0])
-def test_a_weight_of_zero_is_erm_bit_for_bit(weight):
-    x, y = batch()
-    plain, ours = conv_net(), conv_net()
-    expected, out = ERM()(plain, x, y), AugMix(jsd_weight=weight)(ours, x, y)
-    assert torch.equal(out.loss, expected.loss)
-    assert torch.equal(out.logits, expected.logits)
-    assert list(out.parts) == ["clean"]
-    assert all(map(torch.equal, gradients(plain, expected.loss), gradients(ours, out.loss)))
 
 
 def test_a_weight_of_zero_draws_nothing_and_takes_normalised_images():
@@ -211,7 +164,7 @@ def test_operations_are_drawn_uniformly_from_the_chosen_set(which, names):
     assert stats.chisquare(counts[chosen]).pvalue > 0.01
 
 
-@pytest.mark.parametrize("severity", [1, 3.0, 10])
+@pytest.mark.parametrize("severity", [1, 10])
 def test_levels_are_uniform_between_a_tenth_and_the_severity(severity):
     level = AugMix(severity=severity).draw(300, 32, seeded()).level.flatten()
     assert level.min() >= 0.1
@@ -219,13 +172,7 @@ def test_levels_are_uniform_between_a_tenth_and_the_severity(severity):
     assert stats.kstest(level.numpy(), stats.uniform(0.1, severity - 0.1).cdf).pvalue > 0.01
 
 
-def test_signs_are_fair_coins(many):
-    """Three standard deviations of a share of 18,000 are 0.011."""
-    assert many.sign.unique().tolist() == [-1, 1]
-    assert (many.sign > 0).double().mean().item() == pytest.approx(0.5, abs=0.011)
-
-
-@pytest.mark.parametrize("alpha", [0.5, 1, 4])
+@pytest.mark.parametrize("alpha", [0.5, 4])
 def test_shares_follow_the_dirichlet_and_the_beta_distribution(alpha):
     draw = AugMix(alpha=alpha).draw(1000, 32, seeded())
     torch.testing.assert_close(draw.weight.sum(dim=-1), torch.ones(2, 1000, dtype=torch.float64))
@@ -233,24 +180,7 @@ def test_shares_follow_the_dirichlet_and_the_beta_distribution(alpha):
     assert stats.kstest(draw.blend.flatten().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01
 
 
-def test_the_two_versions_and_all_images_are_drawn_independently(many):
-    first, second = many.blend
-    assert abs(np.corrcoef(first, second)[0, 1]) < 0.1
-    assert len(many.blend.unique()) == many.blend.numel()
-    assert len(many.level.unique()) == many.level.numel()
-
-
 # ------------------------------------------------------------------------------------------------------- errors
-
-
-@pytest.mark.parametrize("field", FIELDS)
-def test_a_draw_with_a_field_for_another_batch_is_refused_by_name(field):
-    (x, y), objective = batch(7), AugMix()
-    mixed = dataclasses.replace(
-        objective.draw(7, 8, seeded()), **{field: getattr(objective.draw(3, 8, seeded()), field)}
-    )
-    with pytest.raises(ValueError, match=rf"draw\.{field} must have shape \(2, 7.*\) for AugMix\(.*got shape"):
-        objective(conv_net(), x, y, draw=mixed)
 
 
 @pytest.mark.parametrize(
@@ -258,8 +188,6 @@ def test_a_draw_with_a_field_for_another_batch_is_refused_by_name(field):
     [
         (AugMix(), Mixup(), r"draw\.operation must have shape .*, got None"),
         (AugMix(width=2), AugMix(), r"draw\.operation must have shape \(2, 7, 2, 3\)"),
-        (AugMix(depth=2), AugMix(), r"draw\.operation must have shape \(2, 7, 3, 2\)"),
-        (AugMix(), AugMix(operations="all"), r"draw\.operation must hold indices in \[0, 9\]"),
     ],
 )
 def test_a_draw_made_for_other_fields_is_refused(objective, drawn_by, message):
@@ -267,7 +195,7 @@ def test_a_draw_made_for_other_fields_is_refused(objective, drawn_by, message):
         objective(conv_net(), *batch(7), draw=drawn_by.draw(7, 8, seeded()))
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 255), (0, 1.001)])
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 1.001)])
 def test_images_that_are_not_pixels_are_refused(low, high):
     x, y = batch()
     x = low + (high - low) * (x - x.min()) / (x.max() - x.min())
@@ -281,11 +209,8 @@ def test_images_that_are_not_pixels_are_refused(low, high):
         ({"width": 0}, "width must be an integer >= 1, got 0"),
         ({"depth": 0}, "depth must be -1, for 1 to 3 operations, or a number of operations >= 1, got 0"),
         ({"depth": -2}, "depth must be an integer >= -1, got -2"),
-        ({"depth": 1.0}, "depth must be an integer >= -1, got 1.0"),
-        ({"severity": 0}, "severity must be a finite number >= 0.1 and <= 10, got 0"),
         ({"severity": 11}, "severity must be a finite number >= 0.1 and <= 10, got 11"),
         ({"jsd_weight": -1}, "jsd_weight must be a finite number >= 0, got -1"),
-        ({"operations": "al"}, "unknown operations 'al': did you mean 'all'"),
     ],
 )
 def test_wrong_hyper_parameters_are_refused(fields, message):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, NAMES, Step, apply_step
+from regmixup.objectives._augmix_operations import ENHANCEMENTS, NAMES, Step, apply_step
 from tests.references import augmix as slow
 
 TONES = ("identity", "autocontrast", "equalize", "posterize", "solarize")
 MOVES = ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
-SHAPES = [(3, 32, 32), (1, 32, 32), (3, 17, 23), (1, 28, 9), (3, 40, 48), (3, 1, 1), (1, 2, 3)]
+SHAPES = [(3, 32, 32), (1, 28, 9), (3, 17, 23), (3, 1, 1)]
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=str)
 
 
@@ -53,7 +53,7 @@ def test_tones_change_bit_for_bit_as_in_pil(name, shape):
         assert np.array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("low", [0, 7, 31])
+@pytest.mark.parametrize("low", [0, 31])
 def test_autocontrast_rounds_as_pil_for_every_range_of_tones(low):
     """Where 255 (tone - low) / (high - low) is a whole number, only the order of PIL's roundings gives its result."""
     highs = range(low + 1, 256)
@@ -100,12 +100,6 @@ def test_every_image_of_a_batch_gets_its_own_operation():
         step = step_of(names[i : i + 1], level[i : i + 1], sign[i : i + 1])
         alone = apply_step(torch.from_numpy(images[i : i + 1]), step, enhance=True)
         assert np.array_equal(alone.numpy()[0], ours[i])
-
-
-def test_the_core_set_needs_no_enhancing():
-    images = torch.from_numpy(some_images((3, 12, 14))[: len(CORE)])
-    step = step_of(CORE, *levels_and_signs(len(CORE)))
-    assert torch.equal(apply_step(images, step, enhance=False), apply_step(images, step, enhance=True))
 
 
 # ------------------------------------------------------------------------------------------------- by hand

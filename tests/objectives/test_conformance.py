@@ -4,9 +4,8 @@ import copy
 import dataclasses
 import json
 import math
-import re
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,20 +19,20 @@ from regmixup.objectives.erm import ERM
 from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, forwarded, gradients, net_for, seeded
 
 SIZE = (3, 6, 8)
-# A compiled graph does not depend on the pairing or on numbers, an `Alternate` compiles the graphs of its sides, and
-# the graph of "augmix/all" contains those of fewer operations.
-SAME_GRAPH = {
-    "mixup/permutation",
-    "regmixup/permutation",
-    "label_smoothing/0.3",
-    "augmix",
-    "augmix/width=2",
-    "alternate/mixup-cutmix",
+# One case of every class: the golden traces run them all.
+ONE_OF_A_CLASS = [
+    "erm", "label_smoothing/0.3", "mixup/samples=2", "cutmix/sample", "regmixup", "regmixup/eta=0", "regcutmix/all",
+    "half_regmixup/all", "bimodal/all", "gaussian_noise/samples=2", "reg_gaussian_noise/all", "augmix/all", "duq",
     "alternate/regmixup-cutmix",
-    "alternate/regmixup-regcutmix",
-    "alternate/augmix-regmixup",
-    "alternate/half_regmixup-gaussian_noise",
-}
+]  # fmt: skip
+# A compiled graph does not depend on the pairing or on numbers, an `Alternate` compiles the graphs of its sides, and
+# the graph of "augmix/all" contains those of fewer operations. A penalty on a gradient needs a double backward, which
+# torch.compile does not have.
+GRAPHS = [
+    "erm", "label_smoothing", "mixup", "cutmix/sample", "regmixup", "regmixup/samples=2", "regmixup/separate",
+    "regcutmix/all", "half_regmixup/all", "bimodal/all", "gaussian_noise", "reg_gaussian_noise/all", "augmix/all",
+    "duq/penalty=0", "alternate/erm-regmixup",
+]  # fmt: skip
 TRACED_BACKWARD = {"erm", "regmixup", "cutmix", "gaussian_noise", "augmix/all", "duq/penalty=0"}
 
 
@@ -45,36 +44,29 @@ def over(cases):
     return pytest.mark.parametrize("objective", cases.values(), ids=cases.keys())
 
 
-each_objective = over(OBJECTIVE_CASES)
-each_random_objective = over({name: one for name, one in OBJECTIVE_CASES.items() if is_random(one)})
-each_fixed_objective = over({name: one for name, one in OBJECTIVE_CASES.items() if not is_random(one)})
+CASES = {name: OBJECTIVE_CASES[name] for name in ONE_OF_A_CLASS}
+each_objective = over(CASES)
+each_random_objective = over({name: case for name, case in CASES.items() if is_random(case)})
+each_fixed_objective = over({name: case for name, case in CASES.items() if not is_random(case)})
 # Noise per pixel must know the channels; its own tests say so.
-each_objective_without_noise = over({name: one for name, one in OBJECTIVE_CASES.items() if "noise" not in name})
-# A penalty on a gradient needs a double backward, which torch.compile does not have.
-each_graph = pytest.mark.parametrize("name", [n for n in OBJECTIVE_CASES if n not in {*SAME_GRAPH, "duq"}])
+each_objective_without_noise = over({name: case for name, case in CASES.items() if "noise" not in name})
 
 
 def draws_of(objective, batch_size=7, seed=0):
     """One draw; for `Alternate` one of each branch."""
     if not isinstance(objective, Alternate):
         return [objective.draw(batch_size, SIZE, seeded(seed))]
-    sides = (dataclasses.replace(objective, probability=p) for p in (1.0, 0.0))
-    return [side.draw(batch_size, SIZE, seeded(seed)) for side in sides]
+    draws = [objective.draw(batch_size, SIZE, seeded(seed + i)) for i in range(20)]
+    return list({draw.branch: draw for draw in draws}.values())
 
 
 def with_field(name):
     """The objectives, one per class, that have a field of this name."""
-    return over({key: one for key, one in DEFAULTS.items() if name in {f.name for f in dataclasses.fields(one)}})
+    return over({key: case for key, case in DEFAULTS.items() if name in {f.name for f in dataclasses.fields(case)}})
 
 
 def test_every_registered_objective_has_a_case():
-    assert {type(objective) for objective in OBJECTIVE_CASES.values()} == set(OBJECTIVES.values())
-
-
-def test_the_registry_lists_the_files_by_name():
-    named = {"erm", "mixup", "cutmix", "regmixup", "regcutmix", "alternate", "label_smoothing", "augmix"}
-    assert named <= set(OBJECTIVES)
-    assert all(name.replace("_", "") == cls.__name__.lower() for name, cls in OBJECTIVES.items())
+    assert {type(objective) for objective in CASES.values()} == set(OBJECTIVES.values())
 
 
 def test_an_objective_is_built_by_name_and_a_typing_error_is_corrected():
@@ -132,17 +124,6 @@ def test_autocast_gives_nearly_the_float32_loss_in_float32(objective):
 
 
 @each_objective
-@pytest.mark.parametrize(("images", "autocast"), [("float16", "bfloat16"), ("bfloat16", "float16")])
-def test_autocast_takes_images_in_the_other_half_precision(objective, images, autocast):
-    for draw in draws_of(objective):
-        x, y = batch(dtype=getattr(torch, images))
-        with torch.autocast("cpu", dtype=getattr(torch, autocast)):
-            out = objective(net_for(objective), x, y, draw=draw)
-        expected = objective(net_for(objective), x.float(), y, draw=draw)
-        assert out.loss.item() == pytest.approx(expected.loss.item(), rel=0.03)
-
-
-@each_objective
 def test_parts_are_detached_scalars_that_make_up_the_loss(objective):
     """The loss is the sum of the parts with the weights the fields give them, or 1; "mean" divides it by 1 + eta."""
     for draw in draws_of(objective):
@@ -196,13 +177,6 @@ def test_a_given_draw_leaves_all_generators_untouched(objective):
 
 
 @each_objective
-def test_a_given_generator_leaves_the_global_one_untouched(objective):
-    before = torch.get_rng_state()
-    objective(net_for(objective), *batch(), seeded())
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@each_objective
 def test_the_global_seed_alone_makes_a_step_reproducible(objective):
     torch.manual_seed(11)
     loss = objective(net_for(objective), *batch()).loss
@@ -237,20 +211,6 @@ def test_one_number_means_a_square_image(objective):
 
 
 # ------------------------------------------------------------------------------------------------------ inputs
-
-
-@each_random_objective
-@pytest.mark.parametrize("wrong", [8.0, 0, -1, "8", None])
-def test_a_draw_for_no_number_of_images_is_refused(objective, wrong):
-    for side in filter(is_random, getattr(objective, "sides", (objective,))):
-        with pytest.raises(ValueError, match=rf"^batch_size must be an integer >= 1, got {wrong!r}$"):
-            side.draw(wrong, SIZE)
-
-
-@each_random_objective
-def test_a_draw_with_a_seed_for_a_generator_is_refused(objective):
-    with pytest.raises(ValueError, match=r"^generator must be a torch.Generator or None, got 3$"):
-        objective.draw(7, SIZE, 3)
 
 
 @each_objective
@@ -309,7 +269,7 @@ def test_channels_last_images_reach_the_model_channels_last(objective):
         assert all(call.is_contiguous(memory_format=torch.channels_last) for call in calls)
 
 
-@each_graph
+@pytest.mark.parametrize("name", GRAPHS)
 def test_a_compiled_step_has_one_graph_and_equals_the_eager_one(name):
     """One of every family is also traced backward; for the others, finding the graph is the whole question."""
     objective, (x, y) = OBJECTIVE_CASES[name], batch()
@@ -336,17 +296,6 @@ def test_an_objective_is_a_hashable_value_and_its_text_rebuilds_it(objective):
     assert hash(rebuilt) == hash(objective)
 
 
-def test_different_objectives_are_different_values():
-    assert len(set(OBJECTIVE_CASES.values())) == len(OBJECTIVE_CASES)
-    assert len({fingerprint(objective) for objective in OBJECTIVE_CASES.values()}) == len(OBJECTIVE_CASES)
-
-
-@each_objective
-def test_an_objective_is_frozen(objective):
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        objective.alpha = 3.0
-
-
 @each_objective
 def test_an_objective_survives_json(objective):
     text = json.dumps(encode(objective))
@@ -367,13 +316,6 @@ def test_integer_alpha_equals_the_float(objective):
 # ------------------------------------------------------------------------------------- errors: hyper-parameters
 
 
-@with_field("alpha")
-@pytest.mark.parametrize("value", [0, -1.5, math.nan, math.inf, "1", None, True])
-def test_alpha_must_be_a_positive_finite_number(objective, value):
-    with pytest.raises(ValueError, match=rf"^alpha must be a finite number > 0, got {value!r}$"):
-        dataclasses.replace(objective, alpha=value)
-
-
 @with_field("eta")
 def test_eta_zero_is_erm_bit_for_bit_in_one_forward_and_draws_nothing(objective):
     off = dataclasses.replace(objective, eta=0)
@@ -390,127 +332,62 @@ def test_eta_zero_is_erm_bit_for_bit_in_one_forward_and_draws_nothing(objective)
     assert [len(call) for call in calls] == [len(x)]
 
 
-@with_field("eta")
-@pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, "1", None])
-def test_eta_must_be_a_finite_number_of_at_least_zero(objective, value):
-    with pytest.raises(ValueError, match=rf"^eta must be a finite number >= 0, got {value!r}$"):
-        dataclasses.replace(objective, eta=value)
-
-
-@with_field("samples")
-@pytest.mark.parametrize("value", [0, -1, 1.0, "2", True])
-def test_samples_must_be_a_positive_integer(objective, value):
-    with pytest.raises(ValueError, match=rf"^samples must be an integer >= 1, got {value!r}$"):
-        dataclasses.replace(objective, samples=value)
-
-
-def check_misspelt(objective, field, value, nearest):
-    with pytest.raises(ValueError, match=rf"^unknown {field} '{value}': did you mean '{nearest}'\? Available: "):
-        dataclasses.replace(objective, **{field: value})
-
-
-@with_field("scale")
-def test_a_misspelt_scale_is_corrected(objective):
-    check_misspelt(objective, "scale", "meen", "mean")
-
-
-@with_field("passes")
-def test_misspelt_passes_are_corrected(objective):
-    check_misspelt(objective, "passes", "seperate", "separate")
-
-
-@with_field("lam")
-def test_a_misspelt_lam_is_corrected(objective):
-    check_misspelt(objective, "lam", "samples", "sample")
-
-
-@with_field("pairing")
-def test_a_misspelt_pairing_is_corrected(objective):
-    check_misspelt(objective, "pairing", "permuation", "permutation")
-
-
-@pytest.mark.parametrize("cls", OBJECTIVES.values(), ids=OBJECTIVES.keys())
-def test_hyper_parameters_are_given_by_name(cls):
-    with pytest.raises(TypeError, match="positional argument"):
-        cls(*[OBJECTIVES["erm"]()] * 2, 0.5)
-
-
 # ------------------------------------------------------------------------------------------------ errors: batch
 
 
-@each_objective
-def test_wrong_labels_are_refused(objective):
-    binary = r"for yes or no with one logit y as \(N, 1\) and loss=rm\.losses\.BinaryCrossEntropy\(\)$"
-    cases = [
-        ([0, 1, CLASSES], r"y must hold labels in \[0, 5\), got values from 0 to 5"),
+def test_hyper_parameters_are_checked_by_name():
+    for field, wrong, contract in (
+        ("alpha", 0, "a finite number > 0"),
+        ("alpha", math.nan, "a finite number > 0"),
+        ("eta", -0.1, "a finite number >= 0"),
+        ("samples", 1.0, "an integer >= 1"),
+    ):
+        for objective in DEFAULTS.values():
+            if hasattr(objective, field):
+                with pytest.raises(ValueError, match=rf"^{field} must be {contract}, got {wrong!r}$"):
+                    dataclasses.replace(objective, **{field: wrong})
+    with pytest.raises(ValueError, match=r"^unknown passes 'seperate': did you mean 'separate'\? Available: "):
+        dataclasses.replace(DEFAULTS["regmixup"], passes="seperate")
+    with pytest.raises(TypeError, match="positional argument"):
+        OBJECTIVES["regmixup"](20, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, CLASSES], r"y must hold labels in \[0, 5\), got values from 0 to 5; .*ignore_index"),
         ([0, -1, 1], r"y must hold labels in \[0, 5\), got values from -1 to 1"),
-        ([-100, 0, 1], r"y must .* got values from -100 to 1; loss=rm.losses.CrossEntropy\(ignore_index=-100\) leaves"),
-        ([0, 1], "y must hold one label per image, got 2 labels for 3 images"),
-        ([0, 1, 2, 3], "y must hold one label per image, got 4 labels for 3 images"),
-        ([0.0, 1.0, 2.0], rf"y must be class indices .* got torch.float32 \(3,\); .* pass y\.long\(\), {binary}"),
-        ([True, False, True], rf"y must be class indices .* got torch.bool \(3,\); .* pass y\.long\(\), {binary}"),
-        ([[0.0], [1.0], [2.0]], rf"y must be .* torch.float32 \(3, 1\); .* pass y\.squeeze\(1\)\.long\(\), {binary}"),
+        ([0, 1], "x and y must hold one label per image, got 2 labels for 3 images"),
+        ([0.0, 1.0, 2.0], r"y must be class indices .* got torch.float32 \(3,\)$"),
+        ([True, False, True], r"y must be class indices .* got torch.bool \(3,\)$"),
+        ([[0.0], [1.0], [2.0]], r"y must be class indices .*BinaryCrossEntropy\(\) .*, got torch.float32 \(3,\)$"),
         ([[[0]], [[1]], [[2]]], r"y must be class indices .* got torch.int64 \(3, 1, 1\)$"),
-        ([[1, 0, 2, 0, 0]] * 3, r"y must hold probabilities: .* loss=rm\.losses\.BinaryCrossEntropy\(\)$"),
+        ([[1, 0, 2, 0, 0]] * 3, r"y must hold rows >= 0 that sum to 1 .*BinaryCrossEntropy\(\)\), .* from 3 to 3$"),
+        ([[2.0, -1.0, 0, 0, 0]] * 3, r"y must hold rows >= 0 that sum to 1 .* from -1 to 2 and sums from 1 to 1$"),
         ([[0.5, 0.5]] * 3, r"y must have one probability per class, 5, got shape \(3, 2\)"),
-    ]
-    x, _ = batch(3)
-    for labels, message in cases:
+    ],
+)
+def test_wrong_labels_are_refused(labels, message):
+    for objective in (OBJECTIVE_CASES["regmixup"], OBJECTIVE_CASES["duq"], OBJECTIVE_CASES["half_regmixup"]):
         with pytest.raises(ValueError, match=message):
-            objective(net_for(objective), x, torch.tensor(labels), seeded())
+            objective(net_for(objective), batch(3)[0], torch.tensor(labels), seeded())
 
 
-@each_objective
-def test_images_with_a_pixel_that_is_not_finite_are_refused(objective):
-    x, y = batch(3)
-    for pixel in (math.nan, math.inf, -math.inf):
-        x[1, 2, 3, 4] = pixel
-        with pytest.raises(ValueError, match="x must be finite"):
-            objective(net_for(objective), x, y, seeded())
-
-
-@each_objective
-def test_wrong_images_are_refused(objective):
-    cases = [
-        (torch.zeros(0, 3, 6, 8), r"x must hold at least one image, got shape \(0, 3, 6, 8\)"),
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(0, 3, 6, 8), "one label per image, got 0 labels for 0 images"),
         (torch.zeros(3), r"x must be .* inputs \(N, ...\), such as features \(N, D\), got torch.float32 \(3,\)"),
         (torch.zeros(3, 144, dtype=torch.uint8), r"x must be .* \(N, C, H, W\), .* got torch.uint8 \(3, 144\)"),
         (torch.zeros(3, 3, 6, 8, dtype=torch.int64), r"x must be uint8 or .* got torch.int64 \(3, 3, 6, 8\)"),
-    ]
-    for x, message in cases:
-        with pytest.raises(ValueError, match=message):
-            objective(net_for(objective), x, torch.zeros(len(x), dtype=torch.int64), seeded())
-
-
-@each_objective
-def test_logits_in_place_of_the_model_are_refused(objective):
-    x, y = batch()
-    with pytest.raises(ValueError, match=r"got Tensor: pass the model itself, .* not model\(x\)"):
-        objective(net_for(objective)(x), x, y, seeded())
-
-
-@each_objective
-def test_a_model_of_anything_but_logits_is_refused(objective):
-    cases = [
-        (lambda logits: {"out": logits, "aux": logits}, r"dict with the keys \['out', 'aux'\]", '["name"]'),
-        (lambda logits: {"logits": None}, "dict whose logits are NoneType", '["name"]'),
-        (lambda logits: SimpleNamespace(logits=logits[0]), r"SimpleNamespace whose logits are shape \(5,\)", ".name"),
-        (lambda logits: (logits.mean(), logits), r"tuple of shape \(\), shape \(\d+, 5\)", "[place]"),
-        (lambda logits: (logits.repeat(1, 4), logits), r"tuple of shape \(\d+, 20\), shape \(\d+, 5\)", "[place]"),
-        (lambda logits: [], "list of nothing", "[place]"),
-        (lambda logits: SimpleNamespace(scores=logits), "SimpleNamespace", ".name"),
-        (lambda logits: logits[:, 0], r"shape \(\d+,\)", "[:, None]"),
-        (lambda logits: logits[:, :, None], r"shape \(\d+, 5, 1\)", ""),
-        (lambda logits: logits[1:], r"shape \(\d+, 5\)", ""),
-    ]
-    contract = r"^the model must return logits \(N, K\), N = \d+ here, got "
-    x, y = batch()
-    for spoil, message, place in cases:
-        remedy = ": pass a model that does" + re.escape(f", such as lambda x: model(x){place}" if place else "")
-        model = net_for(objective)
-        model.register_forward_hook(lambda module, inputs, logits, spoil=spoil: spoil(logits))
-        with pytest.raises(ValueError, match=contract + message + remedy + r" \(for rm\.evaluate"):
-            objective(model, x, y, generator=seeded())
+        (torch.full((3, 3, 6, 8), math.inf), "x must be finite"),
+        (np.zeros((3, 3, 6, 8), np.float32), "x must be a torch tensor, got ndarray"),
+    ],
+    ids=["none", "numbers", "rows of pixels", "integers", "infinite", "array"],
+)
+def test_wrong_images_are_refused(x, message):
+    with pytest.raises(ValueError, match=message):
+        ERM()(net_for(ERM()), x, torch.zeros(len(x), dtype=torch.int64))
 
 
 @each_random_objective

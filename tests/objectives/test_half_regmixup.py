@@ -1,6 +1,5 @@
 """HalfRegMixup: RegMixup in expectation, exactly, for half of the images; and what that costs in variance."""
 
-import math
 from collections import Counter
 from itertools import combinations
 
@@ -45,25 +44,11 @@ def over_all_splits(objective, model, x, y, lam, partner):
 # ----------------------------------------------------------------------------------------------- the estimator
 
 
-@pytest.mark.parametrize("scale", ["mean", "sum"])
-@pytest.mark.parametrize("passes", ["joint", "separate"])
-def test_the_loss_weighs_the_mean_over_the_clean_and_the_mean_over_the_mixed_images(scale, passes):
-    objective = HalfRegMixup(eta=3, scale=scale, passes=passes, lam="sample")
-    model, (x, y) = plain_net(), exact_batch(5)
-    draw = objective.draw(5, SIZE, seeded(1))
-    assert set(draw.partner[draw.mixed].tolist()) & set(draw.clean.tolist()), "a partner may come from the clean half"
-    clean, mixed = image_by_image(model, x, y, draw.lam, draw.partner)
-    expected = clean[draw.clean].mean(dim=0) / 4 + 3 * mixed[draw.mixed].mean(dim=0) / 4
-    assert_equal(value(objective, model, x, y, draw), expected * (4 if scale == "sum" else 1))
-
-
 @pytest.mark.parametrize(
     ("batch_size", "share", "fields"),
     [
         (4, 0.5, {}),
-        (3, 0.5, {}),
         (4, 0.25, {}),
-        (2, 0.5, {}),
         (3, 0.5, {"eta": 0.3}),
         (3, 0.5, {"eta": 2.0, "scale": "sum", "passes": "separate"}),
     ],
@@ -103,8 +88,7 @@ def test_the_same_seed_gives_the_lambda_and_the_partners_of_regmixup():
     assert torch.equal(half.partner, whole.partner)
 
 
-@pytest.mark.parametrize(("batch_size", "share"), [(4, 0.5), (5, 0.5), (5, 0.2), (4, 0.75)])
-@pytest.mark.parametrize("eta", [1, 3])
+@pytest.mark.parametrize(("batch_size", "share", "eta"), [(4, 0.5, 1), (5, 0.5, 3), (5, 0.2, 1), (4, 0.75, 3)])
 def test_the_variance_over_the_splits_is_that_of_a_mean_without_replacement(batch_size, share, eta):
     """(1/n - 1/N) Var(d_i), d_i = gamma c_i - (1 - gamma) n / (N - n) m_i, for the loss and every derivative."""
     objective = HalfRegMixup(eta=eta, share=share)
@@ -142,8 +126,7 @@ def test_as_many_images_are_forwarded_as_the_batch_holds(passes, sizes):
     assert list(out.parts) == ["clean", "mixed"]
 
 
-@pytest.mark.parametrize(("scale", "factor"), [("mean", 1), ("sum", 3)])
-@pytest.mark.parametrize("pairing", ["derangement", "permutation"])
+@pytest.mark.parametrize(("scale", "factor", "pairing"), [("mean", 1, "derangement"), ("sum", 3, "permutation")])
 def test_a_batch_of_one_pairs_with_itself_so_the_loss_is_the_clean_one(scale, factor, pairing):
     model, (x, y) = plain_net(), exact_batch(1)
     fields = {"eta": 2, "scale": scale, "pairing": pairing}
@@ -155,12 +138,6 @@ def test_a_batch_of_one_pairs_with_itself_so_the_loss_is_the_clean_one(scale, fa
 # ---------------------------------------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("share", [0, 1, -0.5, math.nan, "0.5"])
-def test_share_must_lie_inside_the_unit_interval(share):
-    with pytest.raises(ValueError, match=rf"^share must be a finite number > 0 and < 1, got {share!r}$"):
-        HalfRegMixup(share=share)
-
-
 @pytest.mark.parametrize(
     ("drawn_by", "message"),
     [
@@ -169,14 +146,8 @@ def test_share_must_lie_inside_the_unit_interval(share):
         (HalfRegMixup(samples=2), r"draw\.lam must have shape \(\) for HalfRegMixup.*, got shape \(2,\)"),
     ],
 )
-def test_a_draw_made_for_other_fields_is_refused(drawn_by, message):
+def test_wrong_fields_and_a_draw_made_for_others_are_refused(drawn_by, message):
+    with pytest.raises(ValueError, match=r"^share must be a finite number > 0 and < 1, got 1$"):
+        HalfRegMixup(share=1)
     with pytest.raises(ValueError, match=message):
         HalfRegMixup()(conv_net(), *batch(4), draw=drawn_by.draw(4, SIZE))
-
-
-@pytest.mark.parametrize("name", ["clean", "mixed"])
-def test_indices_outside_the_batch_are_refused(name):
-    values = {"clean": torch.tensor([0, 1]), "mixed": torch.tensor([2, 3]), name: torch.tensor([1, 4])}
-    draw = SplitDraw(lam=LAMBDAS[0], partner=torch.tensor([1, 2, 3, 0]), **values)
-    with pytest.raises(ValueError, match=rf"draw\.{name} must hold indices in \[0, 4\), got tensor\(\[1, 4\]\)"):
-        HalfRegMixup()(conv_net(), *batch(4), draw=draw)

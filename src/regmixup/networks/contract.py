@@ -6,7 +6,6 @@ dataclasses of hyper-parameters, so that a configuration can hold them; the modu
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -63,14 +62,14 @@ class HeadWithState(nn.Module):
         """Handle the start of an epoch."""
 
     def wants_step(self) -> bool:
-        """Return whether `after_step` does something; if not, the extra forward pass is skipped."""
+        """Return True if `after_step` does something; if not, the extra forward pass is skipped."""
         return False
 
     def after_step(self, features: Tensor, y: Tensor) -> None:
         """Update after an optimizer step on images with these features. y: (N,) classes or (N, K) probabilities."""
 
     def wants_finalizing(self) -> bool:
-        """Return whether `finalize` does something."""
+        """Return True if `finalize` does something."""
         return False
 
     def finalize(self, features: Iterable[Tensor]) -> None:
@@ -136,7 +135,7 @@ class Classifier(nn.Module):
             self.head.after_step(evaluated(self.backbone, x, self.features), y)
 
     def finalize(self, batches: Iterable[Tensor]) -> bool:
-        """Pass the head the features of all train images after training, if it uses them; return whether it does."""
+        """Pass the head the features of all train images after training, if it uses them; return True if it does."""
         if not (isinstance(self.head, HeadWithState) and self.head.wants_finalizing()):
             return False
         self.head.finalize(evaluated(self.backbone, x, self.features) for x in batches)
@@ -152,98 +151,3 @@ def evaluated(module: nn.Module, x: Tensor, function: Callable[[Tensor], Any] | 
         return (function or module)(x)
     finally:
         module.train(training)
-
-
-class OpenOODNet(nn.Module):
-    """A network with the interface that OpenOOD's evaluator, its postprocessors and its ReAct, ASH and SCALE nets call.
-
-    network: a `Classifier` with a linear head, such as `run.model()`. normalized: the (mean, std) by which OpenOOD's
-    preprocessor has normalised the pixels, which this undoes, as the network normalises by itself; None for a
-    preprocessor that leaves pixels in [0, 1], or a network without `normalize`.
-
-    Postprocessors that look into the layers of OpenOOD's own ResNets (MDS ensemble, Gram, KNN before version 1.5) need
-    these.
-    """
-
-    def __init__(self, network: Classifier, *, normalized: Normalization | None = None) -> None:
-        super().__init__()
-        if not isinstance(network.head, nn.Linear):
-            head = type(network.head).__name__
-            raise ValueError(f"network must have a linear head, whose weights OpenOOD reads, got {head}")
-        self.network = network
-        self.normalized = Normalize(*normalized) if normalized is not None else None
-        self.feature_size = network.feature_dim
-
-    @property
-    def fc(self) -> nn.Linear:
-        assert isinstance(self.network.head, nn.Linear)
-        return self.network.head
-
-    def forward(self, x: Tensor, return_feature: bool = False, return_feature_list: bool = False) -> Any:
-        """Return logits (N, K); with features (N, D) as a second value; or with a list that ends in (N, D, 1, 1)."""
-        features = self._features(x)
-        logits = self.fc(features)
-        if return_feature:
-            return logits, features
-        return (logits, [features[:, :, None, None]]) if return_feature_list else logits
-
-    def forward_threshold(self, x: Tensor, threshold: float) -> Tensor:
-        """Return the logits of features clipped from above (ReAct)."""
-        return self.fc(self._features(x).clip(max=threshold))
-
-    def get_fc(self) -> tuple[Any, Any]:
-        """Return the head's weight (K, D) and bias (K,) as arrays."""
-        return self.fc.weight.detach().cpu().numpy(), self.fc.bias.detach().cpu().numpy()
-
-    def get_fc_layer(self) -> nn.Linear:
-        return self.fc
-
-    def _features(self, x: Tensor) -> Tensor:
-        return self.network.features(x if self.normalized is None else self.normalized.undo(x))
-
-
-def from_factory(
-    name: str,
-    factory: Callable[..., nn.Module],
-    *,
-    num_classes: int,
-    in_channels: int,
-    image_size: tuple[int, int],
-    dropout: float | None,
-) -> tuple[nn.Module, int, nn.Linear | None]:
-    """Return what a registered factory builds as a backbone, its number of features, and its own last layer if any.
-
-    The last layer is the last `nn.Linear` of num_classes outputs; an identity takes its place. A trial with one image
-    shows whether it is really the last thing that the module does.
-    """
-    given: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "image_size": image_size}
-    given |= {} if dropout is None else {"dropout": dropout}
-    parameters = inspect.signature(factory).parameters.values()
-    taken = {p.name for p in parameters}
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):  # passed on to something unknown: give only what is needed
-        taken |= {"num_classes", "dropout"} | ({"in_channels"} if in_channels != 3 else set())
-    given = {key: value for key, value in given.items() if key in taken}
-    if dropout is not None and "dropout" not in given:
-        raise ValueError(f"dropout must be None for {name}, whose factory has no such parameter, got {dropout}")
-    try:
-        module = factory(**given)
-        example = torch.rand(1, in_channels, *image_size)
-        found = evaluated(module, example)
-    except Exception as error:  # whatever the code of others raises
-        raise ValueError(f"network {name} cannot be built with {given}: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Tensor) or found.ndim != 2:
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-        raise ValueError(f"network {name} must return logits (N, {num_classes}) or features (N, D), got {shape}")
-    if "num_classes" not in given or found.shape[1] != num_classes:
-        return module, found.shape[1], None
-    for path, layer in reversed(list(module.named_modules())):
-        if isinstance(layer, nn.Linear) and layer.out_features == num_classes and path:
-            module.set_submodule(path, nn.Identity())
-            features = evaluated(module, example)
-            if features.shape == (1, layer.in_features) and torch.allclose(evaluated(layer, features), found):
-                return module, layer.in_features, layer
-            break
-    raise ValueError(
-        f"network {name} must end in an nn.Linear of {num_classes} outputs, so that it has features; or let its "
-        "factory have no parameter num_classes and return the backbone, from images to features (N, D)"
-    )

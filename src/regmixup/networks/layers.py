@@ -197,5 +197,5 @@ def _by_channel(values: Tensor) -> Tensor:
 
 
 def _pays(x: Tensor) -> bool:
-    """Return whether this is a compiled step in bfloat16 on CUDA, where these forms were measured to be faster."""
+    """Return True in a compiled step in bfloat16 on CUDA, where these forms were measured to be faster."""
     return x.is_cuda and x.dtype == torch.bfloat16 and torch.compiler.is_compiling()

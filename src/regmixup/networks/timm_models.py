@@ -81,14 +81,15 @@ def timm_backbone(
 
 
 def has_fixed_size(network: str) -> bool:
-    """Return whether an architecture takes images of one size, as most transformers do."""
+    """Return True if an architecture takes images of one size, as most transformers do."""
     return bool(_published(network).fixed_input_size)
 
 
 def total_stride(model: nn.Module) -> int:
     """Return how many pixels lie between neighbours in the last features of a timm model; 1 if timm does not say."""
-    found = [getattr(module, "feature_info", None) for module in model.modules()]
-    return max((int(one["reduction"]) for info in found if isinstance(info, list) for one in info), default=1)
+    infos = [getattr(module, "feature_info", None) for module in model.modules()]
+    stages = [stage for info in infos if isinstance(info, list) for stage in info]
+    return max((int(stage["reduction"]) for stage in stages), default=1)
 
 
 def _fixed_size(network: str, image_size: tuple[int, int]) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def pretrained_state(
 
 
 def reads_itself(network: str) -> bool:
-    """Return whether timm reads the weights of this network by code of its own, as those in NumPy's format."""
+    """Return True if timm reads the weights of this network by code of its own, as those in NumPy's format."""
     return bool(_published(network).custom_load)
 
 
@@ -189,8 +190,8 @@ def classifier_name(network: str) -> str:
 
 def hub_name(network: str) -> str:
     """Return the name of timm's own weights on the hub, OWNER/NAME; "" where they are not there."""
-    found = str(_published(network).hf_hub_id or "")
-    return found if "/" in found.strip("/") else ""
+    hub_id = str(_published(network).hf_hub_id or "")
+    return hub_id if "/" in hub_id.strip("/") else ""
 
 
 def published_config(

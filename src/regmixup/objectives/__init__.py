@@ -16,18 +16,15 @@ from regmixup.objectives._base import Objective
 
 
 def _discover() -> dict[str, type[Objective]]:
-    found: dict[str, type[Objective]] = {}
+    classes: dict[str, type[Objective]] = {}
     for module in pkgutil.iter_modules(__path__):
         if module.name.startswith("_"):
             continue
-        for value in vars(import_module(f"{__name__}.{module.name}")).values():
-            if (
-                isinstance(value, type)
-                and issubclass(value, Objective)
-                and value.__name__.lower() == module.name.replace("_", "")
-            ):
-                found[module.name] = value
-    return found
+        for cls in vars(import_module(f"{__name__}.{module.name}")).values():
+            named_so = isinstance(cls, type) and cls.__name__.lower() == module.name.replace("_", "")
+            if named_so and issubclass(cls, Objective):
+                classes[module.name] = cls
+    return classes
 
 
 _BUILT_IN = _discover()
@@ -44,8 +41,9 @@ def build(name: str, **fields: object) -> Objective:
 
 def name_of(objective: Objective) -> str:
     """Return the command-line name of an objective, or its class's name if it is not in the registry."""
-    own = type(objective)
-    return next((name for name, cls in OBJECTIVES.items() if cls is own), own.__name__.lower())
+    objective_class = type(objective)
+    names = (name for name, cls in OBJECTIVES.items() if cls is objective_class)
+    return next(names, objective_class.__name__.lower())
 
 
 def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
@@ -64,9 +62,8 @@ def register(cls: type[Objective], *, version: str = "") -> type[Objective]:
 
 def check_class(cls: type[Objective]) -> None:
     """Raise unless a stored configuration can name a class, and records all that its instances are made of."""
-    same = [name for name, other in _BUILT_IN.items() if other.__name__ == cls.__name__ and other is not cls]
-    if same:
-        raise ValueError(f"class of an objective must have a new name, got {cls.__name__}, which is that of {same[0]}")
+    if any(built_in.__name__ == cls.__name__ and built_in is not cls for built_in in _BUILT_IN.values()):
+        raise ValueError(f"class of an objective must have a new name, got {cls.__name__}")
     if "__init__" in vars(cls) and "__dataclass_fields__" not in vars(cls):
         raise ValueError(
             "an objective must be a dataclass, whose fields are recorded, "

@@ -41,10 +41,10 @@ class Step:
     level: Tensor
     sign: Tensor
 
-    def where(self, name: str, value: Tensor, other: Tensor | float = 0.0) -> Tensor:
-        """Return `value` for the images whose operation has this name, else `other`; images are the first dimension."""
-        chosen = (self.operation == NAMES.index(name)).reshape(-1, *[1] * (value.ndim - 1))
-        return torch.where(chosen, value, other)
+    def where(self, name: str, changed: Tensor, other: Tensor | float = 0.0) -> Tensor:
+        """Return `changed` for the images whose operation has this name, else `other`; images come first."""
+        chosen = (self.operation == NAMES.index(name)).reshape(-1, *[1] * (changed.ndim - 1))
+        return torch.where(chosen, changed, other)
 
     def whole(self, factor: float) -> Tensor:
         """Return int(factor L)."""

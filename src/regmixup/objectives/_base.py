@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from regmixup.config import check_choices
 from regmixup.mixing import Draw, ImageSize, can_look, check_generator, to_float
+from regmixup.networks.outputs import warn_of_softmax
 from regmixup.plugins import record_class
-from regmixup.types import LossOutput, is_whole, look_like_probabilities
+from regmixup.types import LossOutput, is_whole
 
 _REPORTED = ("loss", "train_accuracy", "epoch", "seconds")
-_SEEN: WeakSet[nn.Module] = WeakSet()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +33,6 @@ class Objective(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         record_class(cls)
-        if inspect.isfunction(cls.__dict__.get("loss")) and "loss" not in inspect.get_annotations(cls):
-            _adopt_loss_method(cls)
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -77,7 +72,7 @@ class Objective(ABC):
     ) -> LossOutput:
         """Return the loss of one batch.
 
-        model: any module or function from x to logits (N, K), or to an output that holds them: see `mixing.logits_of`.
+        model: any module or function from x to logits (N, K), or to an output that holds them, see `logits_of`.
         x: images (N, C, H, W), uint8 in 0..255 or floating point, or other floating-point inputs (N, ...), such as
         features (N, D). y: (N,) class indices, (N, K) probabilities, or what a multi-label `loss` takes. Indices may
         be (N, 1) and one-hot labels integers.
@@ -87,12 +82,10 @@ class Objective(ABC):
         check_generator(generator)
         if draw is None:
             draw = self.draw(len(x), tuple(x.shape[1:]), generator)
-        if not isinstance(draw, Draw):
-            raise ValueError(f"draw must be what objective.draw(...) returns, got {draw!r}")
         out = self.compute(model, to_float(x), y, draw.to(x.device))  # type: ignore[arg-type]  # a function works, too
-        _check_output(out, len(x), type(self).__name__)
+        _check_output(out, type(self).__name__)
         if getattr(self, "loss", None) is None:  # a loss of the user's own may take probabilities
-            _warn_of_softmax(model, out.logits)
+            warn_of_softmax(model, out.logits)
         return out
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
@@ -117,14 +110,14 @@ class Objective(ABC):
         """Return the loss of a checked batch. x: floating-point images. draw: all the randomness, on x's device."""
 
 
-def check_batch(x: Tensor, y: Tensor, *, images: bool = False, objective: str = "this objective") -> None:
+def check_batch(x: Tensor, y: Tensor, *, images: bool, objective: str) -> None:
     """Check shapes and types always, and values only where reading them is free (eager mode, on the CPU).
 
     images: whether x must be images (N, C, H, W). Pixels in uint8 must be in any case.
     """
-    for name, value in (("x", x), ("y", y)):
-        if not isinstance(value, Tensor):
-            raise ValueError(f"{name} must be a torch tensor, got {type(value).__name__}")
+    for name, tensor in (("x", x), ("y", y)):
+        if not isinstance(tensor, Tensor):
+            raise ValueError(f"{name} must be a torch tensor, got {type(tensor).__name__}")
     if x.ndim < 2 or not (x.is_floating_point() or (x.dtype == torch.uint8 and x.ndim == 4)):
         raise ValueError(
             "x must be uint8 or floating-point images (N, C, H, W), or other floating-point inputs (N, ...), such as "
@@ -132,51 +125,10 @@ def check_batch(x: Tensor, y: Tensor, *, images: bool = False, objective: str = 
         )
     if images and x.ndim != 4:
         raise ValueError(f"x must be images (N, C, H, W) for {objective}, got {x.dtype} {tuple(x.shape)}")
-    if len(x) == 0:
-        raise ValueError(f"x must hold at least one image, got shape {tuple(x.shape)}")
-    if not ((y.ndim == 1 and is_whole(y)) or (y.ndim == 2 and not y.is_complex())):
-        raise _no_labels(y, "y.long()" if y.ndim == 1 else "")
-    if len(y) != len(x):
-        raise ValueError(f"y must hold one label per image, got {len(y)} labels for {len(x)} images")
+    if len(x) == 0 or len(y) != len(x):
+        raise ValueError(f"x and y must hold one label per image, got {len(y)} labels for {len(x)} images")
     if can_look(x) and x.is_floating_point() and not torch.isfinite(x).all():
         raise ValueError("x must be finite, got images with NaN or infinite pixels")
-
-
-def _check_output(out: LossOutput, count: int, objective: str) -> None:
-    """Say what is wrong with what an objective computed."""
-    where = f"{objective}.compute must return a LossOutput"
-    if not isinstance(out, LossOutput):
-        raise ValueError(f"{where}, got {type(out).__name__}")
-    if not isinstance(out.parts, Mapping):
-        raise ValueError(f"{where} whose parts are a dict of names and tensors, got {type(out.parts).__name__}")
-    for name, value in {"loss": out.loss, **{f"parts[{key!r}]": part for key, part in out.parts.items()}}.items():
-        if not isinstance(value, Tensor) or value.ndim:
-            got = f"{tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(f"{where} whose {name} is a tensor of shape (), got {got}")
-    if taken := [key for key in out.parts if key in _REPORTED]:
-        raise ValueError(f"{where} whose parts have names other than {', '.join(_REPORTED)}, got {taken[0]!r}")
-    if out.logits is not None and (out.logits.ndim != 2 or len(out.logits) != count):
-        raise ValueError(
-            f"{where} whose logits are None or those of the clean images, ({count}, K), got {tuple(out.logits.shape)}"
-        )
-
-
-def _warn_of_softmax(model: object, logits: Tensor | None) -> None:
-    """Warn of a model that gives probabilities. Look at its first batch alone, as looking waits for the device."""
-    if torch.compiler.is_compiling() or logits is None or not isinstance(model, nn.Module) or model in _SEEN:
-        return
-    try:
-        if logits.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
-        found = logits.shape[1] > 1 and look_like_probabilities(logits.detach())
-    except RuntimeError:  # there is nothing to look at: a meta or fake tensor, or one under vmap
-        return
-    _SEEN.add(model)
-    if found:
-        warnings.warn(
-            "the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax, the loss has its own",
-            stacklevel=3,
-        )
 
 
 def as_labels(y: Tensor, *, multi_label: bool = False) -> Tensor:
@@ -185,42 +137,25 @@ def as_labels(y: Tensor, *, multi_label: bool = False) -> Tensor:
     Whole numbers (N, 1) are class indices, except for a multi-label loss of one class; other whole numbers (N, K), and
     booleans, are one-hot or multi-label targets.
     """
-    if y.ndim == 1:
+    if y.ndim == 2 and y.shape[1] == 1 and not multi_label:
+        y = y.squeeze(1)
+    if y.ndim == 1 and is_whole(y):
         return y.long()
-    if y.shape[1] == 1 and not multi_label:
-        if not is_whole(y):
-            raise _no_labels(y, "y.squeeze(1).long()")
-        return y.squeeze(1).long()
+    if y.ndim != 2:
+        raise ValueError(
+            "y must be class indices (N,) of an integer type or class probabilities (N, K), or (N, 1) beside "
+            f"loss=rm.losses.BinaryCrossEntropy() for one yes-or-no question, got {y.dtype} {tuple(y.shape)}"
+        )
     return y if y.is_floating_point() else y.to(torch.get_default_dtype())
 
 
-def _no_labels(y: Tensor, remedy: str) -> ValueError:
-    contract = "y must be class indices (N,) of an integer type or class probabilities (N, K)"
-    binary = "y as (N, 1) and loss=rm.losses.BinaryCrossEntropy()"
-    hint = f"; for class indices pass {remedy}, for yes or no with one logit {binary}" if remedy else ""
-    return ValueError(f"{contract}, got {y.dtype} {tuple(y.shape)}{hint}")
-
-
-def __getattr__(name: str) -> Any:
-    """Find for one version what an older docs/add-a-method.md imported from here."""
-    if name != "check_labels":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from regmixup.losses import check_labels
-
-    message = "import check_labels from regmixup.losses; version 0.3 removes the old place"
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
-    return check_labels
-
-
-def _adopt_loss_method(cls: type[Objective]) -> None:
-    """Accept `loss`, the name of `compute` before version 0.2, for one version: now `loss` is a field."""
-    warnings.warn(
-        f"rename the method {cls.__name__}.loss to compute: the name loss is now a field of objectives, and version "
-        "0.3 no longer accepts it for the method",
-        DeprecationWarning,
-        stacklevel=4,
-    )
-    cls.compute = cls.__dict__["loss"]  # type: ignore[method-assign]
-    for base in cls.__mro__[1:]:
-        if "loss" in getattr(base, "__dataclass_fields__", {}):
-            base.loss = base.compute  # type: ignore[attr-defined]  # for super().loss(...); instances have the field
+def _check_output(out: LossOutput, objective: str) -> None:
+    """Say what is wrong with what an objective of a user's own computed."""
+    contract = f"{objective}.compute must return a LossOutput"
+    if not isinstance(out, LossOutput):
+        raise ValueError(f"{contract}, got {type(out).__name__}")
+    for name, term in {"loss": out.loss, **out.parts}.items():
+        if not isinstance(term, Tensor) or term.ndim:
+            raise ValueError(f"{contract} whose loss and parts are tensors of shape (), got {term!r} for {name}")
+    if reserved := out.parts.keys() & set(_REPORTED):
+        raise ValueError(f"{contract} whose parts have names other than {', '.join(_REPORTED)}, got {min(reserved)!r}")

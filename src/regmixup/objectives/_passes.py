@@ -9,7 +9,8 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from regmixup.mixing import joined, logits_of
+from regmixup.mixing import joined
+from regmixup.networks.outputs import logits_of
 
 Passes = Literal["joint", "separate", "separate-clean"]
 

@@ -39,11 +39,11 @@ class Alternate(Objective):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("first", "second"):
-            value = getattr(self, name)
-            if not isinstance(value, Objective) or isinstance(value, Alternate):
-                raise ValueError(f"{name} must be an objective other than Alternate, got {value!r}")
-            if self.loss is not None and "loss" not in {f.name for f in fields(value)}:
-                raise ValueError(f"loss must be None beside {value!r}, which has a loss of its own, got {self.loss!r}")
+            side = getattr(self, name)
+            if not isinstance(side, Objective) or isinstance(side, Alternate):
+                raise ValueError(f"{name} must be an objective other than Alternate, got {side!r}")
+            if self.loss is not None and "loss" not in {f.name for f in fields(side)}:
+                raise ValueError(f"loss must be None beside {side!r}, which has a loss of its own, got {self.loss!r}")
         check_number("probability", self.probability, least=0, most=1)
 
     @property

@@ -17,12 +17,12 @@ from regmixup.mixing import (
     can_look,
     full_precision,
     joined,
-    logits_of,
     sample_beta,
     sample_dirichlet,
     sample_uniform,
     take,
 )
+from regmixup.networks.outputs import logits_of
 from regmixup.objectives._augmix_operations import CORE, ENHANCEMENTS, Step, apply_step
 from regmixup.objectives._base import Objective
 from regmixup.objectives.erm import clean_loss
@@ -154,14 +154,8 @@ class AugMix(Objective):
 
     def _check(self, x: Tensor, draw: Draw) -> AugMixDraw:
         """Return the draw; raise unless it was made for this objective and these images, which must be pixels."""
-        full = (_VERSIONS, len(x), self.width, self._longest)
-        shapes = {"operation": full, "level": full, "sign": full, "weight": full[:3], "blend": full[:2]}
-        for name, shape in shapes.items():
-            take(draw, name, shape, self)
+        take(draw, "operation", (_VERSIONS, len(x), self.width, self._longest), self)
         assert isinstance(draw, AugMixDraw)
-        last = len(self._names)
-        if can_look(draw.operation) and not bool(((draw.operation >= 0) & (draw.operation <= last)).all()):
-            raise ValueError(f"draw.operation must hold indices in [0, {last}] for {self}, got {draw.operation}")
         if can_look(x) and not bool(((x >= 0) & (x <= 1)).all()):
             raise ValueError(
                 "x must hold pixels, uint8 or floats in [0, 1]: AugMix works on them and not on normalised images, got "

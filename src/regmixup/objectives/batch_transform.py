@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -47,8 +49,6 @@ class BatchTransform:
 
     def __post_init__(self) -> None:
         check_count("num_classes", self.num_classes)
-        if not isinstance(self.objective, Objective):
-            raise ValueError(f"objective must be an objective, such as RegMixup(20), got {self.objective!r}")
         _with_losses(self.objective, lambda loss: loss)  # raises for what is no cross-entropy of soft targets
 
     def __call__(
@@ -56,8 +56,12 @@ class BatchTransform:
     ) -> tuple[Tensor, Tensor]:
         """Return images (R, ...) and targets (R, K); x, y, generator and draw as the objective takes them.
 
-        The same generator gives the same draw as in `objective(model, x, y, generator=...)`.
+        The same generator gives the same draw as in `objective(model, x, y, generator=...)`. Soft labels that are no
+        one-hot rows may come from another library's mixing, of which there is one warning.
         """
+        soft = y.is_floating_point() and y.ndim == 2 and not torch.compiler.is_compiling()
+        if soft and bool((y.amax(dim=1) < 1).any()):
+            _warn_of_mixed_labels()
         inputs: list[Tensor] = []
         targets: list[Tensor] = []
         losses: list[Tensor] = []
@@ -66,9 +70,9 @@ class BatchTransform:
             inputs.append(x)
             return x.new_zeros(len(x), self.num_classes)
 
-        def recording(own: LossLike | None) -> LossLike:
+        def recording(loss: LossLike | None) -> LossLike:
             def record(logits: Tensor, labels: Tensor) -> Tensor:
-                targets.append(_plain_targets(own, labels))
+                targets.append(_plain_targets(loss, labels))
                 losses.append(logits.new_zeros(len(logits), requires_grad=True))
                 return losses[-1]
 
@@ -97,32 +101,30 @@ class BatchTransform:
         ValueError: criterion must be linear in the target, ...
         """
         generator, shape = torch.Generator().manual_seed(0), (3, _ROWS, self.num_classes)
-        logits, one, other = torch.rand(shape, generator=generator).to(_device_of(criterion))
-        values = [_value(criterion, logits, targets) for targets in (one, other, 2 * one + 0.5 * other)]
-        expected = 2 * values[0] + 0.5 * values[1]
-        if not _close(values[2], expected):
+        logits, t, u = torch.rand(shape, generator=generator).to(_device_of(criterion))
+        of_t, of_u, of_both = (_mean_loss(criterion, logits, targets) for targets in (t, u, 2 * t + 0.5 * u))
+        expected = 2 * of_t + 0.5 * of_u
+        if not _close(of_both, expected):
             raise ValueError(
                 "criterion must be linear in the target, because the rows of the targets are scaled and do not sum to "
-                f"1: for targets t, u and 2 t + u / 2 it must give v, w and 2 v + w / 2 = {expected:.4f}, got "
-                f"{values[2]:.4f} from {criterion!r}. Binary cross-entropy and label smoothing are not linear; take "
-                "F.cross_entropy, and smooth with the objective's loss=rm.losses.CrossEntropy(smoothing=...)"
+                f"1, got {of_both:.4f} in place of {expected:.4f} from {criterion!r}. Binary cross-entropy and label "
+                "smoothing are not linear; smooth with the objective's loss=rm.losses.CrossEntropy(smoothing=...)"
             )
-        alone = [_value(criterion, logits[row : row + 1], one[row : row + 1]) for row in range(_ROWS)]
-        if not _close(values[0], sum(alone) / _ROWS):
+        rows = [_mean_loss(criterion, *row) for row in zip(logits.split(1), t.split(1), strict=True)]
+        if not _close(of_t, sum(rows) / _ROWS):
             raise ValueError(
-                f"criterion must be the mean over rows, {sum(alone) / _ROWS:.4f} for {_ROWS} rows with a sum of "
-                f"{sum(alone):.4f}, got {values[0]:.4f} from {criterion!r}; reduction='mean' is what frameworks call it"
+                f"criterion must be the mean over rows, {sum(rows) / _ROWS:.4f} for {_ROWS} rows with a sum of "
+                f"{sum(rows):.4f}, got {of_t:.4f} from {criterion!r}; reduction='mean' is what frameworks call it"
             )
 
         def check_weights(loss: LossLike | None) -> LossLike | None:
             if isinstance(loss, CrossEntropy) and len(set(loss.weight or ())) > 1:
                 equal, labels = torch.zeros_like(logits[:1]), torch.eye(self.num_classes).to(logits)
-                each = [_value(criterion, equal, label) for label in labels.split(1)]
-                if not _close(min(each), max(each)):
+                by_class = [_mean_loss(criterion, equal, label) for label in labels.split(1)]
+                if not _close(min(by_class), max(by_class)):
                     raise ValueError(
                         "class weights must stand in the objective's loss or in the criterion: in both they count "
-                        f"twice, got {loss} and {criterion!r}, whose loss at equal logits goes from {min(each):.4f} "
-                        f"to {max(each):.4f} over the classes"
+                        f"twice, got {loss} and {criterion!r}"
                     )
             return loss
 
@@ -132,24 +134,30 @@ class BatchTransform:
 _ROWS = 4
 
 
-def _value(criterion: Callable[[Tensor, Tensor], Any], logits: Tensor, targets: Tensor) -> float:
+@cache  # once a process
+def _warn_of_mixed_labels() -> None:
+    warnings.warn(
+        "y must be class indices or one-hot rows, got soft labels: if another library has mixed these images (timm's "
+        "collate or mixup_fn), leave that out, or they are mixed twice; labels that are soft on purpose are fine",
+        stacklevel=3,
+    )
+
+
+def _mean_loss(criterion: Callable[[Tensor, Tensor], Any], logits: Tensor, targets: Tensor) -> float:
     try:
-        value = criterion(logits, targets)
+        loss = criterion(logits, targets)
     except Exception as error:  # whatever the code of others raises
-        reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"criterion must take logits (N, K) and soft targets (N, K) in floating point, but {criterion!r} fails on "
-            f"them ({type(error).__name__}: {reason}). A loss of class indices will not do; F.cross_entropy and timm's "
-            "SoftTargetCrossEntropy will"
+            f"criterion must take logits (N, K) and soft targets (N, K), as F.cross_entropy and timm's "
+            f"SoftTargetCrossEntropy do and losses of class indices do not, got {criterion!r}, which fails: {error}"
         ) from error
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(f"criterion must return one number, the mean over rows, got {got} from {criterion!r}")
-    return float(value.detach())
+    if loss.numel() != 1:
+        raise ValueError(f"criterion must return one number, got shape {tuple(loss.shape)} from {criterion!r}")
+    return float(loss.detach())
 
 
-def _close(value: float, expected: float) -> bool:
-    return abs(value - expected) <= 1e-4 * max(abs(value), abs(expected))  # float32, the type of most class weights
+def _close(mean_loss: float, expected: float) -> bool:
+    return abs(mean_loss - expected) <= 1e-4 * max(abs(mean_loss), abs(expected))  # float32, as most class weights
 
 
 def _device_of(criterion: object) -> torch.device | str:

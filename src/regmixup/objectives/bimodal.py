@@ -16,13 +16,13 @@ from regmixup.mixing import (
     LamMode,
     Pairing,
     draw_pairs,
-    logits_of,
     mixup,
     sample_coins,
     stack_draws,
     take,
     take_pairs,
 )
+from regmixup.networks.outputs import logits_of
 from regmixup.objectives._base import Objective
 from regmixup.objectives.erm import clean_loss
 from regmixup.types import LossOutput
@@ -104,12 +104,12 @@ class Bimodal(Objective):
         return self.lam == "batch"
 
     def draw(self, batch_size: int, image_size: ImageSize, generator: torch.Generator | None = None) -> Draw:
-        def one() -> Draw:
-            pairs = draw_pairs(batch_size, self.alpha, self.lam, self.pairing, 1, generator)
+        def draw_once() -> Draw:
+            pairs = draw_pairs(batch_size, self.alpha, self.lam, self.pairing, generator=generator)
             stays = sample_coins(self.clean_probability, (batch_size,), generator)
             return CoinDraw(lam=pairs.lam, partner=pairs.partner, stays=stays)
 
-        return Draw() if self.eta == 0 else stack_draws([one() for _ in range(self.samples)])
+        return Draw() if self.eta == 0 else stack_draws([draw_once() for _ in range(self.samples)])
 
     def compute(self, model: nn.Module, x: Tensor, y: Tensor, draw: Draw) -> LossOutput:
         if self.eta == 0:

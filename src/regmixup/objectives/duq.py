@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.losses import check_labels, soft_targets
-from regmixup.mixing import Draw, can_look, full_precision, logits_of
+from regmixup.mixing import Draw, can_look, full_precision
+from regmixup.networks.outputs import logits_of
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from regmixup.config import introduced
 from regmixup.losses import LossLike, image_losses
-from regmixup.mixing import Draw, logits_of
+from regmixup.mixing import Draw
+from regmixup.networks.outputs import logits_of
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 

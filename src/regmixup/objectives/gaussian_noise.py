@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number, introduced
 from regmixup.losses import LossLike, image_losses
-from regmixup.mixing import Draw, ImageSize, full_precision, logits_of, repeat, sample_normal, take
+from regmixup.mixing import Draw, ImageSize, full_precision, repeat, sample_normal, take
+from regmixup.networks.outputs import logits_of
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regmixup.config import check_number
 from regmixup.losses import check_labels, image_losses, mixed_losses
-from regmixup.mixing import Draw, ImageSize, repeat, sample_order, take_indices
+from regmixup.mixing import Draw, ImageSize, repeat, sample_order, take
 from regmixup.objectives._passes import forward_both
 from regmixup.objectives.erm import clean_loss
 from regmixup.objectives.regmixup import RegMixup
@@ -84,16 +84,16 @@ class HalfRegMixup(RegMixup):
         if self.eta == 0:
             return clean_loss(model, x, y, self.loss)
         count, num_clean = len(x), self.num_clean(len(x))
-        every_mixed, lam, partner = self.mix(x, draw)
-        of_clean = take_indices(draw, "clean", (num_clean,), self, count)
-        of_mixed = take_indices(draw, "mixed", (max(1, count - num_clean),), self, count)
+        mixed_x, lam, partner = self.mix(x, draw)
+        of_clean = take(draw, "clean", (num_clean,), self)
+        of_mixed = take(draw, "mixed", (max(1, count - num_clean),), self)
         rows = torch.cat([of_mixed + count * sample for sample in range(self.samples)])  # of the m N mixed images
 
-        clean_logits, mixed_logits = forward_both(model, x[of_clean], every_mixed[rows], self.passes)
+        clean_logits, mixed_logits = forward_both(model, x[of_clean], mixed_x[rows], self.passes)
         check_labels(y, clean_logits.shape[1], self.loss)
         clean = image_losses(clean_logits, y[of_clean], self.loss).mean()
-        own, other = repeat(y[of_mixed], self.samples), y[partner[rows]]
-        mixed = mixed_losses(mixed_logits, own, other, lam[rows], self.loss).mean()
+        labels, partner_labels = repeat(y[of_mixed], self.samples), y[partner[rows]]
+        mixed = mixed_losses(mixed_logits, labels, partner_labels, lam[rows], self.loss).mean()
         total = clean + self.eta * mixed
         if self.scale == "mean":
             total = total / (1 + self.eta)

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from regmixup.config import check_count, check_number, introduced
 from regmixup.losses import LossLike, mixed_losses
-from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, logits_of, mixup, take_pairs
+from regmixup.mixing import Draw, ImageSize, LamMode, Pairing, draw_pairs, mixup, take_pairs
+from regmixup.networks.outputs import logits_of
 from regmixup.objectives._base import Objective
 from regmixup.types import LossOutput
 

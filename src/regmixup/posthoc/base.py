@@ -93,10 +93,10 @@ def _mean_softmax(members: Tensor, temperature: float) -> Tensor:
 
 def required(predictions: Predictions, field: str, purpose: str) -> Tensor:
     """Return a field of the predictions that may be absent; raise an error that names it if it is."""
-    value: Tensor | None = getattr(predictions, field)
-    if value is None:
+    tensor: Tensor | None = getattr(predictions, field)
+    if tensor is None:
         raise ValueError(f"{purpose} needs {field}, which the predictions for {predictions.dataset!r} do not hold")
-    return value
+    return tensor
 
 
 def validation_ece(probs: Tensor, labels: Tensor, num_bins: int = 15) -> float:

@@ -67,8 +67,10 @@ class Conformal:
     def fit_probs(self, probs: Tensor, labels: Tensor, *, generator: torch.Generator | None = None) -> FittedConformal:
         """Fit on probabilities (N, K), where they are not the softmax of some logits."""
         probs, labels = check_logits(probs, labels, name="probs")
-        own = [self._scores(probs[rows], generator).gather(1, labels[rows, None]) for rows in pieces_of(probs, _PIECE)]
-        scores = torch.cat(own).squeeze(1)
+        parts = [
+            self._scores(probs[rows], generator).gather(1, labels[rows, None]) for rows in pieces_of(probs, _PIECE)
+        ]
+        scores = torch.cat(parts).squeeze(1)
         count, place = len(scores), needed_count(self.level, len(scores) + 1)
         if place > count:
             # The smallest n with (n + 1) level <= n; the slack undoes the rounding of 0.9 / (1 - 0.9).

@@ -75,8 +75,8 @@ class LastLayerLaplace(Posthoc):
                 check_number(name, getattr(self, name), above=0)
         if not self.grid:
             raise ValueError("grid must hold at least one prior variance, got none")
-        for value in self.grid:
-            check_number("grid", value, above=0)
+        for prior_variance in self.grid:
+            check_number("grid", prior_variance, above=0)
         check_count("batch_size", self.batch_size)
         check_count("samples", self.samples)
         check_number("factor", self.factor, least=0)

@@ -1,6 +1,7 @@
-"""Temperature scaling: divide logits by one number, chosen on validation data (Guo et al., 2017).
+"""Temperature scaling: divide logits by one number T, chosen on validation data (Guo et al., 2017).
 
-The grid has 9,901 temperatures; `temperature_grid` finds the best one without trying them all.
+T is chosen in `TemperatureScaling.fit`: the best of the paper's 9,901 temperatures by the ECE (or the NLL) of the
+validation set. `temperature_grid` finds it without trying them all.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class TemperatureScaling:
         """Fit on validation logits (N, K) and labels (N,)."""
         logits, labels = check_logits(logits, labels)
         grid = self._grid().to(logits.device)
-        best, value = TemperatureSearch(logits, labels, grid, self.criterion, self.num_bins).smallest()
-        return self._fitted(grid, best, value)
+        best, objective = TemperatureSearch(logits, labels, grid, self.criterion, self.num_bins).smallest()
+        return self._fitted(grid, best, objective)
 
     def fit_predictive(self, probs_at: Callable[[float], Tensor], labels: Tensor) -> FittedTemperature:
         """Fit where probabilities are not the softmax of logits / T and must be computed anew for each temperature.
@@ -66,13 +67,13 @@ class TemperatureScaling:
         grid: where the criterion has several valleys, it can miss the deepest.
         """
         grid = self._grid()
-        values: dict[int, float] = {}
+        objectives: dict[int, float] = {}
 
         def best_of(indices: range) -> int:
             for i in indices:
-                if i not in values:
-                    values[i] = self._value(probs_at(round(float(grid[i]), 9)), labels)
-            return min(sorted(values), key=values.__getitem__)
+                if i not in objectives:
+                    objectives[i] = self._objective(probs_at(round(float(grid[i]), 9)), labels)
+            return min(sorted(objectives), key=objectives.__getitem__)
 
         # The widest of 1, 10 and 100 steps of the grid that is no more than about 0.1.
         coarse = max(stride for stride in (1, 10, 100) if stride == 1 or stride * self.step < 0.11)
@@ -80,13 +81,13 @@ class TemperatureScaling:
         while coarse > 1:
             best = best_of(range(max(best - coarse, 0), min(best + coarse + 1, len(grid)), coarse // 10))
             coarse //= 10
-        return self._fitted(grid, best, values[best])
+        return self._fitted(grid, best, objectives[best])
 
     def _grid(self) -> Tensor:
         count = round((self.high - self.low) / self.step) + 1
         return torch.linspace(self.low, self.high, count, dtype=torch.float64)
 
-    def _fitted(self, grid: Tensor, best: int, value: float) -> FittedTemperature:
+    def _fitted(self, grid: Tensor, best: int, objective: float) -> FittedTemperature:
         """Return the result, with a warning if it lies on the edge of the grid."""
         if best in (0, len(grid) - 1) and len(grid) > 1:
             warnings.warn(
@@ -94,9 +95,9 @@ class TemperatureScaling:
                 "the search range may be too narrow for these logits",
                 stacklevel=3,
             )
-        return FittedTemperature(round(float(grid[best]), 9), value)
+        return FittedTemperature(round(float(grid[best]), 9), objective)
 
-    def _value(self, probs: Tensor, labels: Tensor) -> float:
+    def _objective(self, probs: Tensor, labels: Tensor) -> float:
         probs, labels = check_logits(probs, labels, name="probs")
         if self.criterion == "nll":
             return float(-probs.double().gather(1, labels[:, None]).log().mean())

@@ -50,8 +50,8 @@ class TemperatureSearch:
 
     def smallest(self) -> tuple[int, float]:
         """Return the first place of the smallest value, and that value."""
-        value, doubt = self._interpolated()
-        places = (value - doubt <= (value + doubt).min()).nonzero().squeeze(1)
+        objective, doubt = self._interpolated()
+        places = (objective - doubt <= (objective + doubt).min()).nonzero().squeeze(1)
         exact = self._exact(self.temperatures[places])
         best = int(exact.argmin())
         return int(places[best]), float(exact[best])
@@ -59,8 +59,8 @@ class TemperatureSearch:
     def _interpolated(self) -> tuple[Tensor, Tensor]:
         """Return every value, (T,), and by how much each may be off."""
         low, high = float(self.temperatures[0]), float(self.temperatures[-1])
-        value = torch.empty_like(self.temperatures)
-        doubt = torch.full_like(value, 10 * _TOLERANCE)
+        objective = torch.empty_like(self.temperatures)
+        doubt = torch.full_like(objective, 10 * _TOLERANCE)
         nodes = _nodes(high, self.logits)
         norms = _norms(self.logits, nodes, panels=int(math.log2(high / low)) + 1)
         for panel, norm in enumerate(norms):
@@ -70,16 +70,19 @@ class TemperatureSearch:
                 continue
             weights = _weights(scaled[inside], nodes)
             if self.criterion == "nll":
-                value[inside] = weights @ norm.log().mean(dim=1) - self._own.mean() / self.temperatures[inside]
+                mean = self._label_logit.mean()
+                objective[inside] = weights @ norm.log().mean(dim=1) - mean / self.temperatures[inside]
             else:
-                value[inside], close = self._ece(weights, norm.reciprocal())
+                objective[inside], close = self._ece(weights, norm.reciprocal())
                 # Moving one sample to another bin changes two gaps by at most 1 / N each.
                 doubt[inside] += 2 * close / len(self.labels)
-        return value, doubt
+        return objective, doubt
 
     def _ece(self, weights: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the ECE at the temperatures where the confidences are weights (T, m) @ confidence (m, N), and the
-        number of samples too close to an edge to be sure of their bin, (T,)."""
+        """Return the ECE at each temperature, and how many samples are too close to an edge to be sure of their bin.
+
+        The confidences at the T temperatures are weights (T, m) @ confidence (m, N).
+        """
         count, samples = len(weights), len(self.labels)
         edges = equal_width_edges(self.num_bins, weights)[1:-1]
         edges = torch.cat([edges + 2 * _TOLERANCE, edges - 2 * _TOLERANCE])
@@ -94,8 +97,8 @@ class TemperatureSearch:
             surely, possibly = above[:, : self.num_bins - 1], above[:, self.num_bins - 1 :]
             for b in range(1, self.num_bins):
                 leaving[b].index_add_(0, surely[:, b - 1], columns[rows])
-            one = close.new_ones(1).expand(surely.numel())
-            close.index_add_(0, surely.flatten(), one).index_add_(0, possibly.flatten(), one, alpha=-1)
+            ones = close.new_ones(1).expand(surely.numel())
+            close.index_add_(0, surely.flatten(), ones).index_add_(0, possibly.flatten(), ones, alpha=-1)
         staying = leaving.flip(1).cumsum_(1).flip(1)[:, 1:]
         gap = (staying[..., :-1] * weights).sum(dim=2) - staying[..., -1]
         return ece_from_gaps(gap.diff(dim=0).T, samples), close.cumsum(0)[:-1]
@@ -108,7 +111,7 @@ class TemperatureSearch:
     def _criterion(self, log_norm: Tensor, temperatures: Tensor) -> Tensor:
         """Return the criterion from log Z (T, N), which is minus the logarithm of the confidence."""
         if self.criterion == "nll":
-            return (log_norm - self._own / temperatures[:, None]).mean(dim=1)
+            return (log_norm - self._label_logit / temperatures[:, None]).mean(dim=1)
         return ece_of_confidence((-log_norm).exp(), self._correct, self.num_bins)
 
     @cached_property
@@ -117,10 +120,10 @@ class TemperatureSearch:
         return (self.logits.argmax(dim=1) == self.labels).double()
 
     @cached_property
-    def _own(self) -> Tensor:
+    def _label_logit(self) -> Tensor:
         """(N,): the label's logit less the largest."""
-        own = self.logits.gather(1, self.labels[:, None]).squeeze(1)
-        return own.double() - self.logits.amax(dim=1).double()
+        label_logit = self.logits.gather(1, self.labels[:, None]).squeeze(1)
+        return label_logit.double() - self.logits.amax(dim=1).double()
 
 
 def _shifted(logits: Tensor) -> Tensor:
@@ -131,12 +134,12 @@ def _shifted(logits: Tensor) -> Tensor:
 def _log_norm(logits: Tensor, temperatures: Tensor) -> Tensor:
     """Return log Z of every sample, (T, N), as written; in chunks, so that memory stays small."""
 
-    def of(part: Tensor) -> Tensor:
+    def log_norm_of(part: Tensor) -> Tensor:
         shifted = _shifted(part)
         groups = temperatures.split(max(1, _CHUNK // part.numel()))
         return torch.cat([(shifted / group[:, None, None]).exp_().sum(dim=2).log() for group in groups])
 
-    return torch.cat([of(part) for part in logits.split(max(1, _CHUNK // logits.shape[1]))], dim=1)
+    return torch.cat([log_norm_of(part) for part in logits.split(max(1, _CHUNK // logits.shape[1]))], dim=1)
 
 
 def _nodes(high: float, logits: Tensor) -> Tensor:
@@ -151,7 +154,7 @@ def _nodes(high: float, logits: Tensor) -> Tensor:
 
 def _norms(logits: Tensor, nodes: Tensor, panels: int) -> Tensor:
     """Return Z, (P, m, N), at the nodes, at half their temperatures, and so on."""
-    found = nodes.new_empty(panels, len(nodes), len(logits))
+    norms = nodes.new_empty(panels, len(nodes), len(logits))
     ones = nodes.new_ones(logits.shape[1])
 
     def fill(rows: slice) -> None:
@@ -162,11 +165,11 @@ def _norms(logits: Tensor, nodes: Tensor, panels: int) -> Tensor:
                     power = (shifted / (temperature / 2**panel)).exp_()
                 else:
                     power.square_()
-                found[panel, node, rows] = power @ ones
+                norms[panel, node, rows] = power @ ones
 
     piece = _PIECE if logits.device.type == "cpu" else _CHUNK
     list(in_order(fill, pieces_of(logits, piece), logits.device))
-    return found
+    return norms
 
 
 def _weights(temperatures: Tensor, nodes: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from regmixup.metrics.fisher import ClassMoments
-from regmixup.mixing import logits_of, to_float
+from regmixup.mixing import to_float
+from regmixup.networks.outputs import logits_of
 from regmixup.networks.precision import Precision, autocast, check_precision, products
 from regmixup.types import Predictions, Role, as_tensor, is_whole
 

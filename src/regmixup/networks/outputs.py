@@ -1,0 +1,81 @@
+"""What models return -> logits."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from regmixup.types import look_like_probabilities
+
+_LOOKED_AT: WeakSet[nn.Module] = WeakSet()
+
+
+def logits_of(model: Callable[[Tensor], Any], x: Tensor) -> Tensor:
+    """Return the model's logits (N, K) for a batch x (N, ...); raise if they cannot be told from what it returns.
+
+    The model may return the tensor itself, a dict with "logits", an object with `.logits` (the outputs of Hugging Face
+    models, torchvision's GoogLeNetOutputs and InceptionOutputs), or a tuple or list that begins with the logits. One
+    that begins with (N, D) and holds a narrower (N, K), too, is rejected: these may be features and logits.
+
+    >>> x = torch.eye(2)
+    >>> [tuple(logits_of(model, x).shape) for model in (torch.neg, lambda x: {"logits": x}, lambda x: (x, x.sum()))]
+    [(2, 2), (2, 2), (2, 2)]
+    """
+    output = model(x)
+    if isinstance(output, Tensor):
+        logits: Any = output
+    elif isinstance(output, Mapping):
+        logits = output.get("logits")
+    elif hasattr(output, "logits"):  # before tuples: it may be a named one
+        logits = output.logits
+    else:
+        logits = _first_of(output)
+    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != len(x):
+        raise ValueError(
+            f"the model must return logits (N, K), N = {len(x)} here, or hold them as `logits` or as the first of "
+            f'several, got {_described(output)}: pass a model that does, such as lambda x: model(x)["name"]'
+        )
+    return logits
+
+
+def _first_of(output: Any) -> Any:
+    """Return the first entry of a tuple or list, unless it may be the features of the logits that follow."""
+    if not isinstance(output, tuple | list) or not output or not isinstance(output[0], Tensor):
+        return None
+    first, *later = output
+    tables = [entry for entry in later if isinstance(entry, Tensor) and first.ndim == entry.ndim == 2]
+    return None if any(1 < table.shape[1] < first.shape[1] for table in tables) else first
+
+
+def _described(output: Any) -> str:
+    """Return in words what a model returned."""
+    if isinstance(output, Tensor):
+        return f"shape {tuple(output.shape)}"
+    if isinstance(output, Mapping):
+        return f"{type(output).__name__} with the keys {list(output)}"
+    if isinstance(output, tuple | list):
+        return f"{type(output).__name__} of {', '.join(map(_described, output[:5])) or 'nothing'}"
+    return type(output).__name__
+
+
+def warn_of_softmax(model: object, logits: Tensor | None) -> None:
+    """Warn of a model that gives probabilities. Look at its first batch alone, as looking waits for the device."""
+    if torch.compiler.is_compiling() or logits is None or not isinstance(model, nn.Module) or model in _LOOKED_AT:
+        return
+    try:
+        if logits.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        ends_in_softmax = logits.shape[1] > 1 and look_like_probabilities(logits.detach())
+    except RuntimeError:  # there is nothing to look at: a meta or fake tensor, or one under vmap
+        return
+    _LOOKED_AT.add(model)
+    if ends_in_softmax:
+        warnings.warn(
+            "the model must give logits, got numbers >= 0 that sum to 1: leave out its softmax, the loss has its own",
+            stacklevel=3,
+        )
