@@ -16,7 +16,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 from scipy.stats import beta
-from sklearn.datasets import load_sample_image, make_moons
 
 import regmixup as rm
 from regmixup.data.catalogue import BENCHMARK, EXTRA
@@ -175,6 +174,8 @@ def barrier_figure(seeds: int = 3) -> Figure:
 
 def vicinity_figure(steps: int = 1500) -> Figure:
     """Return what three objectives make of two moons: train points and the model's confidence."""
+    from sklearn.datasets import make_moons  # a package of the tests alone
+
     points, labels = make_moons(120, noise=0.12, random_state=0)
     x, y = torch.tensor(points, dtype=torch.float32), torch.tensor(labels)
     across, up = torch.meshgrid(torch.linspace(-3, 4, 140), torch.linspace(-3, 3.5, 130), indexing="xy")
@@ -200,6 +201,8 @@ def vicinity_figure(steps: int = 1500) -> Figure:
 
 def corruption_figure() -> Figure:
     """Return every corruption at every severity on one photograph of 224 pixels."""
+    from sklearn.datasets import load_sample_image
+
     photograph = Image.fromarray(load_sample_image("china.jpg")).crop((106, 0, 533, 427)).resize((224, 224))
     clean = torch.from_numpy(np.array(photograph)).permute(2, 0, 1).unsqueeze(0)
     names = (*BENCHMARK, *EXTRA)
