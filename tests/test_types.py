@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from regmixup.types import Predictions, Row, role_in_name, with_known_scale
+from regmixup.types import Predictions, Row, look_like_probabilities, role_in_name, with_known_scale
 
 LOGITS, LABELS = torch.zeros(4, 3), torch.zeros(4, dtype=torch.int64)
 FIELDS = {
@@ -137,3 +137,19 @@ def test_log_probabilities_are_noted_as_such_and_other_logits_stay_as_they_are(l
     assert found.info["run"] == "a"
     assert (found is given) != noted
     assert with_known_scale(found) is found
+
+
+@pytest.mark.parametrize(
+    ("rows", "percent", "expected"),
+    [
+        ([[0.75, 0.25], [0.5, 0.46]], False, True),
+        ([[0.75, 0.25], [0.5, 0.44]], False, False),
+        ([[0.0, 1.0]], False, True),
+        ([[-0.5, 1.5]], False, False),
+        ([[75.0, 25.0]], False, False),
+        ([[75.0, 25.0]], True, True),
+        ([[75.0, 25.0], [0.5, 0.5]], True, False),
+    ],
+)
+def test_probabilities_are_told_by_their_sums(rows, percent, expected):
+    assert look_like_probabilities(torch.tensor(rows), percent=percent) == expected
