@@ -21,7 +21,7 @@ from regmixup.objectives.alternate import Alternate
 from regmixup.objectives.cutmix import CutMix
 from regmixup.objectives.regmixup import RegMixup
 from regmixup.plugins import Origin
-from regmixup.recipes import RECIPES, Recipe
+from regmixup.recipes import Recipe
 from regmixup.training.config import TrainConfig, configure
 
 
@@ -74,18 +74,12 @@ class TestRoundTrip:
         assert type(decoded.leaf) is type(config.leaf)
         assert hash(decoded) == hash(config)
 
-    @pytest.mark.parametrize("name", RECIPES)
-    def test_every_recipe(self, name):
-        assert decode(Recipe, through_json(recipes.get(name))) == recipes.get(name)
+    def test_a_recipe(self):
+        assert decode(Recipe, through_json(recipes.get("digits"))) == recipes.get("digits")
 
     def test_a_run_with_a_nested_objective(self):
         config = configure(objective=Alternate(RegMixup(alpha=10), CutMix()), seed=3)
         assert decode(TrainConfig, through_json(config)) == config
-
-    def test_a_run_with_a_network_of_timm(self):
-        config = configure("cifar10-wrn28-10", network="timm/resnet18")
-        assert decode(TrainConfig, through_json(config)) == config
-        assert config.name.startswith("regmixup-cifar10-train-timm-resnet18-s0-")
 
     def test_the_name_of_a_run_has_the_folder_without_its_path(self, tmp_path):
         def name(train_set):
@@ -204,11 +198,6 @@ OTHER = {
 
 
 class TestFingerprint:
-    def test_it_is_64_hexadecimal_digits(self):
-        name = fingerprint(FULL)
-        assert len(name) == 64
-        assert set(name) <= set("0123456789abcdef")
-
     def test_equal_configurations_have_equal_names(self):
         assert (
             fingerprint(configure())
