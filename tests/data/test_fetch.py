@@ -174,6 +174,17 @@ def test_a_whole_file_from_an_earlier_call_is_not_fetched_again(
     assert len(data.load("cifar10/test", root=tmp_path)) == 2
 
 
+def test_a_damaged_leftover_is_thrown_away(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = cifar_archive()
+    server.files["/a"] = archive
+    offer(monkeypatch, archive, server.url("/a"), server.url("/a"))
+    partial = tmp_path / ".downloads" / "cifar-10-python.tar.gz.partial"
+    partial.parent.mkdir()
+    partial.write_bytes(archive[:-5] + b"wrong")
+    fetch("cifar10", tmp_path)
+    assert server.requests == [("/a", f"bytes={len(archive)}-"), ("/a", None)]
+
+
 def test_mirrors_are_tried_in_turn(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = cifar_archive()
     server.files |= {"/damaged": archive[:-5] + b"wrong", "/good": archive}

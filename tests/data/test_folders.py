@@ -75,6 +75,8 @@ def test_modes_become_rgb(tmp_path: Path) -> None:
         picture = Image.fromarray(smooth_image(1)[:, :, 0]) if mode == "I;16" else Image.fromarray(smooth_image(1))
         picture.convert(mode).save(folder / f"{mode.replace(';', '')}.{'jpg' if mode == 'CMYK' else 'png'}")
     assert decode(data.load(f"folder:{tmp_path / 'set'}"), resize=32, crop=32).images.shape == (6, 3, 32, 32)
+    with pytest.raises(ValueError, match="expected 8 or 16 bits per channel, found Pillow's mode F"):
+        open_rgb(Image.fromarray(np.zeros((4, 4), np.float32)))
 
 
 def test_fingerprint_is_of_paths_and_sizes(tmp_path: Path) -> None:
@@ -166,7 +168,11 @@ def test_empty_subfolders_are_no_classes(tmp_path: Path) -> None:
     for name in ("a", "c", "e\x1b[2J"):
         (tmp_path / "set" / name / "deeper").mkdir(parents=True)
     (tmp_path / "set" / "c" / "notes.txt").write_text("no image")
-    with pytest.warns(UserWarning, match=r"no classes and were left out: a, c, 'e\\x1b\[2J'$"):
+    write_image(tmp_path / "set" / "loose.png", smooth_image(1))
+    with (
+        pytest.warns(UserWarning, match=r"no classes and were left out: a, c, 'e\\x1b\[2J'$"),
+        pytest.warns(UserWarning, match=r"left out 1 image outside of class folders, such as loose\.png$"),
+    ):
         found = data.load(f"folder:{tmp_path}/set")
     assert (found.classes, found.labels.tolist()) == (("b", "d"), [0, 0, 1])
 

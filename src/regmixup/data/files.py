@@ -79,8 +79,8 @@ def check_files(dataset: Dataset, root: Path) -> None:
 def file_of(package: str, name: str) -> Path:
     """Return a file of a package that we depend on, without importing it, which may take a second in every process."""
     spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"datasets need files of {package}, which is not installed")
+    assert spec is not None
+    assert spec.origin is not None
     return Path(spec.origin).parent / name
 
 

@@ -38,8 +38,7 @@ def share_of(batches: list[Part], rank: int, world: int) -> list[Part]:
     So parts never overlap, their sizes differ by at most one, and together they are the batch that a single process
     would see. If the last batch has fewer images than there are ranks, some ranks get an empty one.
     """
-    if not 0 <= rank < world:
-        raise ValueError(f"rank must lie in [0, {world}), got {rank}")
+    assert 0 <= rank < world
     return [batch[rank::world] for batch in batches]
 
 

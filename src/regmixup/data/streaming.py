@@ -83,10 +83,7 @@ class StreamingLoader(Loader):
     ) -> None:
         check_count("batch_size", batch_size)
         check_count("workers", workers, least=0)
-        if len(images) != len(labels) or not len(images):
-            raise ValueError(
-                f"paths and labels must be equally many, at least one, got {len(images)} and {len(labels)}"
-            )
+        assert len(images) == len(labels) > 0
         self.samples, self.num_images = _Samples(images, labels, transform, seed), len(labels)
         self.balance = labels if balanced else None
         self.batch_size, self.seed, self.device, self.workers = batch_size, seed, device, workers
