@@ -79,22 +79,31 @@ def test_temperature_rows_divide_the_logits_by_the_reported_temperature(rows):
     assert found == ece(shifted, SHIFT[1].labels)
 
 
-def test_temperature_changes_calibration_and_not_accuracy(rows):
-    accuracies = {
-        posthoc: value(rows, dataset="toy/test", posthoc=posthoc, metric="accuracy")
-        for posthoc in ("none", "temperature")
-    }
-    assert accuracies["none"] == accuracies["temperature"]
-    likelihood = {
-        posthoc: value(rows, dataset="toy/test", posthoc=posthoc, metric="nll") for posthoc in ("none", "temperature")
-    }
-    assert likelihood["temperature"] < likelihood["none"]
+def test_shifted_sets_have_rows_of_their_own_and_of_their_plain_mean(rows):
+    for name, metric in CLASSIFICATION.items():
+        each = []
+        for subset in SHIFT:
+            family, corruption, severity = subset.dataset.split("/")
+            place = {"dataset": family, "corruption": corruption, "severity": int(severity), "posthoc": "none"}
+            each.append(value(rows, metric=name, **place))
+            assert each[-1] == metric(subset.logits.double().softmax(dim=1), subset.labels)
+        mean = value(rows, dataset="toy-c", corruption="mean", metric=name, posthoc="none")
+        assert mean == pytest.approx(sum(each) / 3, abs=1e-15)
 
 
-def test_without_validation_there_are_no_temperature_rows():
-    rows = evaluate(TEST, shift=SHIFT, ood=OOD)
-    assert {row.posthoc for row in rows} == {"none"}
-    assert "temperature" not in {row.metric for row in rows}
+def test_families_of_shift_are_averaged_apart_and_another_name_is_one_corruption_without_severity():
+    rows = evaluate(TEST, shift=[made_up("a-c/x/1", 0), made_up("a-c/x/2", 1), made_up("cifar10.1/test", 2)])
+    for family, place in (("a-c", "x"), ("cifar10.1/test", "cifar10.1/test")):
+        each = [r.value for r in rows if (r.dataset, r.metric, r.corruption) == (family, "nll", place)]
+        assert value(rows, dataset=family, corruption="mean", metric="nll") == pytest.approx(sum(each) / len(each))
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_every_score_and_metric_is_present_for_every_ood_set(rows, score):
+    for ood in OOD:
+        for name, metric in DETECTION.items():
+            expected = metric(SCORES[score](TEST.logits), SCORES[score](ood.logits))
+            assert value(rows, dataset=ood.dataset, score=score, metric=name) == expected
 
 
 def test_temperature_comes_from_validation_alone(rows):
@@ -109,30 +118,6 @@ def test_temperature_comes_from_validation_alone(rows):
     assert halved == pytest.approx(value(rows, metric="temperature") / 2, abs=2e-3)
 
 
-def test_every_shifted_subset_has_its_own_rows(rows):
-    for subset in SHIFT:
-        family, corruption, severity = subset.dataset.split("/")
-        probs = subset.logits.double().softmax(dim=1)
-        for name, metric in CLASSIFICATION.items():
-            found = value(
-                rows, dataset=family, corruption=corruption, severity=int(severity), posthoc="none", metric=name
-            )
-            assert found == metric(probs, subset.labels)
-
-
-@pytest.mark.parametrize("metric", CLASSIFICATION)
-@pytest.mark.parametrize("posthoc", ["none", "temperature"])
-def test_shift_mean_is_the_plain_mean_over_subsets(rows, metric, posthoc):
-    each = [
-        row.value
-        for row in rows
-        if row.dataset == "toy-c" and row.severity is not None and (row.metric, row.posthoc) == (metric, posthoc)
-    ]
-    assert len(each) == 3
-    mean = value(rows, dataset="toy-c", corruption="mean", metric=metric, posthoc=posthoc)
-    assert mean == pytest.approx(sum(each) / 3, abs=1e-15)
-
-
 def test_for_ece_the_mean_over_subsets_is_not_pooling():
     """Confidence 0.8 everywhere; all of one subset is right, 6 of 10 of the other: errors 0.2 and 0.2, pooled 0."""
     logits = torch.tensor([[0.8, 0.1, 0.06, 0.04]]).log().repeat(10, 1)
@@ -143,26 +128,6 @@ def test_for_ece_the_mean_over_subsets_is_not_pooling():
     assert value(rows, corruption="mean", metric="accuracy") == accuracy(*pooled) == 0.8
     assert ece(*pooled) == pytest.approx(0.0, abs=1e-6)
     assert value(rows, corruption="mean", metric="ece") == pytest.approx(0.2, abs=1e-6)
-
-
-def test_families_of_shift_are_averaged_apart():
-    rows = evaluate(TEST, shift=[made_up("a-c/x/1", 0), made_up("a-c/x/2", 1), made_up("b-c/x/1", 2)])
-    for family in ("a-c", "b-c"):
-        each = [r.value for r in rows if (r.dataset, r.metric) == (family, "nll") and r.corruption == "x"]
-        assert value(rows, dataset=family, corruption="mean", metric="nll") == pytest.approx(sum(each) / len(each))
-
-
-def test_a_shifted_set_with_another_kind_of_name_is_one_corruption_without_severity():
-    rows = evaluate(TEST, shift=[made_up("cifar10.1/test", 3)])
-    assert value(rows, dataset="cifar10.1/test", corruption="cifar10.1/test", severity=None, metric="ece") > 0
-
-
-@pytest.mark.parametrize("ood", OOD, ids=lambda p: p.dataset)
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("metric", DETECTION)
-def test_every_score_and_metric_is_present_for_every_ood_set(rows, ood, score, metric):
-    expected = DETECTION[metric](SCORES[score](TEST.logits), SCORES[score](ood.logits))
-    assert value(rows, dataset=ood.dataset, score=score, metric=metric) == expected
 
 
 def test_there_are_no_other_rows(rows):
@@ -193,40 +158,6 @@ def test_rows_count_the_samples_behind_them(rows):
     }
 
 
-def test_stored_probabilities_are_used_where_they_are_not_the_softmax():
-    probs = torch.full((120, CLASSES), 1 / CLASSES)
-    rows = evaluate(replace(TEST, probs=probs))
-    assert value(rows, metric="nll") == pytest.approx(torch.tensor(CLASSES).log().item(), abs=1e-6)
-
-
-def test_ood_labels_are_not_needed():
-    unlabelled = replace(OOD[0], labels=torch.full((120,), -1))
-    rows = evaluate(TEST, ood=[unlabelled])
-    expected = auroc(SCORES["entropy"](TEST.logits), SCORES["entropy"](OOD[0].logits))
-    assert value(rows, score="entropy", metric="auroc") == expected
-
-
-@pytest.mark.parametrize("group", ["shift", "ood"])
-def test_a_repeated_dataset_is_an_error(group):
-    twice = [made_up("same/set/1", 0), made_up("other/set/1", 1), made_up("same/set/1", 2)]
-    with pytest.raises(ValueError, match="each dataset must be given once, got same/set/1 more than once"):
-        evaluate(TEST, **{group: twice})
-
-
-@pytest.mark.parametrize("group", ["validation", "shift", "ood"])
-def test_another_number_of_classes_is_an_error(group):
-    other = Predictions(torch.zeros(3, 7), torch.zeros(3, dtype=torch.int64), dataset="other")
-    with pytest.raises(ValueError, match="other and toy/test must be predicted by one model, got 7 and 4 classes"):
-        evaluate(TEST, **{group: other if group == "validation" else [other]})
-
-
-def test_predictions_are_not_changed():
-    before = TEST.logits.clone(), VALIDATION.logits.clone(), OOD[0].logits.clone()
-    evaluate(TEST, validation=VALIDATION, ood=OOD)
-    for left, right in zip(before, (TEST, VALIDATION, OOD[0]), strict=True):
-        assert torch.equal(left, right.logits)
-
-
 # ---------------------------------------------------------------------------------------------------- intervals
 
 
@@ -241,6 +172,24 @@ def test_every_measured_row_has_an_interval_but_those_that_are_not_resampled(row
     assert all(row.low <= row.high for row in rows if row.low is not None)
 
 
+def test_groups_add_the_mean_over_their_ood_sets(rows):
+    groups = {"near": ["near/test"], "all": ["near/test", "far/test"]}
+    grouped = evaluate(TEST, validation=VALIDATION, shift=SHIFT, ood=OOD, groups=groups, row=Row())
+    assert len(grouped) == len(rows) + 2 * len(SCORES) * (len(DETECTION) + 2)
+    each = [row_of(grouped, dataset=ood.dataset, score="energy", metric="auroc") for ood in OOD]
+    mean = row_of(grouped, dataset="all", score="energy", metric="auroc")
+    assert mean.value == pytest.approx(sum(row.value for row in each) / 2)
+    assert mean.n == 120 + 70
+    joint = (grouped.resampled[each[0].quantity] + grouped.resampled[each[1].quantity]) / 2
+    interval = Bootstrap().interval(joint)
+    assert (mean.low, mean.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
+    alone = row_of(grouped, dataset="near", score="energy", metric="auroc")
+    assert (alone.value, alone.low, alone.high) == (each[0].value, each[0].low, each[0].high)
+    for missing, message in ((["near/test", "svhn/test"], "got svhn/test"), ([], "got none")):
+        with pytest.raises(ValueError, match=f"group 'far' must name OOD sets that are given, {message}"):
+            evaluate(TEST, ood=OOD, groups={"far": missing})
+
+
 def test_the_intervals_are_percentiles_over_resampled_test_images(rows):
     probs, bootstrap = TEST.logits.double().softmax(dim=1), Bootstrap()
     counts = bootstrap.counts(len(TEST))
@@ -251,11 +200,6 @@ def test_the_intervals_are_percentiles_over_resampled_test_images(rows):
     expected = bootstrap.interval(values)
     found = row_of(rows, dataset="toy/test", posthoc="none", metric="accuracy")
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-def test_every_value_lies_in_its_interval(rows):
-    outside = [row for row in rows if row.low is not None and not row.low <= row.value <= row.high]
-    assert outside == []
 
 
 def test_shifted_versions_are_resampled_together(rows):
@@ -281,27 +225,86 @@ def test_intervals_can_be_left_out_and_change_no_value(rows):
     [
         TEST,
         replace(TEST, dataset="copy"),
-        replace(VALIDATION, dataset="toy/test", role=""),
         replace(VALIDATION, dataset="cifar10/test", role=""),
         replace(VALIDATION, dataset="toy-c/blur/1", role=""),
-        replace(VALIDATION, dataset="imagenet/val-test", role=""),
-        replace(VALIDATION, dataset="far/test", role=""),
         replace(VALIDATION, dataset="mine", role="shifted"),
     ],
-    ids=["test", "its copy", "its name", "a test set", "a shifted set", "a part for testing", "an OOD set", "its role"],
+    ids=["test", "its copy", "a test set", "a shifted set", "its role"],
 )
 def test_nothing_is_fitted_on_what_is_reported(validation):
     with pytest.raises(ValueError, match="is no validation set: nothing may be fitted on it"):
         evaluate(TEST, validation=validation, shift=SHIFT, ood=OOD)
 
 
-def test_a_validation_set_may_be_called_like_a_shifted_one():
-    rows = evaluate(TEST, validation=replace(VALIDATION, dataset="vitamin-c/val", role=""), bootstrap=None)
-    assert value(rows, metric="temperature") == value(
-        evaluate(TEST, validation=VALIDATION, bootstrap=None), metric="temperature"
-    )
+def test_sets_are_known_by_fingerprint_or_logits_and_by_name_and_size():
+    test, validation = (replace(p, info={"data": "abc"}) for p in (TEST, VALIDATION))
+    with pytest.raises(ValueError, match=r"toy/val is no validation set: .*, it is toy/test that is reported"):
+        evaluate(test, validation=validation)
+    with pytest.raises(ValueError, match="logits is no validation set"):
+        evaluate(replace(TEST, dataset="logits"), validation=made_up("logits", 9))
+    named = replace(VALIDATION, dataset="logits")
+    assert evaluate(replace(TEST, dataset="logits"), validation=named, bootstrap=None)  # of another size
     stated = replace(VALIDATION, dataset="toy-c/fog/3", role="validation")
     assert evaluate(TEST, validation=stated, bootstrap=None)
+    collapsed = (replace(TEST, logits=0 * TEST.logits, dataset=d, info={"data": d}) for d in ("a", "b"))
+    rows = evaluate(next(collapsed), ood=list(collapsed), bootstrap=None)
+    assert {row.value for row in rows if row.metric == "auroc"} == {0.5}
+
+
+def broken(worst):
+    logits = TEST.logits.clone()
+    logits[3, 1] = worst
+    return replace(TEST, logits=logits)
+
+
+@pytest.mark.parametrize(
+    ("test", "sets", "message"),
+    [
+        (TEST, {"shift": [made_up("s/x/1", 0), made_up("s/x/1", 2)]}, "given once, got s/x/1 more than once"),
+        (
+            TEST,
+            {"ood": [replace(OOD[0], dataset=""), replace(OOD[1], dataset="")]},
+            "given once, got one without a name more than once",
+        ),
+        (
+            TEST,
+            {"ood": [Predictions(torch.zeros(3, 7), torch.zeros(3).long(), dataset="other")]},
+            "other and toy/test must be predicted by one model, got 7 and 4 classes",
+        ),
+        (
+            replace(TEST, info={"run": "a" * 64}),
+            {"ood": [replace(OOD[0], info={"run": "b" * 64})]},
+            r"near/test and toy/test must be predicted by one model, got those of runs a{12} and b{12}",
+        ),
+        (broken(torch.nan), {}, "toy/test must hold finite .* in 1 of 120 rows, the first is row 3"),
+        (TEST, {"ood": [replace(broken(-torch.inf), dataset="b/test")]}, "b/test must hold finite"),
+        (
+            TEST,
+            {"ood": [Predictions(torch.zeros(0, CLASSES), torch.zeros(0).long(), dataset="nothing")]},
+            "nothing must hold finite logits of some samples, got none",
+        ),
+        (replace(TEST, logits=TEST.logits.softmax(dim=1)), {}, "the logits of toy/test look like probabilities"),
+        (
+            TEST,
+            {"ood": [replace(TEST, dataset="copy", labels=torch.full_like(TEST.labels, -1))]},
+            "an OOD set must hold other samples than .*, got copy with the same",
+        ),
+        (TEST, {"train": replace(VALIDATION, features=VALIDATION.logits)}, "test predictions must hold features where"),
+        (replace(TEST, features=TEST.logits), {"train": VALIDATION}, "train predictions must hold features where"),
+    ],
+)
+def test_sets_that_cannot_be_measured_are_refused_by_name(test, sets, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(test, **sets, bootstrap=None)
+
+
+def test_unnamed_sets_and_log_probabilities_and_one_class_are_measured():
+    unnamed = replace(TEST, dataset="")
+    rows = evaluate(unnamed, ood=[replace(unnamed, logits=TEST.logits.flip(0))], bootstrap=Bootstrap(resamples=50))
+    row = next(row for row in rows if row.metric == "auroc")
+    assert row.low < row.value == 0.5 < row.high  # the OOD set is resampled on its own
+    evaluate(replace(TEST, logits=TEST.logits.log_softmax(dim=1)), bootstrap=None)
+    evaluate(replace(TEST, logits=torch.ones(len(TEST), 1), labels=0 * TEST.labels), bootstrap=None)
 
 
 def test_whoever_says_so_in_words_may_fit_on_the_test_set():
@@ -309,12 +312,6 @@ def test_whoever_says_so_in_words_may_fit_on_the_test_set():
     assert value(rows, metric="temperature") > 1
     with pytest.raises(ValueError, match="unknown fit_on 'test'"):
         evaluate(TEST, validation=VALIDATION, fit_on="test")
-
-
-def test_a_set_of_the_same_data_is_known_by_its_fingerprint():
-    test, validation = (replace(p, info={"data": "abc"}) for p in (TEST, VALIDATION))
-    with pytest.raises(ValueError, match=r"toy/val is no validation set: .*, it is toy/test that is reported"):
-        evaluate(test, validation=validation)
 
 
 def test_features_bring_the_fisher_criterion():
@@ -367,13 +364,6 @@ def test_selective_prediction_is_measured_with_the_ood_images_present(rows):
             assert row.low < row.value < row.high
 
 
-def test_predictions_of_two_runs_are_not_one_model():
-    test, other = (replace(p, info={"run": run}) for p, run in ((TEST, "a" * 64), (OOD[0], "b" * 64)))
-    with pytest.raises(ValueError, match=r"near/test and toy/test must be predicted by one model, got .* a+ and b+"):
-        evaluate(test, ood=[other])
-    assert evaluate(test, ood=[OOD[0]], bootstrap=None)  # one that says nothing may come from anywhere
-
-
 def test_train_features_bring_the_scores_of_features():
     """A far cluster of features is found by them, whatever the logits say."""
     generator = torch.Generator().manual_seed(0)
@@ -391,84 +381,11 @@ def test_train_features_bring_the_scores_of_features():
     assert {row.score for row in bare if row.metric == "auroc"} == set(SCORES)
 
 
-def test_predictions_need_no_names():
-    """Unnamed sets are not taken for one another, and an unnamed OOD set is resampled on its own."""
-    test, validation = (replace(p, dataset="") for p in (TEST, VALIDATION))
-    ood = replace(test, logits=test.logits.flip(0))
-    rows = evaluate(test, validation=validation, ood=[ood], bootstrap=Bootstrap(resamples=50))
-    found = next(row for row in rows if row.metric == "auroc")
-    assert found.low < found.value == 0.5 < found.high
-    with pytest.raises(ValueError, match="got one without a name more than once"):
-        evaluate(test, ood=[ood, validation])
-    with pytest.raises(ValueError, match=r"this is no validation set: .*, its role is test"):
-        evaluate(test, validation=test)
-
-
-def test_the_test_set_is_no_ood_set():
-    """It is known by its fingerprint, or by its logits where that is missing; files of two folders may share a name."""
-    copy = replace(TEST, dataset="copy", labels=torch.full_like(TEST.labels, -1))
-    with pytest.raises(ValueError, match=r"an OOD set must hold other samples than .*, got copy with the same"):
-        evaluate(TEST, ood=[copy])
-    test, other = (replace(p, info={"data": "abc"}) for p in (TEST, OOD[0]))
-    with pytest.raises(ValueError, match="an OOD set must hold other samples than the test set"):
-        evaluate(test, ood=[other])
-    assert evaluate(TEST, ood=[replace(TEST, logits=-TEST.logits)], bootstrap=None)
-
-
-def test_a_collapsed_model_may_say_the_same_about_two_sets_of_known_data():
-    test, ood = (replace(TEST, logits=torch.zeros_like(TEST.logits), dataset=d, info={"data": d}) for d in ("a", "b"))
-    found = evaluate(test, ood=[ood], bootstrap=None)
-    assert {row.value for row in found if row.metric == "auroc"} == {0.5}
-
-
-def test_two_sets_with_one_name_are_told_apart_by_their_size_and_what_was_said_by_its_logits():
-    named = replace(VALIDATION, dataset="logits")
-    assert evaluate(replace(TEST, dataset="logits"), validation=named, bootstrap=None)
-    with pytest.raises(ValueError, match="logits is no validation set"):
-        evaluate(replace(TEST, dataset="logits"), validation=replace(made_up("logits", 9), dataset="logits"))
-    unlabelled = replace(VALIDATION, labels=torch.full_like(VALIDATION.labels, -1), dataset="far")
-    with pytest.raises(ValueError, match="logits is no validation set"):
-        evaluate(TEST, validation=named, ood=[unlabelled])
-
-
 def test_scores_are_not_fitted_on_what_is_reported_either():
     test = replace(TEST, features=TEST.logits)
     with pytest.raises(ValueError, match="copy is no train set: nothing may be fitted on it"):
         evaluate(test, train=replace(test, dataset="copy"))
     assert evaluate(test, train=replace(test, dataset="copy"), fit_on="a test set, knowingly", bootstrap=None)
-
-
-@pytest.mark.parametrize("name", ["train", "test"])
-def test_a_train_set_is_not_silently_ignored_where_features_are_missing(name):
-    given = {"train": replace(VALIDATION, features=VALIDATION.logits), "test": replace(TEST, features=TEST.logits)}
-    given[name] = replace(given[name], features=None)
-    with pytest.raises(ValueError, match=f"{name} predictions must hold features where a train set is given"):
-        evaluate(given["test"], train=given["train"])
-
-
-@pytest.mark.parametrize("worst", [float("nan"), float("inf"), float("-inf")])
-def test_logits_that_are_not_finite_are_refused_by_the_name_of_their_set(worst):
-    broken = TEST.logits.clone()
-    broken[3, 1] = worst
-    for test, ood in (
-        (replace(TEST, logits=broken), []),
-        (TEST, [replace(OOD[0], logits=broken[: len(OOD[0])], labels=TEST.labels[: len(OOD[0])])]),
-    ):
-        with pytest.raises(ValueError, match=r"/test must hold finite .* in 1 of \d+ rows, the first is row 3"):
-            evaluate(test, ood=ood)
-
-
-def test_a_set_without_samples_is_refused():
-    with pytest.raises(ValueError, match="nothing must hold finite logits of some samples, got none"):
-        evaluate(TEST, ood=[Predictions(torch.zeros(0, CLASSES), torch.zeros(0, dtype=torch.int64), dataset="nothing")])
-
-
-def test_probabilities_in_the_place_of_logits_are_refused():
-    probs = replace(TEST, logits=TEST.logits.softmax(dim=1))
-    with pytest.raises(ValueError, match="the logits of toy/test look like probabilities"):
-        evaluate(probs, bootstrap=None)
-    evaluate(replace(TEST, logits=probs.logits.log()), bootstrap=None)
-    evaluate(replace(TEST, logits=torch.ones(len(TEST), 1), labels=0 * TEST.labels), bootstrap=None)
 
 
 def test_features_without_spread_leave_the_fisher_criterion_out_and_say_so():

@@ -61,13 +61,6 @@ def test_loaders_may_be_any_iterable_of_batches_and_give_more_than_a_pair():
     )
 
 
-def test_uint8_images_are_pixels():
-    x, y = images(0)
-    pixels = (255 * x).round().to(torch.uint8)
-    rows = [rm.evaluate(model(), {"test": [(one, y)]}, bootstrap=None) for one in (pixels, pixels.float() / 255)]
-    assert rows[0] == rows[1]
-
-
 def test_ood_loaders_may_give_images_alone_and_labels_may_be_a_list():
     x, y = images(0)
     one, other = (
@@ -112,7 +105,7 @@ def test_outputs_that_hold_logits_are_understood(form):
     assert rows == rm.evaluate(model(), loaders, bootstrap=None)
 
 
-@pytest.mark.parametrize("shape", [(12,), (3, 4), (1, 3, 2, 2)])
+@pytest.mark.parametrize("shape", [(12,), (1, 3, 2, 2)])
 def test_inputs_need_not_be_images(shape):
     (x, y), (other, _) = images(0), images(1)
     rows, expected = (
@@ -135,61 +128,31 @@ PAIRS = r"batches of test must be \(images, labels\) pairs of tensors \(N, \.\.\
     ("subject", "loaders", "message"),
     [
         (torch.zeros(3, 4), None, "subject must be Predictions or an nn.Module, got Tensor"),
-        (model(), None, 'loaders must be a table with at least "test"'),
+        (lambda x: x, {"test": loader(0)}, "got function, which cannot be put into evaluation mode: make it the forw"),
         (model(), {"val": []}, r"""loaders must be a table with at least "test", .*, got the keys \['val'\]"""),
         (model(), {"test": [], "val": []}, "unknown role in loaders 'val': did you mean 'validation'"),
-        (model(), {"test": [], "odd": {}}, "unknown role in loaders 'odd': did you mean 'ood'"),
         (model(), {"test": []}, "batches of test must hold at least one"),
-        (
-            model(),
-            {"test": {"all": loader(0)}},
-            r'loader of "test" must be an iterable of batches \(x, y\), got a table',
-        ),
+        (model(), {"test": {"all": loader(0)}}, r'of "test" must be an iterable of batches \(x, y\), got a table'),
         (
             model(),
             {"test": loader(0), "ood": {"far": images(1)[0]}},
             r'the loader of "far" must be an iterable of batches x, got a tensor \(30, .*: pass \[x\]$',
         ),
-        (model(), {"test": images(0)[0]}, r"batches \(x, y\), got a tensor .*: pass \[\(x, y\)\]$"),
         (model(), {"test": [images(0)[0]]}, f"{PAIRS}, got one tensor of shape .30, 3, "),
         (model(), {"test": [{"image": 1, "label": 2}]}, rf"{PAIRS}, got dict with the keys \['image', 'label'\]"),
         (model(), {"test": [("a.png", 1)]}, f"{PAIRS}, got tuple of str, int"),
-        (model(), {"test": [()]}, f"{PAIRS}, got tuple of nothing"),
         (model(), {"test": [7]}, f"{PAIRS}, got int"),
         (
             model(),
             {"test": TensorDataset(*images(0))},
-            rf"{PAIRS}, got .* of shapes \(3, 2, 2\) and \(\).*DataLoader\(",
+            rf"{PAIRS}, got .* of shapes \(3, 2, 2\) and .*DataLoader\(",
         ),
-        (model(), {"test": [(images(0)[0], ["cat"] * 30)]}, "labels of test must be a tensor or an array of numbers"),
-        (
-            model(),
-            {"test": loader(0), "ood": {"far": [{"image": images(1)[0]}]}},
-            r"batches of far must be images or \(images, labels\) pairs, got dict with the keys \['image'\]",
-        ),
-        (
-            model(),
-            {"test": loader(0), "ood": {"far": loader(0)}},
-            "an OOD set must hold other samples than the test set, got far with the same data or logits as test",
-        ),
-        (
-            nn.Sequential(model(), nn.Softmax(dim=1)),
-            {"test": loader(0)},
-            "the logits of test look like probabilities, .*: pass what comes before the softmax, or call them probs",
-        ),
-        (TwoAnswers(), {"test": loader(0)}, "the model must return logits .N, K., N = .* got tuple of .*nn.Module"),
-        (
-            lambda x: x,
-            {"test": loader(0)},
-            "got function, which cannot be put into evaluation mode: make it the forward",
-        ),
-        (
-            model(),
-            {"test": [(images(0)[0], torch.eye(30))]},
-            f"{PAIRS}, got .*; multi-label targets cannot be evaluated",
-        ),
+        (model(), {"test": [(images(0)[0], torch.eye(30))]}, f"{PAIRS}, got .*; multi-label targets cannot be eval"),
         (model(), {"test": [(images(0)[0], torch.zeros(30))]}, rf"{PAIRS}, got .*float32; pass .*y\.long\(\)$"),
         (model(), {"test": loader(0), "ood": loader(1)}, "must be a table of names and loaders, got DataLoader"),
+        (model(), {"test": loader(0), "ood": {"far": [{"image": 1}]}}, r"batches of far must be images or \(images, l"),
+        (nn.Sequential(model(), nn.Softmax(dim=1)), {"test": loader(0)}, "the logits of test look like probabilities"),
+        (TwoAnswers(), {"test": loader(0)}, "the model must return logits .N, K., N = .* got tuple of .*nn.Module"),
         (predict(model(), *images(0)), {"test": loader(0)}, "loaders must be left out where predictions are given"),
     ],
 )

@@ -84,9 +84,6 @@ class TestMeanField:
         )
         assert rows_with(MeanField(factor=2.0).fit()) == plain
 
-    def test_factor_zero_changes_no_row(self):
-        assert rows_with(MeanField(factor=0.0).fit()) == rows_with(None)
-
 
 def test_laplace_is_fitted_and_evaluated_from_stored_predictions():
     train, test, validation = (linear_head(80, seed=seed, spread=2.0, dataset=f"set/{seed}") for seed in range(3))

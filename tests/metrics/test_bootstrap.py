@@ -9,7 +9,6 @@ from regmixup.metrics.bootstrap import Bootstrap, Interval
 from regmixup.metrics.calibration import accuracy, ece
 from regmixup.metrics.outcomes import Outcomes
 from regmixup.metrics.registry import CLASSIFICATION
-from tests.metrics.test_calibration import softmax_table
 
 
 def test_counts_are_resamples():
@@ -110,14 +109,6 @@ def test_intervals_cover_the_truth_as_often_as_they_say():
         found = bootstrap.interval(accuracy(Outcomes.of(probs, labels).weighted(bootstrap.counts(400))))
         covered += found.low <= 0.8 <= found.high
     assert covered == pytest.approx(135, abs=12)
-
-
-def test_the_spread_of_accuracy_is_the_binomial_one():
-    probs, labels = softmax_table(500, 4, seed=0)
-    share = accuracy(probs, labels)
-    values = accuracy(Outcomes.of(probs, labels).weighted(Bootstrap(resamples=4000).counts(500)))
-    assert float(values.mean()) == pytest.approx(share, abs=2e-3)
-    assert float(values.std()) == pytest.approx(math.sqrt(share * (1 - share) / 500), rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -61,43 +61,6 @@ def test_calibration_errors_agree_with_loops_for_any_number_of_bins(data, num_bi
     assert split == pytest.approx(reference.adaptive_ece_split(*arrays, num_bins), abs=1e-12)
 
 
-@pytest.mark.parametrize("samples", [15, 16, 300, 301, 1999])
-def test_equal_mass_bins_agree_with_loops_without_ties(samples):
-    probs, labels = softmax_table(samples, 4, seed=samples)
-    arrays = probs.numpy(), labels.numpy()
-    assert adaptive_ece(probs, labels) == pytest.approx(reference.adaptive_ece_interp(*arrays), abs=1e-12)
-    assert adaptive_ece(probs, labels, binning="split") == pytest.approx(
-        reference.adaptive_ece_split(*arrays), abs=1e-12
-    )
-
-
-def test_ece_of_a_hand_made_case():
-    """Bin of 0.8: two samples, one right, |0.8 - 0.5| = 0.3; bin of 0.6: one right sample, |0.6 - 1| = 0.4.
-
-    0.3 * 2/3 + 0.4 * 1/3 = 1/3.
-    """
-    probs = torch.tensor([[0.8, 0.2], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
-    assert ece(probs, torch.tensor([0, 0, 0])) == pytest.approx(1 / 3, abs=1e-15)
-
-
-@pytest.mark.parametrize("num_bins", [5, 10, 15, 20, 25, 50])
-def test_a_confidence_on_an_edge_belongs_to_the_bin_below_it(num_bins):
-    classes = num_bins  # so that a confidence of 1 / num_bins is possible
-    for j in range(1, num_bins + 1):
-        rest = (num_bins - j) / num_bins / (classes - 1)
-        probs = torch.full((1, classes), rest, dtype=torch.float64)
-        probs[0, 0] = j / num_bins
-        found = reliability(probs, torch.tensor([0]), num_bins=num_bins).count.nonzero().item()
-        assert found == j - 1, f"confidence {j}/{num_bins}"
-
-
-@pytest.mark.parametrize("num_bins", [3, 10, 15, 20, 100])
-def test_edges_of_equal_width_bins_are_the_nearest_floats_to_j_over_b(num_bins):
-    probs, labels = softmax_table(3, 2, seed=0)
-    edges = reliability(probs, labels, num_bins=num_bins).edges
-    assert edges.tolist() == [j / num_bins for j in range(num_bins + 1)]
-
-
 def test_a_confidence_of_zero_is_counted_in_the_first_bin():
     # All-zero rows are not a distribution, but they must not vanish from the count.
     diagram = reliability(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0]))
@@ -145,18 +108,6 @@ def test_split_bins_differ_by_at_most_one_sample_and_keep_all():
     assert count.tolist() == [4, 4] + [3] * 13
 
 
-def test_both_equal_mass_binnings_are_close_on_many_samples():
-    probs, labels = softmax_table(5000, 5, seed=5)
-    interp, split = adaptive_ece(probs, labels), adaptive_ece(probs, labels, binning="split")
-    assert interp != split
-    assert interp == pytest.approx(split, abs=2e-3)
-
-
-def test_log_loss_of_scikit_learn():
-    probs, labels = softmax_table(200, 6, seed=6)
-    assert nll(probs, labels) == pytest.approx(log_loss(labels, probs, labels=range(6)), rel=1e-12)
-
-
 def test_scikit_learn_clips_a_zero_probability_and_we_do_not():
     probs, labels = np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 0])
     clipped = log_loss(labels, probs, labels=[0, 1])
@@ -166,37 +117,14 @@ def test_scikit_learn_clips_a_zero_probability_and_we_do_not():
 
 def test_scikit_learn_halves_the_brier_score_of_two_classes():
     probs, labels = softmax_table(200, 2, seed=7)
+    assert nll(probs, labels) == pytest.approx(log_loss(labels, probs, labels=range(2)), rel=1e-12)
     assert brier(probs, labels) == pytest.approx(2 * brier_score_loss(labels, probs[:, 1]), rel=1e-12)
-
-
-def test_brier_reaches_zero_and_two():
-    certain = torch.eye(3)
-    assert brier(certain, torch.tensor([0, 1, 2])) == 0.0
-    assert brier(certain, torch.tensor([1, 2, 0])) == 2.0
-
-
-@pytest.mark.parametrize("classes", [2, 5, 50])
-def test_ece_of_torchmetrics_where_no_confidence_sits_on_an_edge(classes):
-    """torchmetrics uses [lo, hi) and a bin of its own for confidence 1; away from the edges that is no difference."""
-    from torchmetrics.functional.classification import multiclass_calibration_error
-
-    probs, labels = softmax_table(500, classes, seed=classes)
-    distance = (probs.amax(dim=1)[:, None] - torch.linspace(0, 1, 16, dtype=torch.float64)).abs().min()
-    assert distance > 1e-6
-    theirs = multiclass_calibration_error(probs, labels, num_classes=classes, n_bins=15, norm="l1")
-    assert ece(probs, labels) == pytest.approx(float(theirs), abs=1e-6)
 
 
 def ece_of_netcal(probs, labels, bins):
     from netcal.metrics import ECE  # here, as torchmetrics above: both take seconds, which only one worker needs to pay
 
     return float(ECE(bins).measure(probs.numpy(), labels.numpy()))
-
-
-@pytest.mark.parametrize("classes", [3, 50, 1000])
-def test_ece_of_netcal_where_no_confidence_sits_on_an_edge(classes):
-    probs, labels = softmax_table(500, classes, seed=classes)
-    assert ece(probs, labels) == pytest.approx(ece_of_netcal(probs, labels, 15), abs=1e-12)
 
 
 def test_netcal_bins_the_second_class_where_there_are_two():
@@ -215,22 +143,6 @@ def test_netcal_counts_a_confidence_on_an_edge_in_the_bin_above():
     labels = torch.tensor([1, 0, 0, 2])
     assert ece(probs, labels, num_bins=4) == pytest.approx(0.75 / 4, abs=1e-12)
     assert ece_of_netcal(probs, labels, 4) == pytest.approx(1.25 / 4, abs=1e-12)
-
-
-@pytest.mark.parametrize("classes", [2, 100])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_tables_read_in_several_pieces_by_several_threads_give_the_same(classes, dtype, monkeypatch):
-    probs, labels = softmax_table(1000, classes, seed=classes)
-    probs = probs.to(dtype)
-    probs[::7] = probs[0]  # ties between samples
-    whole = [metric(probs, labels) for metric in METRICS.values()]
-    split = adaptive_ece(probs, labels, binning="split")
-    monkeypatch.setattr("regmixup.metrics.outcomes._PIECE", 37 * classes)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert [metric(probs, labels) for metric in METRICS.values()] == whole
-    assert adaptive_ece(probs, labels, binning="split") == split
-    twin = reference.adaptive_ece_split(probs.double().numpy(), labels.numpy())
-    assert split == pytest.approx(twin, abs=1e-12)
 
 
 def test_a_value_out_of_range_is_found_in_any_piece(monkeypatch):
@@ -255,56 +167,6 @@ def test_ece_of_a_calibrated_stream_tends_to_zero():
         assert error(sharpened, labels) > 0.1
 
 
-def test_float16_and_float32_probabilities_are_accepted():
-    probs, labels = softmax_table(300, 4, seed=9)
-    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float16, 1e-2)):
-        for metric in (nll, brier):
-            assert metric(probs.to(dtype), labels) == pytest.approx(metric(probs, labels), abs=tolerance)
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
-    probs, labels = softmax_table(30, 3, seed=10)
-    value = METRICS[name](probs, labels)
-    assert type(value) is float
-    assert METRICS[name](probs.numpy(), labels.numpy().astype(np.int32)) == value
-
-
-@pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize(
-    ("probs", "labels", "message"),
-    [
-        ([0.5, 0.5], [0], r"probs must be floating point of shape \(N, K\), got torch.float32 \(2,\)"),
-        ([[1, 0]], [0], r"probs must be floating point .* got torch.int64 \(1, 2\)"),
-        ([[0.5, 0.5]], [0, 1], r"labels must be integers of shape \(1,\), got torch.int64 \(2,\)"),
-        ([[0.5, 0.5]], [0.0], r"labels must be integers of shape \(1,\), got torch.float32 \(1,\)"),
-        ([[0.5, 0.5]], ["cat"], r"labels must be a tensor or an array of numbers, got \['cat'\]"),
-        ([[0.5, 0.5]], [2], r"labels must lie in \[0, 2\), got values from 2 to 2"),
-        ([[0.5, 0.5]], [-1], r"labels must lie in \[0, 2\), got values from -1 to -1"),
-        ([[5.0, -2.0]], [0], r"probs must lie in \[0, 1\] \(pass softmax\(logits\)\), got values from -2 to 5"),
-        ([[math.nan, 0.5]], [0], r"probs must lie in \[0, 1\] .* nan"),
-    ],
-)
-def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):
-    with pytest.raises(ValueError, match=message):
-        METRICS[name](torch.tensor(probs), labels if "cat" in labels else torch.tensor(labels))
-
-
-def test_no_sample_is_an_error():
-    with pytest.raises(ValueError, match="probs must hold at least one sample"):
-        ece(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
-
-
-def test_unknown_binning_and_number_of_bins_are_errors():
-    probs, labels = softmax_table(5, 2, seed=11)
-    with pytest.raises(ValueError, match="binning must be 'interp' or 'split', got 'width'"):
-        adaptive_ece(probs, labels, binning="width")
-    with pytest.raises(ValueError, match=r"binning must be .* got 'mass'"):
-        reliability(probs, labels, binning="mass")
-    with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
-        ece(probs, labels, num_bins=0)
-
-
 VARIANTS = {"classwise_ece": classwise_ece, "debiased_ece": debiased_ece, "mce": mce}
 
 
@@ -318,35 +180,6 @@ def test_variants_agree_with_loops(data, num_bins):
         assert classwise_ece(*data, num_bins=num_bins) == pytest.approx(twin, abs=1e-12)
     squared = max(0.0, reference.debiased_squared_ece(*arrays, num_bins))
     assert debiased_ece(*data, num_bins=num_bins) ** 2 == pytest.approx(squared, abs=1e-12)
-
-
-def test_two_classes_are_calibrated_alike_so_classwise_error_is_that_of_either():
-    """p_1 = 1 - p_0 mirrors the bins and turns the sign of every gap."""
-    probs, labels = softmax_table(300, 2, seed=1)
-    total = sum(
-        abs(float((probs[inside, 0] - (labels[inside] == 0).double()).sum()))
-        for low in range(15)
-        if (inside := (probs[:, 0] > low / 15) & (probs[:, 0] <= (low + 1) / 15)).any()
-    )
-    assert classwise_ece(probs, labels) == pytest.approx(total / 300, abs=1e-12)
-
-
-@pytest.mark.parametrize("classes", [2, 10, 100, 1000])
-def test_classwise_error_reads_the_table_in_pieces(classes, monkeypatch):
-    monkeypatch.setattr("regmixup.metrics.outcomes._PIECE", 2**14)
-    samples = 3 * 2**14 // classes
-    probs, labels = softmax_table(samples, classes, seed=classes)
-    gap = probs - torch.nn.functional.one_hot(labels, classes)
-    bins = (probs * 15).ceil().clamp(1, 15).long() - 1
-    sums = torch.zeros(classes, 15, dtype=torch.float64).scatter_add(1, bins.T, gap.T)
-    assert classwise_ece(probs, labels) == pytest.approx(float(sums.abs().sum()) / samples / classes, rel=1e-10)
-
-
-def test_variants_order_as_they_must():
-    """The worst bin is at least the mean; the root mean square (all bins large, so hardly corrected) is too."""
-    probs, labels = softmax_table(20_000, 5, seed=2)
-    assert ece(probs, labels) <= mce(probs, labels)
-    assert ece(probs, labels) <= debiased_ece(probs, labels) + 1e-3
 
 
 def test_debiased_error_is_right_on_average_where_the_plug_in_is_not():
@@ -365,20 +198,80 @@ def test_debiased_error_is_right_on_average_where_the_plug_in_is_not():
         assert found == pytest.approx(math.sqrt(max(0.0, expected)), abs=1e-7)
 
 
-def test_calibrated_predictions_have_a_smaller_debiased_than_plain_error():
-    generator = torch.Generator().manual_seed(3)
-    probs = (2 * torch.randn(2000, 5, generator=generator, dtype=torch.float64)).softmax(dim=1)
-    draws = [torch.multinomial(probs, 1, generator=generator).squeeze(1) for _ in range(20)]
-    assert np.mean([debiased_ece(probs, labels) for labels in draws]) < np.mean(
-        [ece(probs, labels) for labels in draws]
-    )
+@pytest.mark.parametrize("num_bins", [5, 15, 25])
+def test_a_confidence_on_an_edge_belongs_to_the_bin_below_it(num_bins):
+    classes = num_bins  # so that a confidence of 1 / num_bins is possible
+    for j in range(1, num_bins + 1):
+        probs = torch.full((1, classes), (num_bins - j) / num_bins / (classes - 1), dtype=torch.float64)
+        probs[0, 0] = j / num_bins
+        diagram = reliability(probs, torch.tensor([0]), num_bins=num_bins)
+        assert diagram.count.nonzero().item() == j - 1, f"confidence {j}/{num_bins}"
+        assert diagram.edges[j] == j / num_bins
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_variants_check_their_arguments_and_return_floats(name):
-    probs, labels = softmax_table(5, 3, seed=4)
-    assert type(VARIANTS[name](probs, labels)) is float
-    with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
-        VARIANTS[name](probs, labels, num_bins=0)
-    with pytest.raises(ValueError, match=r"probs must lie in \[0, 1\]"):
-        VARIANTS[name](-probs, labels)
+@pytest.mark.parametrize("classes", [3, 50])
+def test_ece_of_torchmetrics_and_netcal_where_no_confidence_sits_on_an_edge(classes):
+    """torchmetrics uses [lo, hi) and a bin of its own for confidence 1; away from the edges that is no difference."""
+    from torchmetrics.functional.classification import multiclass_calibration_error
+
+    probs, labels = softmax_table(500, classes, seed=classes)
+    distance = (probs.amax(dim=1)[:, None] - torch.linspace(0, 1, 16, dtype=torch.float64)).abs().min()
+    assert distance > 1e-6
+    theirs = multiclass_calibration_error(probs, labels, num_classes=classes, n_bins=15, norm="l1")
+    assert ece(probs, labels) == pytest.approx(float(theirs), abs=1e-6)
+    assert ece(probs, labels) == pytest.approx(ece_of_netcal(probs, labels, 15), abs=1e-12)
+
+
+@pytest.mark.parametrize(("classes", "dtype"), [(2, torch.float16), (100, torch.float32), (1000, torch.float64)])
+def test_tables_read_in_several_pieces_by_several_threads_give_the_same(classes, dtype, monkeypatch):
+    probs, labels = softmax_table(500, classes, seed=classes)
+    probs = probs.to(dtype)
+    probs[::7] = probs[0]  # ties between samples
+    metrics = {**METRICS, **VARIANTS}
+    whole = {name: metric(probs, labels) for name, metric in metrics.items()}
+    monkeypatch.setattr("regmixup.metrics.outcomes._PIECE", 37 * classes)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert {name: metric(probs, labels) for name, metric in metrics.items()} == pytest.approx(whole, abs=1e-12)
+    twin = reference.adaptive_ece_split(probs.double().numpy(), labels.numpy())
+    assert adaptive_ece(probs, labels, binning="split") == pytest.approx(twin, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [*METRICS, *VARIANTS])
+def test_metrics_are_python_floats_and_accept_numpy_and_short_integers(name):
+    probs, labels = softmax_table(30, 3, seed=10)
+    metric = {**METRICS, **VARIANTS}[name]
+    assert type(metric(probs, labels)) is float
+    assert metric(probs.numpy(), labels.numpy().astype(np.int32)) == metric(probs, labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "probs", "labels", "message"),
+    [
+        ("nll", [0.5, 0.5], [0], r"probs must be floating point of shape \(N, K\), got torch.float32 \(2,\)"),
+        ("ece", [[1, 0]], [0], r"probs must be floating point .* got torch.int64 \(1, 2\)"),
+        ("accuracy", [[0.5, 0.5]], [0, 1], r"labels must be integers of shape \(1,\), got torch.int64 \(2,\)"),
+        ("brier", [[0.5, 0.5]], ["cat"], r"labels must be a tensor or an array of numbers, got \['cat'\]"),
+        ("ece", [[0.5, 0.5]], [2], r"labels must lie in \[0, 2\), got values from 2 to 2"),
+        ("ece", [[0.5, 0.5]], [-1], r"labels must lie in \[0, 2\), got values from -1 to -1 \(-1: the class is unk"),
+        ("accuracy", [[5.0, -2.0]], [0], r"probs must lie in \[0, 1\] .pass softmax.logits.., got values from -2 to 5"),
+        ("mce", [[math.nan, 0.5]], [0], r"probs must lie in \[0, 1\] .* nan"),
+        ("ece", np.zeros((0, 3)), np.zeros(0, int), "probs must hold at least one sample"),
+    ],
+)
+def test_metrics_refuse_what_they_cannot_use(name, probs, labels, message):
+    with pytest.raises(ValueError, match=message):
+        {**METRICS, **VARIANTS}[name](torch.tensor(probs), labels if "cat" in labels else torch.tensor(labels))
+
+
+@pytest.mark.parametrize(
+    ("metric", "options", "message"),
+    [
+        (adaptive_ece, {"binning": "width"}, "binning must be 'interp' or 'split', got 'width'"),
+        (mce, {"binning": "mass"}, "binning must be .* got 'mass'"),
+        (ece, {"num_bins": 0}, "num_bins must be at least 1, got 0"),
+        (classwise_ece, {"num_bins": 0}, "num_bins must be at least 1, got 0"),
+    ],
+)
+def test_unknown_options_are_refused(metric, options, message):
+    with pytest.raises(ValueError, match=message):
+        metric(*softmax_table(5, 2, seed=11), **options)

@@ -32,16 +32,16 @@ NUM_BINS = 256
 
 def reliability_bins(versions: Mapping[str, Predictions]) -> dict[str, dict[str, list[Any]]]:
     """Return count, mean confidence and accuracy of 15 bins for every version; None in empty bins."""
-    found = {}
+    diagrams = {}
     for name, predictions in versions.items():
-        own = restrict_predictions(predictions)
-        bins = reliability(probabilities(own), own.labels)
-        found[name] = {
+        restricted = restrict_predictions(predictions)
+        bins = reliability(probabilities(restricted), restricted.labels)
+        diagrams[name] = {
             "count": bins.count.tolist(),
             "confidence": _rounded(bins.confidence),
             "accuracy": _rounded(bins.accuracy),
         }
-    return found
+    return diagrams
 
 
 def score_curves(
@@ -52,30 +52,31 @@ def score_curves(
     Each score has "range" (low, high), the histograms' first and last edge, beyond which samples count in the end
     bins; "counts" by dataset, NUM_BINS each; "roc" by OOD set, the true-positive rates at FPR; "risk" at COVERAGE.
     """
-    known = score_all(test, fitted)
-    own = restrict_predictions(test)
-    correct = probabilities(own).argmax(dim=1) == own.labels
-    ordering = known if own is test else known | score_all(own)  # errors are ordered by what competes
+    id_scores = score_all(test, fitted)
+    competing = restrict_predictions(test)
+    correct = probabilities(competing).argmax(dim=1) == competing.labels
+    ordering = id_scores if competing is test else id_scores | score_all(competing)  # errors: by what competes
     pairs = {}
     for other in ood:
         inside, outside = restrict_pair(test, other)
-        pairs[other.dataset] = known if inside is test else score_all(inside, fitted), score_all(outside, fitted)
-    found = {}
-    for name, values in known.items():
-        sets = {test.dataset: values}
-        sets |= {dataset: theirs[name] for dataset, (_, theirs) in pairs.items() if name in theirs}
+        inside_scores = id_scores if inside is test else score_all(inside, fitted)
+        pairs[other.dataset] = inside_scores, score_all(outside, fitted)
+    curves = {}
+    for name, test_scores in id_scores.items():
+        sets = {test.dataset: test_scores}
+        sets |= {dataset: ood_scores[name] for dataset, (_, ood_scores) in pairs.items() if name in ood_scores}
         low, high = _spread(sets.values())
-        found[name] = {
+        curves[name] = {
             "range": [low, high],
-            "counts": {dataset: histogram(own, low, high) for dataset, own in sets.items()},
+            "counts": {dataset: histogram(scores, low, high) for dataset, scores in sets.items()},
             "roc": {
-                dataset: roc_at(inside[name], theirs[name])
-                for dataset, (inside, theirs) in pairs.items()
-                if name in theirs and name in inside
+                dataset: roc_at(inside_scores[name], ood_scores[name])
+                for dataset, (inside_scores, ood_scores) in pairs.items()
+                if name in ood_scores and name in inside_scores
             },
             "risk": risk_at(ordering[name], correct),
         }
-    return found
+    return curves
 
 
 def histogram(values: Tensor, low: float, high: float, *, num_bins: int = NUM_BINS) -> list[int]:
@@ -134,14 +135,9 @@ def path_curves(predictions: Predictions, *, pairs: int, num_bins: int = 40) -> 
     predictions: of a `path:` set. "counts": for every lambda, the paths in each of B bins of entropy from 0 to "top",
     log K; "mean": the mean entropy at every lambda; "pairs": the entropies along the first `pairs` paths.
     """
-    try:
-        paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
-    except KeyError:
-        raise ValueError(
-            f"path_curves needs predictions of a `path:` set, got those of {predictions.dataset!r}"
-        ) from None
-    if paths * lambdas != len(predictions):
-        raise ValueError(f"{predictions.dataset} says {paths} x {lambdas} samples, got {len(predictions)}")
+    if "pairs" not in predictions.info:
+        raise ValueError(f"path_curves needs predictions of a `path:` set, got those of {predictions.dataset!r}")
+    paths, lambdas = int(predictions.info["pairs"]), int(predictions.info["lambdas"])
     values = score_all(predictions, names=["entropy"])["entropy"].reshape(paths, lambdas)
     top = math.log(predictions.logits.shape[1])
     edges = torch.linspace(0, top, num_bins + 1, dtype=values.dtype)
@@ -172,27 +168,28 @@ def examples(
     there are no logits. looks: how to get at the images of each set; a set that is not in it has no examples. Of sets
     that cover some of the classes only the logits of these compete, as in `evaluate`. classes: the model's, by name.
     """
-    own = restrict_predictions(test)
-    name = "dempster_shafer" if "dempster_shafer" in (known := score_all(own)) else "entropy"
-    score = known[name]
+    competing = restrict_predictions(test)
+    scores = score_all(competing)
+    name = "dempster_shafer" if "dempster_shafer" in scores else "entropy"
+    score = scores[name]
     threshold = _threshold(score)
-    top = probabilities(own).max(dim=1)
-    wrong, rejected = (top.indices != own.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
-    found: dict[str, Any] = {"score": name, "sets": []}
+    top = probabilities(competing).max(dim=1)
+    wrong, rejected = (top.indices != competing.labels).nonzero()[:, 0], (score > threshold).nonzero()[:, 0]
+    exhibits: list[dict[str, Any]] = []
     if test.dataset in looks:
         look, names = looks[test.dataset], _competing(test, classes)
-        found["sets"] += [
-            _exhibit("errors", own, wrong, top.values.neg(), look, names),
-            _exhibit("rejected", own, rejected, score.neg(), look, names),
+        exhibits += [
+            _exhibit("errors", competing, wrong, top.values.neg(), look, names),
+            _exhibit("rejected", competing, rejected, score.neg(), look, names),
         ]
     for other in ood:
         if other.dataset in looks:
             inside, outside = restrict_pair(test, other)
-            most = threshold if inside is own else _threshold(score_all(inside, names=[name])[name])
+            most = threshold if inside is competing else _threshold(score_all(inside, names=[name])[name])
             values = score_all(outside, names=[name])[name]
             passed, names = (values <= most).nonzero()[:, 0], _competing(other, classes)
-            found["sets"].append(_exhibit("accepted", outside, passed, values, looks[other.dataset], names))
-    return found
+            exhibits.append(_exhibit("accepted", outside, passed, values, looks[other.dataset], names))
+    return {"score": name, "sets": exhibits}
 
 
 def _threshold(score: Tensor) -> float:
@@ -200,29 +197,30 @@ def _threshold(score: Tensor) -> float:
     return float(score.sort().values[needed_count(TPR, len(score)) - 1])
 
 
-def _competing(given: Predictions, classes: Sequence[str]) -> list[str]:
+def _competing(predictions: Predictions, classes: Sequence[str]) -> list[str]:
     """Return the names of the classes that compete in a set: all of the model's, or the set's own; else their numbers.
 
     classes: the names of all of the model's.
     """
-    own = subset_of(given.info) if "class_subset" in given.info else range(given.logits.shape[1])
-    return [str(classes[label]) if label < len(classes) else str(label) for label in own]
+    subset = "class_subset" in predictions.info
+    labels = subset_of(predictions.info) if subset else range(predictions.logits.shape[1])
+    return [str(classes[label]) if label < len(classes) else str(label) for label in labels]
 
 
 def _exhibit(
-    kind: str, given: Predictions, chosen: Tensor, order: Tensor, look: Look, names: Sequence[str]
+    kind: str, predictions: Predictions, chosen: Tensor, order: Tensor, look: Look, names: Sequence[str]
 ) -> dict[str, Any]:
     """Return the first of the chosen images by `order`, with what the model said, and how many were chosen."""
     first = chosen[order[chosen].argsort(stable=True)][:EXAMPLES]
-    top = probabilities(given)[first].max(dim=1)
+    top = probabilities(predictions)[first].max(dim=1)
     images = look(first.tolist()) if len(first) else []
-    columns = top.indices.tolist(), top.values.tolist(), given.labels[first].tolist()
+    columns = top.indices.tolist(), top.values.tolist(), predictions.labels[first].tolist()
     shown = []
     for image, said, sure, label in zip(images, *columns, strict=False):
         truth = names[label] if kind != "accepted" and label >= 0 else ""
-        own = {"image": thumbnail(image), "said": names[said], "truth": truth, "sure": round(sure, 4)}
-        shown.append(own | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
-    return {"kind": kind, "set": given.dataset, "count": len(chosen), "total": len(given), "images": shown}
+        entry = {"image": thumbnail(image), "said": names[said], "truth": truth, "sure": round(sure, 4)}
+        shown.append(entry | ({"file": Path(image).name} if isinstance(image, (str, Path)) else {}))
+    return {"kind": kind, "set": predictions.dataset, "count": len(chosen), "total": len(predictions), "images": shown}
 
 
 def thumbnail(image: Any) -> str:
@@ -247,7 +245,7 @@ def thumbnail(image: Any) -> str:
     if small:
         picture.save(file, "PNG", optimize=True)
     else:
-        scale = SIDE / max(picture.size)
-        size = [max(1, round(scale * length)) for length in picture.size]
-        picture.convert("RGB").resize((size[0], size[1])).save(file, "JPEG", quality=80)
+        picture = picture.convert("RGB")
+        picture.thumbnail((SIDE, SIDE))
+        picture.save(file, "JPEG", quality=80)
     return f"data:image/{'png' if small else 'jpeg'};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -115,10 +115,10 @@ def evaluate(
         missing = [dataset for dataset in datasets if dataset not in {predictions.dataset for predictions in model.ood}]
         if missing or not datasets:
             raise ValueError(f"group {group!r} must name OOD sets that are given, got {', '.join(missing) or 'none'}")
-    test, *others = map(with_known_scale, (model.test, *model.ood))
+    test, *ood = map(with_known_scale, (model.test, *model.ood))
     if model.validation is not None:
         temperature = fit_temperature(posthoc if posthoc is not None else as_given, model.validation, fit_on=fit_on)
-    model = replace(model, test=test, ood=others, temperature=temperature)
+    model = replace(model, test=test, ood=ood, temperature=temperature)
     measure = Measure(bootstrap, row if row is not None else Row(), fit_scores(train))
     return Rows(_measure(model, measure, class_subset, groups or {}), measure.resampled)
 
@@ -210,13 +210,13 @@ def _predict_loaders(model: nn.Module, loaders: Mapping[str, Any] | None) -> Mod
 def _check_sets(model: ModelPredictions) -> None:
     """Raise unless the sets are of one model, with logits that can be measured, each once."""
     test = model.test
-    others = [*filter(None, (model.validation, model.train)), *model.shift, *model.ood]
+    other_sets = [*filter(None, (model.validation, model.train)), *model.shift, *model.ood]
     for group in (model.shift, model.ood):
         repeated = {name for name, count in Counter(p.dataset for p in group).items() if count > 1}
         if repeated:
             names = ", ".join(name or "one without a name" for name in sorted(repeated))
             raise ValueError(f"each dataset must be given once, got {names} more than once")
-    for predictions in (test, *others):
+    for predictions in (test, *other_sets):
         name = predictions.dataset or "a set"
         if broken := not_finite(predictions.logits) if len(predictions) else "none":
             raise ValueError(f"{name} must hold finite logits of some samples, got {broken}")
@@ -225,7 +225,7 @@ def _check_sets(model: ModelPredictions) -> None:
                 f"the logits of {name} look like probabilities, numbers >= 0 that sum to 1 or 100: "
                 "pass what comes before the softmax, or call them probs (a key in files; rm.predictions.from_probs)"
             )
-    for other in others:
+    for other in other_sets:
         runs = sorted({test.info.get("run", "")[:12], other.info.get("run", "")[:12]} - {""})
         classes = other.logits.shape[1], test.logits.shape[1]
         if len(runs) > 1 or classes[0] != classes[1]:

@@ -143,8 +143,8 @@ class Measure:
                     table = partial(Outcomes.of, probs, version.predictions.labels, class_bins=NUM_BINS)
                     values |= resampled(classwise, lambda weights, table=table: table(weights=weights), counts)
             for name, metric in chosen.items():
-                one = replace(row, posthoc=posthoc, metric=name, value=metric(outcomes), n=len(outcomes.correct))
-                rows.append(self.with_interval(one, values.get(name)))
+                measured = replace(row, posthoc=posthoc, metric=name, value=metric(outcomes), n=len(outcomes.correct))
+                rows.append(self.with_interval(measured, values.get(name)))
         return rows, images["none"]
 
     def shift(self, shift: Iterable[Mapping[str, Version]]) -> list[Row]:
@@ -172,8 +172,8 @@ class Measure:
             selection = Selection.of(values, correct)
             drawn = resampled(metrics, selection.weighted, counts) if counts is not None else {}
             for name, metric in metrics.items():
-                one = replace(row, score=score, metric=name, value=metric(selection), n=len(correct))
-                rows.append(self.with_interval(one, drawn.get(name)))
+                measured = replace(row, score=score, metric=name, value=metric(selection), n=len(correct))
+                rows.append(self.with_interval(measured, drawn.get(name)))
         return rows
 
     def detection(self, id_scores: Mapping[str, Tensor], correct: Tensor, ood: Predictions) -> list[Row]:
@@ -194,8 +194,8 @@ class Measure:
                 drawn |= resampled(SCOD, selection.weighted, torch.cat([id_counts, ood_counts], dim=1))
             for name, value in values.items():
                 n = len(ood) if name in DETECTION else len(correct) + len(ood)
-                one = replace(self.row, dataset=shown_name(ood), score=score, metric=name, value=value, n=n)
-                rows.append(self.with_interval(one, drawn.get(name)))
+                measured = replace(self.row, dataset=shown_name(ood), score=score, metric=name, value=value, n=n)
+                rows.append(self.with_interval(measured, drawn.get(name)))
         return rows
 
     def groups(self, detected: Mapping[str, Sequence[Row]], groups: Mapping[str, Sequence[str]]) -> list[Row]:

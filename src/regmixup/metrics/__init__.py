@@ -43,14 +43,14 @@ from regmixup.metrics.selective import (
     scod_augrc,
     scod_aurc,
 )
-from regmixup.metrics.shift import corruption_errors, mean_corruption_error
+from regmixup.metrics.shift import mean_corruption_error
 from regmixup.metrics.streaming import AUGRC, AUROC
 
 __all__ = [
     "AUGRC", "AUROC", "CLASSIFICATION", "DETECTION", "SELECTIVE", "AurocDifference", "AurocEstimate", "Bootstrap",
     "ClassMoments", "Interval", "Outcomes", "Reliability", "RiskCoverage", "RocCurve", "ScorePair", "Selection",
     "accuracy", "adaptive_ece", "augrc", "aupr", "aurc", "auroc", "auroc_interval", "brier", "classwise_ece",
-    "compare_auroc", "corruption_errors", "coverage_at_risk", "debiased_ece", "eaurc", "ece", "failure_auroc",
+    "compare_auroc", "coverage_at_risk", "debiased_ece", "eaurc", "ece", "failure_auroc",
     "fisher_criterion", "fpr_at_tpr", "mce", "mean_corruption_error", "nll", "reliability", "resampled",
     "risk_coverage", "roc_curve", "scod_augrc", "scod_aurc",
 ]  # fmt: skip

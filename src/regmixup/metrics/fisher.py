@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from regmixup.config import check_count, check_number
+from regmixup.config import check_number
 from regmixup.metrics.ordering import pieces_of, precise
 from regmixup.metrics.outcomes import check_labels
 from regmixup.types import Predictions, as_tensor
@@ -43,7 +43,6 @@ class ClassMoments:
     @classmethod
     def of(cls, features: Tensor, labels: Tensor, num_classes: int) -> ClassMoments:
         """Return the moments of features (N, D) with labels (N,) in [0, num_classes)."""
-        check_count("num_classes", num_classes)
         features = check_features(features, finite=True)
         labels = check_labels(labels, len(features), num_classes)
         width = features.shape[1]
@@ -61,10 +60,6 @@ class ClassMoments:
 
     def __add__(self, other: ClassMoments) -> ClassMoments:
         """Return those of the union: S_W + S'_W + sum_k N_k N'_k / (N_k + N'_k) (mu'_k - mu_k)(mu'_k - mu_k)^T."""
-        if self.mean.shape != other.mean.shape:
-            raise ValueError(
-                f"moments must share (K, D) to be added, got {tuple(self.mean.shape)} and {tuple(other.mean.shape)}"
-            )
         count = self.count + other.count
         share = precise(other.count) / count.clamp(min=1)
         apart = other.mean - self.mean

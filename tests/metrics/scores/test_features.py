@@ -12,8 +12,7 @@ from tests.references import scores as reference
 TRAIN, TEST = mixture(90, 0).features, mixture(25, 1).features
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-@pytest.mark.parametrize("k", [1, 7, 90])
+@pytest.mark.parametrize(("k", "normalise"), [(1, True), (7, False), (7, True), (90, False)])
 def test_it_is_scikit_learns_and_the_loops_kth_distance(k, normalise):
     found = KNN(k=k, normalise=normalise).fit(TRAIN)(TEST)
     train, test = (torch.nn.functional.normalize(x) if normalise else x for x in (TRAIN, TEST))
@@ -29,16 +28,6 @@ def test_close_features_far_from_the_origin_keep_their_digits_in_float32():
     train, test = train.float(), test.float()
     expected = reference.knn(train.double().numpy(), test.double().numpy(), 5, False)
     np.testing.assert_allclose(KNN(k=5, normalise=False).fit(train)(test), expected, rtol=1e-5)
-
-
-def test_a_sample_of_the_train_set_is_its_own_nearest_neighbour():
-    torch.testing.assert_close(KNN(k=1).fit(TRAIN)(TRAIN), torch.zeros(90, dtype=torch.float64), rtol=0, atol=1e-12)
-
-
-def test_normalised_distances_ignore_length():
-    scales = torch.linspace(0.5, 30, len(TEST), dtype=torch.float64)[:, None]
-    score = KNN(k=3).fit(TRAIN)
-    torch.testing.assert_close(score(scales * TEST), score(TEST), rtol=1e-10, atol=0)
 
 
 def test_a_subsample_is_drawn_without_replacement_by_its_seed():
@@ -59,33 +48,23 @@ def test_pieces_of_the_distance_table_do_not_show(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("call", "message"),
     [
-        ({"k": 0}, "k must be an integer >= 1, got 0"),
-        ({"k": 10, "subsample": 5}, "subsample must be an integer >= 10, got 5"),
+        (lambda: KNN(k=0), "k must be an integer >= 1, got 0"),
+        (lambda: KNN(k=10, subsample=5), "subsample must be an integer >= 10, got 5"),
+        (lambda: KNN(k=91).fit(TRAIN), "at least k = 91 train samples, got 90"),
+        (lambda: KNN().fit(TRAIN), "labels must be given for the default k, which their classes choose, got None"),
     ],
 )
-def test_bad_fields_are_named(fields, message):
+def test_what_cannot_be_fitted_is_named(call, message):
     with pytest.raises(ValueError, match=message):
-        KNN(**fields)
+        call()
 
 
-def test_there_must_be_k_train_samples():
-    with pytest.raises(ValueError, match="at least k = 91 train samples, got 90"):
-        KNN(k=91).fit(TRAIN)
-
-
-@pytest.mark.parametrize(("classes", "k"), [(10, 50), (100, 200), (1000, 1000), (2, 50), (31, 50), (200, 200)])
+@pytest.mark.parametrize(("classes", "k"), [(10, 50), (200, 200), (1000, 1000)])
 def test_the_default_k_is_that_of_the_train_set(classes, k):
     """50, 200, 1000 for CIFAR-10, CIFAR-100 and ImageNet (Sun et al., 2022), else of the nearest number of classes."""
     features = torch.randn(1000, 4, generator=torch.Generator().manual_seed(0))
     fitted = KNN().fit(features, torch.arange(1000) % classes)
     assert fitted.facts["k"] == k
     assert torch.equal(fitted(features[:9]), KNN(k=k).fit(features)(features[:9]))
-
-
-def test_the_default_k_needs_labels():
-    with pytest.raises(
-        ValueError, match="labels must be given for the default k, which their classes choose, got None"
-    ):
-        KNN().fit(TRAIN)

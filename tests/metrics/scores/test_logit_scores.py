@@ -36,63 +36,29 @@ def logit_tables(draw):
     return torch.tensor(table, dtype=torch.float64).reshape(rows, classes)
 
 
-def test_the_table_holds_the_seven_scores_under_their_function_names():
-    expected = {
-        "dempster_shafer": dempster_shafer,
-        "energy": energy,
-        "entropy": entropy,
-        "gen": gen,
-        "max_logit": max_logit,
-        "max_probability": max_probability,
-        "odin": odin,
-    }
-    assert expected == SCORES
-
-
 @pytest.mark.parametrize("name", SCORES)
-def test_every_score_is_larger_for_unsure_samples(name):
-    assert SCORES[name](UNSURE).min() > SCORES[name](CONFIDENT).max()
-
-
-@pytest.mark.parametrize("name", SCORES)
-@pytest.mark.parametrize(("rows", "classes"), [(0, 3), (1, 1), (1, 7), (5, 2)])
-def test_every_score_gives_one_float64_per_row(name, rows, classes):
-    score = SCORES[name](torch.zeros(rows, classes))
-    assert score.shape == (rows,)
-    assert score.dtype == torch.float64
-
-
-@pytest.mark.parametrize("name", SCORES)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_every_score_computes_in_float64_whatever_the_input_type(name, dtype):
-    logits = (3 * torch.randn(20, 5, generator=torch.Generator().manual_seed(0))).to(dtype)
-    assert torch.equal(SCORES[name](logits), SCORES[name](logits.double()))
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_every_score_is_finite_for_huge_logits(name):
-    huge = torch.tensor([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4], [1e4, 1e4, 1e4]], dtype=torch.float16)
-    assert torch.isfinite(SCORES[name](huge)).all()
-
-
-@pytest.mark.parametrize("name", SCORES)
-def test_every_score_accepts_numpy(name):
+def test_every_score_is_larger_for_unsure_samples_and_leaves_its_input_alone(name):
+    logits = UNSURE.double()
+    assert SCORES[name](logits).min() > SCORES[name](CONFIDENT).max()
+    assert torch.equal(logits, UNSURE.double())
     assert torch.equal(SCORES[name](UNSURE.numpy()), SCORES[name](UNSURE))
 
 
 @pytest.mark.parametrize("name", SCORES)
-@pytest.mark.parametrize("shape", [(3,), (2, 3, 4), ()])
-def test_every_score_refuses_other_than_two_dimensions(name, shape):
-    with pytest.raises(ValueError, match="logits must have shape") as error:
-        SCORES[name](torch.zeros(shape))
-    assert str(shape) in str(error.value)
+def test_every_score_gives_one_finite_float64_per_row(name):
+    huge = torch.tensor([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4], [1e4, 1e4, 1e4]], dtype=torch.float16)
+    for logits in (torch.zeros(0, 3), torch.zeros(1, 1), torch.zeros(5, 2), huge):
+        score = SCORES[name](logits)
+        assert score.shape == (len(logits),)
+        assert score.dtype == torch.float64
+        assert torch.isfinite(score).all()
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_every_score_leaves_its_input_alone(name):
-    logits = UNSURE.double()
-    SCORES[name](logits)
-    assert torch.equal(logits, UNSURE.double())
+def test_every_score_computes_in_float64_whatever_the_input_type(name):
+    logits = 3 * torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        assert torch.equal(SCORES[name](logits.to(dtype)), SCORES[name](logits.to(dtype).double()))
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -129,52 +95,23 @@ def test_dempster_shafer_and_energy_give_the_same_auroc(classes, seed, scale):
     assert auroc(dempster_shafer(inside), dempster_shafer(outside)) == by_energy
 
 
-@pytest.mark.parametrize("classes", [1, 2, 10, 1000])
-def test_entropy_is_log_k_for_equal_logits_and_never_more(classes):
-    equal = entropy(torch.full((1, classes), 3.0))
-    assert equal.item() == pytest.approx(math.log(classes), abs=1e-12)
-    unequal = torch.randn(50, classes, generator=torch.Generator().manual_seed(0))
-    assert bool((entropy(unequal) <= math.log(classes) + 1e-12).all())
-
-
-def test_entropy_of_a_certain_sample_is_zero_and_not_nan():
+def test_entropy_reaches_log_k_and_zero():
+    assert entropy(torch.full((1, 1000), 3.0)).item() == pytest.approx(math.log(1000), abs=1e-12)
     assert entropy(torch.tensor([[1e4, 0.0, -1e4]])).item() == 0.0
 
 
-def test_max_probability_keeps_its_digits_where_one_minus_p_rounds_to_zero():
+def test_scores_keep_their_digits_where_one_minus_p_rounds_to_zero():
     logits = torch.tensor([[50.0, 0.0]], dtype=torch.float64)
     expected = math.exp(-50) / (1 + math.exp(-50))
     assert max_probability(logits).item() == pytest.approx(expected, rel=1e-12, abs=0)
+    assert gen(logits).item() == pytest.approx(2 * math.exp(-5), rel=1e-12)
 
 
-def test_adding_a_constant_to_all_logits_moves_only_the_scores_that_see_it():
-    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    torch.testing.assert_close(entropy(logits + 3), entropy(logits), rtol=0, atol=1e-12)
-    torch.testing.assert_close(max_probability(logits + 3), max_probability(logits), rtol=0, atol=1e-12)
-    torch.testing.assert_close(energy(logits + 3), energy(logits) - 3, rtol=0, atol=1e-12)
-    torch.testing.assert_close(max_logit(logits + 3), max_logit(logits) - 3, rtol=0, atol=1e-12)
-    torch.testing.assert_close(gen(logits + 3), gen(logits), rtol=0, atol=1e-12)
-    torch.testing.assert_close(odin(logits + 3), odin(logits), rtol=0, atol=1e-12)
-    assert bool((dempster_shafer(logits + 3) < dempster_shafer(logits)).all())
-
-
-@pytest.mark.parametrize("classes", [2, 3, 10, 99, 100, 101, 200])
-def test_gen_counts_the_most_probable_hundred_classes(classes):
+@pytest.mark.parametrize(("classes", "gamma", "num_top"), [(99, 0.1, 100), (101, 0.1, 100), (7, 0.5, 3), (7, 1.0, 1)])
+def test_gen_counts_the_most_probable_classes(classes, gamma, num_top):
     logits = 3 * torch.randn(4, classes, generator=torch.Generator().manual_seed(classes), dtype=torch.float64)
-    expected = [reference.gen(row.tolist()) for row in logits]
-    np.testing.assert_allclose(gen(logits), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize(("gamma", "num_top"), [(0.1, 1), (0.5, 3), (1.0, 7)])
-def test_gen_with_other_fields(gamma, num_top):
-    logits = 2 * torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    expected = [reference.gen(row.tolist(), gamma, num_top) for row in logits]
+    expected = [reference.gen(row.tolist(), str(gamma), num_top) for row in logits]
     np.testing.assert_allclose(gen(logits, gamma=gamma, num_top=num_top), expected, rtol=1e-12)
-
-
-def test_gen_keeps_its_digits_where_one_minus_p_rounds_to_zero():
-    logits = torch.tensor([[45.0, 0.0]], dtype=torch.float64)
-    assert gen(logits).item() == pytest.approx(2 * math.exp(-4.5), rel=1e-12)
 
 
 def test_odin_at_temperature_one_is_max_probability_and_at_a_high_one_a_gap_of_logits():
@@ -191,11 +128,6 @@ def test_duq_is_one_minus_the_largest_kernel_and_ranks_like_max_logit():
     assert auroc(duq(inside), duq(outside)) == auroc(max_logit(inside), max_logit(outside))
 
 
-def test_duq_refuses_logits_that_are_no_log_kernels():
-    with pytest.raises(ValueError, match=r"duq needs the log-kernels of an RBF head, logits <= 0, got 0.25"):
-        duq(torch.tensor([[-1.0, 0.25]]))
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -203,6 +135,10 @@ def test_duq_refuses_logits_that_are_no_log_kernels():
         (lambda: gen(UNSURE, num_top=0), "num_top must be an integer >= 1, got 0"),
         (lambda: odin(UNSURE, temperature=-1), "temperature must be a finite number > 0, got -1"),
         (lambda: entropy(torch.zeros(3, 0)), r"logits must have shape \(N, K\), got \(3, 0\)"),
+        (lambda: energy(torch.zeros(2, 3, 4)), r"logits must have shape \(N, K\), got \(2, 3, 4\)"),
+        (lambda: mutual_information(torch.zeros(4, 3)), r"member_logits must have shape \(M, N, K\), got \(4, 3\)"),
+        (lambda: mutual_information(torch.zeros(0, 4, 3)), "member_logits must have shape"),
+        (lambda: duq(torch.tensor([[-1.0, 0.25]])), "duq needs the log-kernels of an RBF head, logits <= 0, got 0.25"),
     ],
 )
 def test_bad_arguments_are_named(call, message):
@@ -224,46 +160,18 @@ def test_mutual_information_agrees_with_its_twin_and_keeps_its_bounds(shape, sca
     assert bool((found <= math.log(min(shape[0], shape[2])) + 1e-12).all())
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_identical_members_have_nothing_to_tell(count):
-    found = mutual_information(member_table(1, 50, 6).expand(count, 50, 6))
-    torch.testing.assert_close(found, torch.zeros(50, dtype=torch.float64), rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize(("count", "classes"), [(2, 4), (4, 2), (5, 5)])
-def test_members_that_are_sure_of_as_many_classes_as_can_be_reach_the_bound(count, classes):
-    logits = torch.zeros(count, 1, classes)
-    for member in range(count):
-        logits[member, 0, member % classes] = 1000
-    expected = {(2, 4): math.log(2), (4, 2): math.log(2), (5, 5): math.log(5)}[count, classes]
-    assert mutual_information(logits).item() == pytest.approx(expected, abs=1e-12)
-
-
-def test_small_disagreement_keeps_its_digits():
+def test_identical_members_have_nothing_to_tell_and_a_small_disagreement_keeps_its_digits():
     """Two members p +- d of two classes: d^2 / 2 (1/p + 1/(1-p)) to second order, here 2 d^2 for p = 1/2."""
+    same = mutual_information(member_table(1, 50, 6).expand(3, 50, 6))
+    torch.testing.assert_close(same, torch.zeros(50, dtype=torch.float64), rtol=0, atol=1e-14)
     d = 1e-5
     logits = torch.tensor([[[0.5 + d, 0.5 - d]], [[0.5 - d, 0.5 + d]]], dtype=torch.float64).log()
     assert mutual_information(logits).item() == pytest.approx(2 * d**2, rel=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_mutual_information_computes_in_float64_whatever_the_input_type(dtype):
-    logits = member_table(3, 20, 5).to(dtype)
-    assert torch.equal(mutual_information(logits), mutual_information(logits.double()))
-
-
-def test_pieces_of_members_do_not_show(monkeypatch):
-    logits = member_table(3, 41, 5)
-    whole = mutual_information(logits)
+def test_pieces_of_members_do_not_show_and_float16_is_computed_in_float64(monkeypatch):
+    logits = member_table(3, 41, 5).half()
+    whole = mutual_information(logits.double())
     monkeypatch.setattr("regmixup.metrics.scores.logit_scores._PIECE", 60)
     torch.testing.assert_close(mutual_information(logits), whole, rtol=0, atol=1e-15)
-
-
-def test_no_samples_have_no_mutual_information():
     assert mutual_information(torch.zeros(2, 0, 3)).shape == (0,)
-
-
-@pytest.mark.parametrize("shape", [(4, 3), (0, 4, 3), (2, 4, 0)])
-def test_mutual_information_refuses_other_shapes(shape):
-    with pytest.raises(ValueError, match="member_logits must have shape"):
-        mutual_information(torch.zeros(shape))

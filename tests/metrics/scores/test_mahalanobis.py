@@ -19,12 +19,6 @@ def by_scipy(points, means, inverses):
     return np.array([min(mahalanobis(x, mean, inverse) ** 2 for mean, inverse in pairs) for x in points])
 
 
-def test_classwise_is_scipys_distance_to_the_nearest_class():
-    classes = reference.classes(TRAIN.features.numpy(), TRAIN.labels.numpy())
-    expected = by_scipy(TEST.features.numpy(), [c[0] for c in classes], [np.linalg.inv(c[1]) for c in classes])
-    np.testing.assert_allclose(Mahalanobis(jitter=0.0).fit(*TRAIN)(TEST.features), expected, rtol=1e-9)
-
-
 def test_classwise_is_scikit_learns_empirical_covariance():
     found = Mahalanobis(jitter=0.0).fit(*TRAIN)(TEST.features)
     own = [EmpiricalCovariance().fit(TRAIN.features[TRAIN.labels == c].numpy()) for c in range(CLASSES)]
@@ -54,13 +48,6 @@ def test_jitter_is_added_in_units_of_the_mean_within_class_variance(covariance):
     np.testing.assert_allclose(fitted(TEST.features), expected, rtol=1e-9)
 
 
-def test_classes_of_exactly_one_shape_make_tied_and_classwise_equal():
-    shape, centres = mixture(30, 2).features, torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(3)).double()
-    features, labels = (centres[:, None] + shape).flatten(0, 1), torch.arange(4).repeat_interleave(30)
-    classwise, tied = (Mahalanobis(covariance=c).fit(features, labels)(TEST.features) for c in ("classwise", "tied"))
-    torch.testing.assert_close(classwise, tied, rtol=1e-9, atol=0)
-
-
 @pytest.mark.parametrize(
     "score", [Mahalanobis(jitter=0.0), Mahalanobis(covariance="tied", jitter=0.0), RelativeMahalanobis(jitter=0.0)]
 )
@@ -72,12 +59,6 @@ def test_without_jitter_affine_maps_of_the_features_change_nothing(score):
     torch.testing.assert_close(mapped, score.fit(*TRAIN)(TEST.features), rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("score", [Mahalanobis(), Mahalanobis(covariance="tied"), RelativeMahalanobis()])
-def test_with_jitter_the_scale_of_the_features_still_changes_nothing(score):
-    scaled = score.fit(1000 * TRAIN.features, TRAIN.labels)(1000 * TEST.features)
-    torch.testing.assert_close(scaled, score.fit(*TRAIN)(TEST.features), rtol=1e-9, atol=1e-10)
-
-
 def test_relative_is_the_tied_distance_less_that_to_all_train_features():
     tied = Mahalanobis(covariance="tied", jitter=0.0).fit(*TRAIN)(TEST.features)
     overall = EmpiricalCovariance().fit(TRAIN.features.numpy()).mahalanobis(TEST.features.numpy())
@@ -85,8 +66,7 @@ def test_relative_is_the_tied_distance_less_that_to_all_train_features():
     np.testing.assert_allclose(found, tied.numpy() - overall, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("ratio", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("covariance", ["classwise", "tied"])
+@pytest.mark.parametrize(("ratio", "covariance"), [(0.3, "classwise"), (0.6, "tied"), (0.9, "classwise")])
 def test_a_variance_ratio_is_scikit_learns_pca_before_the_fit(covariance, ratio):
     pca = PCA(n_components=ratio, svd_solver="full").fit(TRAIN.features.numpy())
     train, test = (torch.from_numpy(pca.transform(part.features.numpy())) for part in (TRAIN, TEST))
@@ -121,9 +101,7 @@ def test_a_class_of_one_sample_gets_a_round_gaussian():
     assert fitted(near).item() == pytest.approx(4 / fitted.facts["ridge"], rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "score", [Mahalanobis(), Mahalanobis(covariance="tied"), Mahalanobis(variance_ratio=0.9), RelativeMahalanobis()]
-)
+@pytest.mark.parametrize("score", [Mahalanobis(), Mahalanobis(covariance="tied"), RelativeMahalanobis()])
 def test_labels_are_only_names(score):
     renamed = torch.tensor([70, 4, 11])[TRAIN.labels]
     torch.testing.assert_close(
@@ -143,10 +121,3 @@ def test_labels_are_only_names(score):
 def test_bad_fields_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         Mahalanobis(**fields)
-
-
-@pytest.mark.parametrize("score", [Mahalanobis(), Mahalanobis(covariance="tied"), RelativeMahalanobis()])
-@pytest.mark.parametrize("labels", [torch.zeros(5, dtype=torch.int64), torch.zeros(90), torch.zeros(90, 1).long()])
-def test_labels_must_go_with_the_features(score, labels):
-    with pytest.raises(ValueError, match=r"labels must be integers of shape \(90,\)"):
-        score.fit(TRAIN.features, labels)

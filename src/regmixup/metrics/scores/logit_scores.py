@@ -112,8 +112,8 @@ def gen(logits: Tensor | Softmax, *, gamma: float = 0.1, num_top: int = 100) -> 
     softmax = softmax_of(logits)
     # p (1 - p) orders the classes of a row like p: p_2 <= min(p_1, 1 - p_1) keeps it on the rising side.
     likeliest = softmax.probs.topk(min(num_top, softmax.probs.shape[1]), dim=1).values
-    others = torch.cat([softmax.rest[:, None], 1 - likeliest[:, 1:]], dim=1)
-    return (likeliest * others).pow(gamma).sum(dim=1)
+    complements = torch.cat([softmax.rest[:, None], 1 - likeliest[:, 1:]], dim=1)
+    return (likeliest * complements).pow(gamma).sum(dim=1)
 
 
 def odin(logits: Tensor | Softmax, *, temperature: float = 1000.0) -> Tensor:
