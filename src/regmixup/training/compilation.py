@@ -115,8 +115,8 @@ class CapturedStep:
                 self.step([fixed])
         self._pool = graph.pool()
         with torch.no_grad():
-            for tensor, value in zip(self.step.tensors(), before, strict=True):
-                tensor.copy_(value)
+            for tensor, earlier in zip(self.step.tensors(), before, strict=True):
+                tensor.copy_(earlier)
         self.step.tally.restore(totals)
         return fixed, graph
 
@@ -142,13 +142,13 @@ def kind_of(draw: Draw) -> tuple[object, ...]:
     >>> kind_of(Draw(partner=torch.tensor([1, 0]), branch=1))[1:]
     (None, torch.Size([2]), None, 1)
     """
-    values = [getattr(draw, f.name) for f in dataclasses.fields(draw)]
-    return type(draw), *(value.shape if isinstance(value, Tensor) else value for value in values)
+    fields = values_of(draw).values()
+    return type(draw), *(field.shape if isinstance(field, Tensor) else field for field in fields)
 
 
 def _tensors(shard: Shard) -> list[Tensor]:
-    fields = [getattr(value, f.name) for value in (shard.picked, shard.draw) for f in dataclasses.fields(value)]
-    return [value for value in fields if isinstance(value, Tensor)]
+    fields = [*values_of(shard.picked).values(), *values_of(shard.draw).values()]
+    return [field for field in fields if isinstance(field, Tensor)]
 
 
 def _copy(value: Any) -> Any:

@@ -199,6 +199,5 @@ def plugins_of(config: TrainConfig, method: str = "") -> tuple[Origin, ...]:
         else:
             objectives.check_class(cls)
             used.append(("class", class_name(cls)))
-        values = (getattr(objective, f.name) for f in dataclasses.fields(objective))
-        waiting += [value for value in values if isinstance(value, Objective)]
+        waiting += [field for field in values_of(objective).values() if isinstance(field, Objective)]
     return origins(used)

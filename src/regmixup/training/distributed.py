@@ -75,9 +75,9 @@ class Ranks:
         """Return the largest of all ranks' numbers, for each of them."""
         if self.world == 1:
             return list(values)
-        found = torch.tensor(values)
-        self.largest(found)
-        return found.tolist()
+        numbers = torch.tensor(values)
+        self.largest(numbers)
+        return numbers.tolist()
 
     def largest(self, value: Tensor) -> None:
         """Replace a tensor by the largest of all ranks' in place, on its device."""
@@ -96,9 +96,9 @@ class Ranks:
         counts = [len(range(rank, total, self.world)) for rank in range(self.world)]
         padded = mine.new_zeros(counts[0], *mine.shape[1:])
         padded[: len(mine)] = mine
-        found = mine.new_empty(self.world * counts[0], *mine.shape[1:])
-        dist.all_gather_into_tensor(found, padded)
-        return torch.cat([part[:count] for part, count in zip(found.split(counts[0]), counts, strict=True)])
+        gathered = mine.new_empty(self.world * counts[0], *mine.shape[1:])
+        dist.all_gather_into_tensor(gathered, padded)
+        return torch.cat([part[:count] for part, count in zip(gathered.split(counts[0]), counts, strict=True)])
 
     def share(self, count: int, *, unit: int) -> range:
         """Return which of `count` consecutive items are this rank's: whole units but for the last, as even as possible.

@@ -70,8 +70,8 @@ def make_optimizer(model: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
     """Change the learning rate of all groups, in place and without waiting for the device."""
     rates = {id(group["lr"]): (group["lr"], lr * group["lr_scale"]) for group in optimizer.param_groups}
-    for rate, value in rates.values():
-        rate.fill_(value)
+    for rate, scaled in rates.values():
+        rate.fill_(scaled)
 
 
 def layer_depths(model: Classifier) -> dict[str, int]:
@@ -92,9 +92,9 @@ def layer_depths(model: Classifier) -> dict[str, int]:
     else:
         numbers, top = {}, 0
         for part, module in backbone.named_children():
-            own = dict(module.named_parameters())
-            top += any(parameter.ndim > 1 for parameter in own.values())
-            numbers |= {f"backbone.{part}.{name}": max(0, top - 1) for name in own}
+            parameters = dict(module.named_parameters())
+            top += any(parameter.ndim > 1 for parameter in parameters.values())
+            numbers |= {f"backbone.{part}.{name}": max(0, top - 1) for name in parameters}
     return {name: top - numbers[name] if name in numbers else 0 for name, _ in model.named_parameters()}
 
 
@@ -134,8 +134,8 @@ class Copy:
 
     def __init__(self, model: nn.Module) -> None:
         self._live: dict[torch.dtype, dict[str, Tensor]] = defaultdict(dict)
-        for name, value in model.state_dict().items():
-            self._live[value.dtype][name] = value
+        for name, tensor in model.state_dict().items():
+            self._live[tensor.dtype][name] = tensor
         self.rows = self.live_rows()
         self.device = next(iter(self.rows.values())).device
 
@@ -200,12 +200,12 @@ class Average(Copy):
         self.updates += closed <= 0
 
 
-def flattened(values: Iterable[Tensor]) -> Tensor:
-    """Return all values in one row."""
-    return torch.cat([value.detach().flatten() for value in values])
+def flattened(tensors: Iterable[Tensor]) -> Tensor:
+    """Return the values of all tensors in one row."""
+    return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
-def cut_up(row: Tensor, values: Sequence[Tensor]) -> list[Tensor]:
-    """Return the parts of a row of `flattened` values, each in the shape of its value: views, not copies."""
-    parts = row.split([value.numel() for value in values])
-    return [part.view_as(value) for part, value in zip(parts, values, strict=True)]
+def cut_up(row: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the parts of a row of `flattened` tensors, each in the shape of its tensor: views, not copies."""
+    parts = row.split([tensor.numel() for tensor in tensors])
+    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]

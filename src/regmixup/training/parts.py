@@ -21,7 +21,7 @@ from regmixup.training.selection import Selection
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What a run trains with; `setup.prepare` builds them.
+    """The parts that a run trains with; `setup.prepare` builds them.
 
     shape: channels, height and width of what the network sees. transform: how image files are brought to that size.
     average: the running mean of the weights. initial: the weights that training starts from, if they are not random.

@@ -109,8 +109,8 @@ def means(totals: Totals) -> dict[str, float]:
     sums: dict[str, float] = {}
     counts: dict[str, float] = {}
     for names, (*values, count) in sorted(totals.items()):  # whatever came first in this process
-        for name, value in zip(names, values, strict=True):
-            sums[name] = sums.get(name, 0.0) + value
+        for name, added in zip(names, values, strict=True):
+            sums[name] = sums.get(name, 0.0) + added
             counts[name] = counts.get(name, 0.0) + count
     return {name: total / counts[name] for name, total in sums.items()}
 
@@ -186,8 +186,6 @@ class TensorBoardLogger:
         self._writer = SummaryWriter(str(self.folder), purge_step=step + 1)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        if self._writer is None:
-            self.start(0, 0)
         for name, number in values.items():
             self._writer.add_scalar(name, number, step)
         # Else a kill would lose up to two minutes of what a checkpoint already counts as done.

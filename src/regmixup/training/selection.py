@@ -80,15 +80,15 @@ class Selection(Copy):
         """
         with average.in_place() if average is not None else nullcontext():
             measured = self.measure(model, ranks)
-        value = self.value.new_tensor(measured[self.metric])
+        current = self.value.new_tensor(measured[self.metric])
         sign = 1 if higher_is_better(self.metric.removeprefix("val-")) else -1
         # A value that is no number is replaced by any, and replaces none but the first.
-        if int(self.epoch) == 0 or bool(self.value.isnan()) or bool(sign * value > sign * self.value):
+        if int(self.epoch) == 0 or bool(self.value.isnan()) or bool(sign * current > sign * self.value):
             for dtype, row in (average.rows if average is not None else self.live_rows()).items():
                 self.rows[dtype].copy_(row)
             self.epoch.fill_(epoch)
-            self.value.copy_(value)
-        return {name.replace("-", "_"): found for name, found in measured.items()}
+            self.value.copy_(current)
+        return {name.replace("-", "_"): number for name, number in measured.items()}
 
     @torch.no_grad()
     def measure(self, model: nn.Module, ranks: Ranks) -> dict[str, float]:
@@ -100,11 +100,11 @@ class Selection(Copy):
             for part in clean_parts(self.dataset, self.read, rows=rows):
                 images = match_channels(part.images, self.shape[0])
                 logits += [model(x.to(self.device)).float().cpu() for x in images.split(_BATCH)]
-        every = [found for part in ranks.to_first(logits) for found in part]
+        gathered = [batch for part in ranks.to_first(logits) for batch in part]
         if not ranks.first:
             return ranks.from_first({})
-        found, labels = torch.cat(every).double(), self.known[self.dataset.labels]
-        return ranks.from_first({name: metric(found, labels) for name, metric in METRICS.items()})
+        whole, labels = torch.cat(gathered).double(), self.known[self.dataset.labels]
+        return ranks.from_first({name: metric(whole, labels) for name, metric in METRICS.items()})
 
     def record(self) -> dict[str, Any]:
         return {"epoch": int(self.epoch), "by": self.metric, "value": float(self.value), "on": self.dataset.name}
