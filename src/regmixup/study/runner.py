@@ -200,8 +200,8 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
         with suppress(ValueError):  # a precision that this kind of device does not have
             for planned in plan:
                 resolve(planned.config, device)
-            found = find_tasks(plan, runs.absolute(), device, archives)
-            tasks = max(tasks, found, key=lambda tasks: sum(task.done for task in tasks))
+            on_device = find_tasks(plan, runs.absolute(), device, archives)
+            tasks = max(tasks, on_device, key=lambda tasks: sum(task.done for task in tasks))
     done = [task for task in tasks if task.done]
     if all(task.archive is None for task in done):
         return None
