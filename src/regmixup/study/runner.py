@@ -99,7 +99,7 @@ def run_study(
     with launcher.open(job, progress) as pool, _stopped_by_sigterm():
         for outcome in dispatch(tasks, pool, progress, budget):
             outcomes[outcome.task.index] = outcome
-            if outcome.task.archive is None:  # after archived runs it would take longer than reading them
+            if outcome.task.index in undone:  # after the others a table would take longer than reading their rows
                 with suppress(InUseError):
                     _collect(study, folder, tasks, outcomes)
     while True:
