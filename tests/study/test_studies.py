@@ -74,19 +74,6 @@ def test_a_study_asks_for_every_run_once_with_the_papers_settings(name):
     assert len(study.seeds) in (1, 3, 5)
 
 
-def test_the_standard_table_has_five_seeds_of_what_is_compared_and_an_ensemble_of_plain_runs():
-    plan = planned_runs("standard")
-    seeds = {name: [p.config.seed for p in plan if p.method == name] for name in load_study("standard").methods}
-    assert {name for name, own in seeds.items() if own == [0, 1, 2, 3, 4]} == {"dnn", "mixup", "regmixup"}
-    assert seeds.pop("deep-ensemble") == [0]
-    assert all(len(own) in (3, 5) for own in seeds.values())
-    assert not {"dnn-sn", "dnn-srn", "sngp", "duq"} & set(seeds)
-    plain = {p.config for p in plan if p.method == "dnn"}
-    (ensemble,) = [p for p in plan if p.method == "deep-ensemble"]
-    assert {ensemble.config.member(index) for index in range(5)} == plain
-    assert {p.companion.seed for p in plan} == {0}
-
-
 def test_causes_change_one_choice_at_a_time_and_reuse_what_length_measured():
     """Same seeds, sets and recipe; the base and plain training are the lines of `length`, to the name of the file."""
     plan = planned_runs("causes")

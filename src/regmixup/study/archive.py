@@ -83,11 +83,11 @@ def write_archive(run: Run, planned: PlannedRun, into: Path, *, outcomes: bool =
     folder, stem = run.config.folder_in(into), planned.stem
     before = run_folder.read_archived(folder)
     earlier = before.get("files", {}).get(run_folder.PROVENANCE)
-    others = [name for name in before.get("evaluations", []) if name != stem]
-    if others and earlier != digest(run.folder / run_folder.PROVENANCE):
+    earlier_lines = [name for name in before.get("evaluations", []) if name != stem]
+    if earlier_lines and earlier != digest(run.folder / run_folder.PROVENANCE):
         warnings.warn(
             f"{folder} now holds lines of two trainings of one configuration, whose weights need not be equal: "
-            f"{', '.join(others)} of an earlier one ({before.get('commit')}), {stem} of this one",
+            f"{', '.join(earlier_lines)} of an earlier one ({before.get('commit')}), {stem} of this one",
             stacklevel=2,
         )
     names = [run_folder.CONFIG, run_folder.PROVENANCE, run_folder.HISTORY]

@@ -23,7 +23,7 @@ RETRY_SECONDS = 2.0
 
 
 class Progress(Protocol):
-    """What a display is told. hooks: like begin, and return the callbacks of a run that this process trains."""
+    """A display of runs. hooks: like begin, and return the callbacks of a run that this process trains."""
 
     def begin(self, label: str, epochs: int) -> None: ...
     def hooks(self, label: str, epochs: int) -> dict[str, Any]: ...

@@ -99,7 +99,7 @@ def run_study(
     with launcher.open(job, progress) as pool, _stopped_by_sigterm():
         for outcome in dispatch(tasks, pool, progress, budget):
             outcomes[outcome.task.index] = outcome
-            if outcome.task.archive is None:  # after archived runs it would take longer than reading them
+            if outcome.task.index in undone:  # after the others a table would take longer than reading their rows
                 with suppress(InUseError):
                     _collect(study, folder, tasks, outcomes)
     while True:
@@ -200,8 +200,8 @@ def collect_archived(study: Study, runs: Path, into: Path | None = None) -> Path
         with suppress(ValueError):  # a precision that this kind of device does not have
             for planned in plan:
                 resolve(planned.config, device)
-            found = find_tasks(plan, runs.absolute(), device, archives)
-            tasks = max(tasks, found, key=lambda tasks: sum(task.done for task in tasks))
+            on_device = find_tasks(plan, runs.absolute(), device, archives)
+            tasks = max(tasks, on_device, key=lambda tasks: sum(task.done for task in tasks))
     done = [task for task in tasks if task.done]
     if all(task.archive is None for task in done):
         return None
