@@ -109,14 +109,6 @@ def test_every_figure_has_a_place_and_a_caption(results):
     assert len(figures) == 10
 
 
-def test_controls_have_labels_and_headings_sort(results):
-    text = page(results)
-    assert text.count('<th scope="col"><button type="button" class="sort">') >= 14
-    for control in re.findall(r"<select[^>]*>", text.partition("<script")[0]):
-        before = text[: text.index(control)]
-        assert before.rindex("<label>") > before.rfind("</label>")
-
-
 def test_the_numbers_in_the_page_are_the_means_of_the_rows(results):
     values = [
         row.value
