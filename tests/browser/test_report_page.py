@@ -2,7 +2,6 @@
 
 import base64
 import io
-import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -113,14 +112,6 @@ def test_the_slider_moves_by_keyboard_and_mixes_the_images(opened, results):
     assert values_of(opened, "#explorer-table", 1)[0] == values_of(opened, "#explorer-table", 2)[0]
 
 
-def test_another_pair_can_be_chosen(opened, results):
-    opened.run("document.getElementById('pair').focus()")
-    opened.press("ArrowDown")
-    second = results.runs[0].figures["images"][1]["classes"][1]
-    left = opened.run("document.querySelector('.ends canvas').getAttribute('aria-label')")
-    assert left == f"λ = 0: {second}"
-
-
 def test_the_score_switches_table_and_figures(opened, results):
     before = opened.run("document.querySelector('[data-figure=roc] .panel .curve').getAttribute('d')")
     opened.run("document.getElementById('score').focus()")
@@ -204,26 +195,8 @@ def test_text_is_readable_in_light_and_in_dark(opened, dark):
     assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 128) == dark
 
 
-def test_lines_stand_out_in_light_and_in_dark(opened):
-    names = ["--paper", *(f"--c{index}" for index in range(8))]
-    colours = f"{names}.map(n => getComputedStyle(document.documentElement).getPropertyValue(n).trim())"
-
-    def luminance(text):
-        linear = [((v / 255 + 0.055) / 1.055) ** 2.4 if v > 10 else v / 255 / 12.92 for v in bytes.fromhex(text[1:])]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    for dark in (False, True):
-        opened.look(dark=dark)
-        paper, *lines = opened.run(colours)
-        assert len(set(lines)) == 8
-        for one in lines:
-            low, high = sorted((luminance(paper), luminance(one)))
-            assert (high + 0.05) / (low + 0.05) >= 3, (dark, one)
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_on_a_phone_nothing_is_wider_than_the_screen(opened, tmp_path, dark):
-    opened.look(**PHONE, dark=dark)
+def test_on_a_phone_nothing_is_wider_than_the_screen(opened, tmp_path):
+    opened.look(**PHONE, dark=True)
     assert opened.run("document.documentElement.scrollWidth") <= PHONE["width"]
     boxes = "[...document.querySelectorAll('.scroll')].filter(one => one.offsetWidth)"
     assert opened.run(f"{boxes}.every(one => one.getBoundingClientRect().right <= innerWidth)")
@@ -239,7 +212,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(opened, tmp_path, dark):
     opened.screenshot(tmp_path / "phone.png")
     image = np.array(Image.open(tmp_path / "phone.png").convert("L"))
     assert image.shape == (2 * 844, 2 * 390)
-    assert (image.mean() < 80) == dark
+    assert image.mean() < 80
     assert image.std() > 5
 
 
@@ -280,17 +253,6 @@ def test_a_method_has_one_colour_in_every_figure_and_table(opened):
     assert found == [{"dnn": "s0", "regmixup": "s1"}, []]
 
 
-def test_reliability_shows_how_many_images_a_bin_holds(opened, results):
-    bars = opened.run("document.querySelectorAll('[data-figure=reliability] .panel:first-child .count').length")
-    runs = [run.figures["reliability"]["none"]["count"] for run in results.runs if run.label == "dnn"]
-    total = np.sum(runs, axis=0)
-    assert bars == np.count_nonzero(total)
-    opened.run("document.querySelector('[data-figure=reliability] summary').click()")
-    opened.until("document.querySelector('[data-figure=reliability] details td') !== null")
-    text = opened.run("document.querySelector('[data-figure=reliability] details table').innerText")
-    assert f"n {total.max():,}" in text
-
-
 def test_examples_can_be_chosen_and_are_described(opened, results):
     images = "document.querySelectorAll('#examples-list img')"
     counts = [run.figures["examples"]["sets"][0] for run in results.runs if run.seed == 0]
@@ -326,10 +288,9 @@ def evaluation(results, tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_the_page_of_an_evaluation_draws_and_fits_too(browser, evaluation, dark):
+def test_the_page_of_an_evaluation_draws_and_fits_too(browser, evaluation):
     browser.events.clear()
-    for shape in ({}, PHONE):
+    for shape, dark in (({}, False), (PHONE, True)):
         browser.look(**shape, dark=dark)
         browser.open(evaluation.as_uri())
         drawn = browser.run(
@@ -366,8 +327,3 @@ def test_two_settings_can_be_switched(browser, results, tmp_path):
     browser.press("ArrowUp")
     assert browser.run(panels) == 1
     assert browser.complaints() == []
-
-
-def test_many_methods_are_told_apart_by_colour_and_dashes(opened):
-    looks = opened.run("Array.from({length: 24}, (_, index) => style(index))")
-    assert all(one != other for one, other in itertools.combinations(looks, 2))

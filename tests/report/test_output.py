@@ -240,6 +240,11 @@ def test_a_quantity_that_nobody_has_is_no_column(written, tmp_path):
         assert "ECE + T ↓" not in (tmp_path / name).read_text()
 
 
+def test_a_folder_without_a_study_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no results of a study: it has no study\.json"):
+        Results.open(tmp_path)
+
+
 def test_a_study_without_a_finished_run_has_nothing_to_report(finished_study, tmp_path):
     empty = Results(tmp_path, "Empty", "", [], [])
     with pytest.raises(ValueError, match="nothing to report yet"):

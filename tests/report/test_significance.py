@@ -156,7 +156,7 @@ def test_one_temperature_for_all_seeds_is_not_tested(calibration):
     assert marked / 400 == pytest.approx(0.45, abs=0.08)
 
 
-@pytest.mark.parametrize("calibration", ["companion-per-seed", "holdout", ""])
+@pytest.mark.parametrize("calibration", ["holdout", ""])
 def test_a_temperature_for_each_seed_is_tested_and_seldom_marked(calibration):
     cells = [table.lines["regmixup"] for table in tables_after_temperature(calibration, temperatures=5)]
     scaled = [next(filter(None, line)) for line in cells]

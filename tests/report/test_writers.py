@@ -72,11 +72,6 @@ def test_best_single_and_best_of_all(higher):
     assert [m.underline for m in marks] == [False, True, True, False, True, False]
 
 
-def test_an_ensemble_that_is_best_is_underlined_and_never_bold():
-    marks = find_best([1.0, 2.0, 5.0], [False, False, True], higher_is_better=True)
-    assert [tuple(m) for m in marks] == [(False, False), (True, False), (False, True)]
-
-
 def test_nobody_is_best_alone():
     assert [tuple(m) for m in find_best([1.0, None], [False, False], higher_is_better=True)] == [(False, False)] * 2
     marks = find_best([1.0, 2.0], [False, True], higher_is_better=True)
